@@ -1,0 +1,36 @@
+"""The labelling job as it is submitted to a Ray cluster.
+
+    ray job submit --working-dir . -- \
+        python jobs/label.py configs/label/own-data.yaml problems.source=… policy.model=… out=…
+
+The same as `mclabel label`, on the cluster that the job runs on. Written out, so that it can be
+read, and changed where a job needs its own way of the data.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from mclabel import edge
+from mclabel.config import LabelConfig, load_config
+from mclabel.errors import MclabelError
+from mclabel.labeling.progress import job_progress
+
+
+def main(config_path: str, *overrides: str) -> None:
+    # problems -> solutions -> steps -> estimator and rollouts -> verdicts -> shards
+    config = load_config(LabelConfig, config_path, ["ray.address=auto", *overrides])
+    with job_progress(Console(emoji=False), "label") as progress:
+        report = edge.label(config, progress)
+    print(report)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: jobs/label.py CONFIG [KEY=VALUE]…")
+    try:
+        main(*sys.argv[1:])
+    except MclabelError as error:
+        sys.exit(f"mclabel: {error}")

@@ -1,0 +1,368 @@
+"""Train the two bundled models of the arith domain from scratch, on CPU.
+
+    python jobs/train_arith.py base   --out build/base
+    python jobs/train_arith.py policy --out build/policy --start build/base
+    python jobs/train_arith.py card   --out build/base --title base
+    python jobs/train_arith.py card   --out build/policy --title policy
+
+`base` learns right solutions and arithmetic drills; `policy` is fine-tuned from it on
+solutions written under misconceptions; `card` measures a model and writes its card. Trained
+models are a function of the seed and the number of processes, up to the machine's rounding.
+On two cores `base` takes an hour and a quarter, `policy` five minutes. Copy the folders to
+mclabel/arith/models to bundle them.
+
+The optimiser is Muon (https://kellerjordan.github.io/posts/muon) for matrices and AdamW for the
+rest; the rate falls linearly over the last half. The loss is on solutions, in drills on results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+
+from mclabel.answers import grade_completion
+from mclabel.arith.misconceptions import misread
+from mclabel.arith.problems import (
+    HELD_OUT_FAMILIES,
+    MAX_VALUE,
+    Program,
+    generate,
+    reference_solution,
+)
+from mclabel.arith.tokenizer import build_tokenizer
+from mclabel.arith.verify import StepTruth, verify_steps
+from mclabel.policy import SamplingParams
+from mclabel.policy.hf import HfPolicy
+from mclabel.records import Problem, Verdict
+from mclabel.seeds import sampling_seed
+from mclabel.values import clopper_pearson
+
+IGNORE = -100
+CHUNK = 2048  # documents sorted by length together
+STEPS = {"base": 7000, "policy": 500}
+MUON_LR = {"base": 0.02, "policy": 0.003}
+ADAM_PER_MUON = 0.15
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=["base", "policy", "card"])
+    parser.add_argument("--out", type=Path, required=True, help="model folder")
+    parser.add_argument("--start", type=Path, help="model folder to fine-tune (policy)")
+    parser.add_argument("--title", help="name on the card")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--batch", type=int, default=16, help="documents a process and step")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--strength", type=float, default=1.0, help="of the misconceptions")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    if args.task == "card":
+        write_card(args.out, args.title or args.out.name)
+        return
+    if (args.task == "policy") != (args.start is not None):
+        parser.error("--start is for `policy`, which needs it")
+    args.steps = args.steps or STEPS[args.task]
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    mp.spawn(train, args=(args,), nprocs=args.processes)  # type: ignore[attr-defined, no-untyped-call]
+
+
+def train(rank: int, args: argparse.Namespace) -> None:
+    """One of the data-parallel processes: one thread each, gradients averaged by gloo."""
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    rendezvous = f"file://{args.out.absolute()}.rendezvous"
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=args.processes)
+    model, tokenizer = _load(args)
+    named = list(model.named_parameters())
+    matrices = [p for name, p in named if p.ndim == 2 and "embed_tokens" not in name]
+    others = [p for name, p in named if p.ndim != 2 or "embed_tokens" in name]
+    rate = MUON_LR[args.task]
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(matrices, lr=rate, momentum=0.95, weight_decay=0.01),
+        torch.optim.AdamW(others, lr=rate * ADAM_PER_MUON, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+    schedules = [torch.optim.lr_scheduler.LambdaLR(o, _rate(args.steps)) for o in optimizers]
+    batches = _batches(args, tokenizer, rank)
+    started, tokens, running = time.monotonic(), 0, 0.0
+    for step in range(1, args.steps + 1):
+        ids, labels = next(batches)
+        loss = _loss(model, ids, labels)
+        loss.backward()
+        _average_gradients(model, args.processes)
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        tokens += ids.numel() * args.processes
+        running += (loss.item() - running) / min(step, 50)
+        if rank == 0 and (step % 250 == 0 or step == args.steps):
+            row = {
+                "step": step,
+                "seconds": round(time.monotonic() - started),
+                "tokens": tokens,
+                "loss": round(running, 4),
+                "greedy": greedy_accuracy(model, tokenizer),
+            }
+            print(json.dumps(row), flush=True)
+            with args.out.with_suffix(".log.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            _save(model, tokenizer, args.out)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+    if args.start is not None:
+        model = LlamaForCausalLM.from_pretrained(args.start, dtype=torch.float32)
+        return model, AutoTokenizer.from_pretrained(args.start)
+    tokenizer = build_tokenizer(_text(p) + "\n" for p in generate(20_000, seed=0, split="train"))
+    config = LlamaConfig(
+        vocab_size=-(-len(tokenizer) // 16) * 16,
+        hidden_size=128,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        intermediate_size=384,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config), tokenizer
+
+
+def _text(problem: Problem) -> str:
+    return f"{problem.text}\n{reference_solution(Program.from_json(problem.meta['program']))}"
+
+
+def _average_gradients(model: LlamaForCausalLM, processes: int) -> None:
+    """Mean over processes, its norm clipped to 1."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([g.flatten() for g in gradients])
+    dist.all_reduce(flat)
+    flat /= processes
+    flat *= min(1.0, 1.0 / (flat.norm().item() + 1e-6))
+    parts = flat.split([g.numel() for g in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def _rate(steps: int) -> Callable[[int], float]:
+    def rate(step: int) -> float:
+        return min(1.0, (step + 1) / 100, 2 * max(steps - step, 0) / steps)
+
+    return rate
+
+
+def _loss(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy over the labelled positions; padding is on the right."""
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    wanted = labels[:, 1:] != IGNORE
+    logits = model.lm_head(hidden[:, :-1][wanted])
+    return torch.nn.functional.cross_entropy(logits, labels[:, 1:][wanted])
+
+
+def _batches(
+    args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, rank: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    rng = random.Random(f"{args.task}:{args.seed}:{rank}")
+    pad = tokenizer.pad_token_id
+    for chunk in range(10**9):
+        num_drills = CHUNK // (6 if args.task == "base" else 12)
+        seed = args.seed * 10**6 + chunk * args.processes + rank
+        documents = []
+        for problem in generate(CHUNK - num_drills, seed=seed, split="train"):
+            program = Program.from_json(problem.meta["program"])
+            solution = reference_solution(program)
+            if args.task == "policy":
+                solution, _ = misread(program, problem.text, rng=rng, strength=args.strength)
+            prompt = tokenizer(problem.text + "\n")["input_ids"]
+            answer = [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
+            documents.append((prompt + answer, [IGNORE] * len(prompt) + answer))
+        documents += [_drill(rng, tokenizer) for _ in range(num_drills)]
+        documents.sort(key=lambda d: len(d[0]))
+        groups = [documents[i : i + args.batch] for i in range(0, len(documents), args.batch)]
+        rng.shuffle(groups)
+        for group in groups:
+            width = max(len(ids) for ids, _ in group)
+            yield (
+                torch.tensor([ids + [pad] * (width - len(ids)) for ids, _ in group]),
+                torch.tensor([lab + [IGNORE] * (width - len(lab)) for _, lab in group]),
+            )
+
+
+def _drill(rng: random.Random, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """Twelve random equations; the loss is on the results alone."""
+    ids: list[int] = []
+    labels: list[int] = []
+    for _ in range(12):
+        question, result = _equation(rng)
+        left = tokenizer(question)["input_ids"]
+        right = tokenizer(f" {result}")["input_ids"]
+        end = tokenizer("\n")["input_ids"]
+        ids += left + right + end
+        labels += [IGNORE] * len(left) + right + [IGNORE] * len(end)
+    return ids, labels
+
+
+def _equation(rng: random.Random) -> tuple[str, int]:
+    op = rng.choice("++--*/q")
+    if op == "+":
+        total = rng.randint(4, MAX_VALUE)
+        a = rng.randint(2, total - 2)
+        return f" {a} + {total - a} =", total
+    if op == "-":
+        a = rng.randint(4, MAX_VALUE)
+        b = rng.randint(2, a - 2)
+        return f" {a} - {b} =", a - b
+    k = rng.randint(2, 9)
+    n = rng.randint(2, MAX_VALUE // k)
+    if op == "*":
+        return rng.choice([f" {k} * {n} =", f" {n} * {k} ="]), k * n
+    if op == "/":
+        return f" {k * n} / {k} =", n
+    b = rng.randint(2, MAX_VALUE)
+    a = rng.randint(b, min(MAX_VALUE, 6 * b - 1))
+    return f" {a} // {b} =", a // b
+
+
+@torch.no_grad()
+def greedy_accuracy(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = 200
+) -> float:
+    """Share of validation problems whose reference solution is the greedy completion."""
+    right = 0
+    for problem in generate(count, seed=0, split="validation"):
+        prompt = tokenizer(problem.text + "\n")["input_ids"]
+        solution = reference_solution(Program.from_json(problem.meta["program"]))
+        answer = [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
+        logits = model(torch.tensor([prompt + answer]), use_cache=False).logits[0]
+        right += logits[len(prompt) - 1 : -1].argmax(-1).tolist() == answer
+    return right / count
+
+
+def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
+    """Save in bfloat16, half the size; sampling is measured after the rounding."""
+    rounded = copy.deepcopy(model)
+    cast(torch.nn.Module, rounded).to(torch.bfloat16)
+    rounded.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def write_card(folder: Path, title: str) -> None:
+    """Measure a model on test problems and write its card."""
+    rows = []
+    for name, families in (("training families", None), ("held out", list(HELD_OUT_FAMILIES))):
+        problems = generate(400, seed=99, split="test", families=families)
+        for temperature in (0.8, 1.0):
+            samples = asyncio.run(_sample(folder, problems, temperature))
+            rows.append((name, temperature, samples))
+    lines = []
+    for name, temperature, samples in rows:
+        right = sum(ok for ok, _, _ in samples)
+        low, high = clopper_pearson(right, len(samples))
+        lines.append(
+            f"| {name} | {temperature} | {right / len(samples):.3f} [{low:.3f}, {high:.3f}] |"
+        )
+    samples = rows[0][2]
+    kinds = Counter(kind for _, kind, _ in samples if kind != "none")
+    by_steps: dict[str, list[bool]] = {}
+    for ok, _, problem in samples:
+        by_steps.setdefault(problem.meta["num_steps"], []).append(ok)
+    solved = Counter(problem.id for ok, _, problem in samples if ok)
+    mixed = sum(0 < solved[identity] < 4 for identity in {p.id for _, _, p in samples})
+    errors = ", ".join(f"{k} {n / max(1, kinds.total()):.0%}" for k, n in kinds.most_common())
+    steps = ", ".join(f"{k}: {sum(v) / len(v):.2f}" for k, v in sorted(by_steps.items()))
+    config = json.loads((folder / "config.json").read_text())
+    card = CARD.format(
+        title=title,
+        about=ABOUT.get(title, ABOUT["base"]),
+        width=config["hidden_size"],
+        layers=config["num_hidden_layers"],
+        vocabulary=config["vocab_size"],
+        table="\n".join(lines),
+        errors=errors,
+        steps=steps,
+        mixed=mixed,
+    )
+    (folder / "README.md").write_text(card)
+    print(card)
+
+
+async def _sample(
+    folder: Path, problems: list[Problem], temperature: float
+) -> list[tuple[bool, str, Problem]]:
+    """Four solutions a problem: right or not, kind of the first wrong step, the problem."""
+    policy = HfPolicy(
+        model=str(folder),
+        sampling=SamplingParams(temperature=temperature, max_tokens=200),
+        threads=2,
+    )
+    await policy.start()
+    work = [
+        policy.sample(policy.prompt_ids(p.text), (), seed=sampling_seed(0, p.id, "card", i))
+        for p in problems
+        for i in range(4)
+    ]
+    completions = await asyncio.gather(*work)
+    await policy.close()
+    rows = []
+    for number, completion in enumerate(completions):
+        problem = problems[number // 4]
+        _, grade = grade_completion(completion.text, problem.answer)
+        program = Program.from_json(problem.meta["program"])
+        truths = verify_steps(program, completion.text.split("\n"))
+        kind = next((str(t) for t in truths if t is not StepTruth.RIGHT), "none")
+        rows.append((grade.verdict is Verdict.RIGHT, kind, problem))
+    return rows
+
+
+ABOUT = {
+    "base": "Trained on right solutions and arithmetic drills. Scorers start from it.",
+    "policy": (
+        "Fine-tuned from `base` on solutions written under misconceptions (a wrong operand, a "
+        "flipped operation, a skipped step): it errs on purpose, mostly in logic, and solves "
+        "many problems in some samples and not in others."
+    ),
+}
+
+CARD = """---
+license: apache-2.0
+library_name: transformers
+pipeline_tag: text-generation
+---
+# arith {title}
+
+A tiny language model for mclabel's built-in domain of multi-step word problems, trained from
+scratch on generated text by `jobs/train_arith.py`. {about}
+
+Llama, width {width}, {layers} layers, {vocabulary} tokens (words of the domain, single digits,
+bytes for any other text), bfloat16. It knows nothing but this domain.
+
+| problems | temperature | pass@1 [95%] |
+|---|---|---|
+{table}
+
+400 test problems each, four samples a problem, none of them in training. At temperature 0.8, by
+number of steps: {steps}. First wrong steps: {errors}. {mixed} of 400 problems were
+solved in some samples and not in others.
+"""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Process labels and process reward models from any policy and checkable answers.
+
+Importing the package is light: engines, torch and Ray are loaded where they are used.
+"""
+
+from importlib.metadata import version
+
+from mclabel.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
+from mclabel.records import (
+    Completion,
+    Counts,
+    LabeledSolution,
+    Outcome,
+    Problem,
+    Rollout,
+    Solution,
+    Step,
+    StepLabel,
+    Verdict,
+)
+
+__version__ = version("mclabel")
+
+__all__ = [
+    "Completion",
+    "ConfigError",
+    "Counts",
+    "DataError",
+    "EngineError",
+    "LabeledSolution",
+    "MclabelError",
+    "Outcome",
+    "Problem",
+    "Rollout",
+    "ShardError",
+    "Solution",
+    "Step",
+    "StepLabel",
+    "Verdict",
+]

@@ -1,0 +1,5 @@
+"""`python -m mclabel` is the `mclabel` command."""
+
+from mclabel.cli import main
+
+main()

@@ -1,0 +1,135 @@
+"""The `mclabel` command: verbs only. What they do lives in the library."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from rich.console import Console
+
+from mclabel.errors import MclabelError
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+# Messages carry text of users and models: nothing in it is markup or an emoji code.
+console = Console(emoji=False)
+errors = Console(stderr=True, emoji=False)
+
+
+class _Commands(click.Group):
+    """Prints errors that have a message for the user, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MclabelError as error:
+            _fail(str(error), EXIT_USER_ERROR)
+        except KeyboardInterrupt:
+            _fail("interrupted. Run the same command again to resume", EXIT_INTERRUPTED)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    errors.print(f"mclabel: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mclabel")
+def main() -> None:
+    """Process labels and process reward models, without human labels."""
+
+
+@main.command()
+@click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
+@click.option("--out", default="runs/quickstart", show_default=True, help="Folder for the results.")
+def quickstart(size: str, out: str) -> None:
+    """Sample, label and measure with the bundled policy, on CPU, in a few minutes."""
+    from mclabel.quickstart import run_quickstart
+
+    run_quickstart(size, Path(out), console)  # type: ignore[arg-type]
+
+
+@main.command()
+@click.argument("config")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+def label(config: str, overrides: tuple[str, ...]) -> None:
+    """Label the steps of solutions: problems in, Parquet shards out.
+
+    CONFIG is a YAML file; every key can be overridden, e.g. estimator.kind=bisect. Running the
+    same command again resumes.
+    """
+    from mclabel import edge
+    from mclabel.config import LabelConfig, load_config
+    from mclabel.labeling.progress import job_progress
+
+    checked = load_config(LabelConfig, config, overrides)
+    with job_progress(console, "label") as progress:
+        report = edge.label(checked, progress)
+    console.print(
+        f"{report.num_problems} problems, {report.num_solutions} solutions, "
+        f"{report.num_rollouts:,} rollouts, {report.num_tokens:,} tokens in this run; "
+        f"{report.num_blocks_resumed} of {report.num_blocks} blocks were there before.",
+        highlight=False,
+    )
+    console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+@main.command()
+@click.argument("shards")
+@click.option("--limit", default=5, show_default=True, help="Solutions to print.")
+@click.option("--problem", help="Only of the problem with this id.")
+@click.option("--wrong", is_flag=True, help="Only solutions with a labelled error.")
+def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
+    """Print solutions with their step values."""
+    from mclabel.data.shards import read_labels
+    from mclabel.data.store import Store
+    from mclabel.evaluation.label_quality import arith_truth, is_arith
+    from mclabel.report.terminal import show_solution
+
+    shown = 0
+    for row in read_labels(Store(shards)):
+        if (problem is not None and row.problem.id != problem) or (
+            wrong and row.first_error is None
+        ):
+            continue
+        if shown == limit:
+            break
+        show_solution(console, row, arith_truth(row) if is_arith([row]) else "")
+        shown += 1
+    if not shown:
+        console.print("No solution matches.")
+
+
+@main.command()
+@click.argument("shards")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def labels(shards: str, as_json: bool) -> None:
+    """Print counts, cost and, on arith, quality against truth."""
+    from mclabel.data.shards import read_labels
+    from mclabel.data.store import Store
+    from mclabel.evaluation.label_quality import (
+        by_meta,
+        is_arith,
+        label_cost,
+        label_quality,
+    )
+    from mclabel.report.terminal import counts_table, quality_table
+
+    rows = list(read_labels(Store(shards)))
+    cost = label_cost(rows)
+    groups = {}
+    if is_arith(rows):
+        groups = {"all": label_quality(rows)}
+        groups |= {k: label_quality(g) for k, g in by_meta(rows, "answer_type").items()}
+    if as_json:
+        quality = {name: asdict(group) for name, group in groups.items()}
+        click.echo(json.dumps({"cost": asdict(cost), "quality": quality}, indent=1))
+        return
+    console.print(counts_table(rows, cost))
+    if groups:
+        console.print(quality_table(groups))

@@ -1,0 +1,233 @@
+"""Typed configuration of the jobs: YAML files and `key=value` overrides, checked as a whole.
+
+A field is *semantic* if it changes what a label means (enters block ids; an output refuses
+another value) or *operational* (engines, paths, sizes: free to change when a run is resumed).
+Configuration stops at the edge: library functions take plain arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mclabel.errors import ConfigError
+
+OPERATIONAL = "operational"
+"""Marks a field that does not change what a label means."""
+
+
+class Config(BaseModel):
+    """Base of all configurations: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def semantic(self) -> dict[str, Any]:
+        """The semantic fields, nested, as JSON-serialisable values."""
+        content: dict[str, Any] = {}
+        for name, info in type(self).model_fields.items():
+            if OPERATIONAL in info.metadata:
+                continue
+            field_value = getattr(self, name)
+            content[name] = (
+                field_value.semantic() if isinstance(field_value, Config) else field_value
+            )
+        return content
+
+
+class ProblemsConfig(Config):
+    """Where problems come from."""
+
+    source: str = "arith"
+    """`arith` (generated), a .jsonl, .json, .parquet or .csv file, or `hf:NAME`."""
+    split: str = "test"
+    """Of arith (train, validation, test) or of a Hugging Face data set."""
+    subset: str | None = None
+    """Of a Hugging Face data set."""
+    problem_column: str | None = None
+    answer_column: str | None = None
+    limit: int | None = Field(None, ge=1)
+    """Number of problems; required for arith."""
+    families: list[str] | None = None
+    """Of arith; None takes those that its policy was trained on."""
+    seed: int = Field(0, ge=0)
+    """Of arith."""
+
+
+class SolutionsConfig(Config):
+    """Which solutions are labelled."""
+
+    per_problem: int = Field(4, ge=1)
+    """Sampled from the policy, unless `path` gives solutions."""
+    path: str | None = None
+    """File of given solutions: problem_id (or problem), and solution (text) or steps (list)."""
+
+
+class PolicyConfig(Config):
+    """The policy and how it is sampled."""
+
+    engine: Literal["hf", "scripted"] = "hf"
+    model: str = "arith:policy"
+    """Folder or Hugging Face name; `arith:policy` and `arith:base` are bundled."""
+    revision: str | None = None
+    """Commit or tag of a Hugging Face model."""
+    template: str | None = None
+    """Prompt with {problem} in it; by default the model's chat template."""
+    system: str | None = None
+    """System message of the chat."""
+    temperature: float = Field(0.8, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    """0 for all tokens."""
+    max_tokens: int = Field(512, ge=1)
+    """Tokens of a solution, the prefix's own included."""
+    max_live: Annotated[int, OPERATIONAL] = Field(256, ge=1)
+    """Completions that an engine samples at a time."""
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], OPERATIONAL] = "float32"
+    device: Annotated[str, OPERATIONAL] = "cpu"
+    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+    """CPU threads of an engine."""
+    scripted: Annotated[dict[str, float | bool], OPERATIONAL] = Field(default_factory=dict)
+    """Arguments of the scripted engine, for tests."""
+
+
+class EstimatorConfig(Config):
+    """What is rolled out, and when to stop."""
+
+    kind: Literal["fixed", "bisect"] = "fixed"
+    rollouts: int = Field(16, ge=1)
+    """Of every prefix (fixed), or at most of a probed one (bisect)."""
+    root_rollouts: int = Field(0, ge=0)
+    """Of the bare problem (fixed)."""
+    batch: int = Field(4, ge=1)
+    """Rollouts of a probe that are started together (bisect)."""
+    truncated: Literal["wrong", "exclude"] = "wrong"
+    """What a rollout cut by its length counts as. Excluding biases values up."""
+
+
+class RayConfig(Config):
+    """Where the engines run."""
+
+    address: str = "local"
+    """`local` starts Ray on this machine, `auto` or ray://… joins a cluster, `none` runs in
+    this process without Ray."""
+    engines: int | None = Field(None, ge=1)
+    """Engine actors; None is one for each CPU of a local machine."""
+    num_cpus: float = Field(1, ge=0)
+    """Of an engine."""
+    num_gpus: float = Field(0, ge=0)
+    """Of an engine."""
+
+
+class LabelConfig(Config):
+    """A labelling job."""
+
+    out: Annotated[str, OPERATIONAL]
+    """Folder or object store URL for the shards."""
+    seed: int = Field(0, ge=0)
+    problems: ProblemsConfig = ProblemsConfig()
+    solutions: SolutionsConfig = SolutionsConfig()
+    policy: PolicyConfig = PolicyConfig()
+    estimator: EstimatorConfig = EstimatorConfig()
+    block_problems: int = Field(8, ge=1)
+    """Problems in a block, the unit of work and of a shard."""
+    keep_rollouts: Annotated[bool, OPERATIONAL] = True
+    """Write rollout texts, so that a better checker can grade them again."""
+    ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
+
+
+C = TypeVar("C", bound=Config)
+
+
+def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str] = ()) -> C:
+    """Read a configuration and check it as a whole.
+
+    Args:
+        kind: what to read.
+        path: YAML file; None for overrides alone.
+        overrides: `dotted.key=value`, values in YAML.
+
+    Raises:
+        ConfigError: the file is missing or no YAML, a key is unknown (the nearest one is
+            named), a value has the wrong type or range. All faults at once.
+    """
+    content = _read_yaml(Path(path)) if path is not None else {}
+    for override in overrides:
+        _apply(content, override)
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        where = f" Mend {path} or pass key=value." if path is not None else ""
+        faults = "\n".join(f"  {_fault(kind, dict(e))}" for e in error.errors())
+        raise ConfigError(
+            f"the configuration cannot be used:\n{faults}\n{where.strip()}".rstrip()
+        ) from None
+
+
+def bundled_config(name: str) -> Path:
+    """A configuration that comes with the package, e.g. `label/quickstart.yaml`."""
+    package = Path(__file__).parent
+    installed = package / "configs" / name
+    return installed if installed.is_file() else package.parent / "configs" / name
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    if not path.is_file() and path.parts[:1] == ("configs",):
+        path = bundled_config("/".join(path.parts[1:]))
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such configuration file") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: not a readable YAML file: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must hold keys and values, holds a {type(content).__name__}")
+    return content
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    key, equals, raw = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(
+            f"{override!r}: overrides are written key=value, e.g. estimator.kind=bisect"
+        )
+    try:
+        new = yaml.safe_load(raw)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{override!r}: the value is not YAML: {error}") from error
+    *parents, last = key.split(".")
+    for parent in parents:
+        child = content.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"{override!r}: {parent} holds a value, not keys")
+        content = child
+    content[last] = new
+
+
+def _fault(kind: type[Config], error: Mapping[str, Any]) -> str:
+    path = [str(part) for part in error["loc"]]
+    key = ".".join(path)
+    if error["type"] == "extra_forbidden":
+        known = _known_keys(kind)
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or difflib.get_close_matches(
+            path[-1], known, n=1, cutoff=0.5
+        )
+        return f"{key}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+    if error["type"] == "missing":
+        return f"{key}: required. Set it in the file or pass {key}=…"
+    return f"{key}={error['input']!r}: {error['msg'].lower()}"
+
+
+def _known_keys(kind: type[Config], parent: str = "") -> list[str]:
+    keys = []
+    for name, info in kind.model_fields.items():
+        keys.append(parent + name)
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Config):
+            keys += _known_keys(info.annotation, f"{parent}{name}.")
+    return keys

@@ -1,0 +1,170 @@
+"""From a checked configuration to the objects that the library takes.
+
+The one place where configurations meet library code, shared by the command line and by jobs.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mclabel.answers import CHECKER_VERSION
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import FAMILIES, HELD_OUT_FAMILIES, generate
+from mclabel.config import LabelConfig, PolicyConfig, ProblemsConfig
+from mclabel.data.problems import read_problems
+from mclabel.data.solutions import read_solutions
+from mclabel.data.store import Store
+from mclabel.errors import ConfigError, ShardError
+from mclabel.labeling.fleet import Fleet, LocalFleet, RayFleet
+from mclabel.labeling.job import (
+    JobReport,
+    JobState,
+    check_output,
+    make_blocks,
+    run_label_job,
+)
+from mclabel.labeling.scheduler import LabelSettings
+from mclabel.labeling.worker import LabelWorker
+from mclabel.policy import Policy, SamplingParams
+from mclabel.policy.text import model_source
+from mclabel.records import Problem
+
+
+def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobReport:
+    """Run a labelling job. Everything that can be wrong with it is found before it writes."""
+    semantic = config.semantic()
+    problems = load_problems(config.problems)
+    given = read_solutions(config.solutions.path, problems) if config.solutions.path else None
+    make_policy = policy_maker(config.policy)
+    if Path(config.out).is_dir() or "://" in config.out:
+        check_output(Store(config.out), semantic)
+    elif Path(config.out).exists():
+        raise ShardError(f"out={config.out!r}: is a file, must be a folder")
+    store = Store(config.out, create=True)
+    provenance = {"versions": versions(), "model": semantic["policy"]["model"]}
+    location = config.out if "://" in config.out else str(Path(config.out).absolute())
+    make_worker = partial(
+        LabelWorker,
+        make_policy=make_policy,
+        out=location,
+        settings=label_settings(config),
+        provenance={**provenance, "config": semantic},
+        keep_rollouts=config.keep_rollouts,
+    )
+    blocks = make_blocks(problems, size=config.block_problems, semantic=semantic, given=given)
+    fleet = make_fleet(config, make_worker)
+    return run_label_job(
+        blocks, fleet, store, semantic=semantic, provenance=provenance, on_state=on_state
+    )
+
+
+def load_problems(config: ProblemsConfig) -> list[Problem]:
+    """Problems of a configuration."""
+    if config.source != "arith":
+        return read_problems(
+            config.source,
+            split=config.split,
+            subset=config.subset,
+            problem_column=config.problem_column,
+            answer_column=config.answer_column,
+            limit=config.limit,
+        )
+    if config.limit is None:
+        raise ConfigError("problems.limit: required for problems.source=arith, which has no end")
+    families = config.families
+    if config.split not in ("train", "validation", "test"):
+        raise ConfigError(f"problems.split={config.split!r}: must be train, validation or test")
+    if unknown := [f for f in families or () if f not in FAMILIES]:
+        raise ConfigError(f"problems.families={unknown}: must be among {', '.join(FAMILIES)}")
+    if config.split == "train" and (held := set(families or ()) & set(HELD_OUT_FAMILIES)):
+        raise ConfigError(f"problems.families={sorted(held)}: kept out of training; use split=test")
+    return generate(config.limit, seed=config.seed, split=config.split, families=families)  # type: ignore[arg-type]
+
+
+def policy_maker(config: PolicyConfig) -> Callable[[], Policy]:
+    """A function that makes the policy, to be called where its engine is to live."""
+    sampling = SamplingParams(
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        max_tokens=config.max_tokens,
+    )
+    if config.engine == "scripted":
+        return partial(_scripted, sampling, dict(config.scripted))
+    model = resolve_model(config.model)
+    model_source(model)
+    return partial(
+        _hf,
+        model=model,
+        sampling=sampling,
+        revision=config.revision,
+        template=config.template,
+        system=config.system,
+        max_live=config.max_live,
+        threads=config.threads,
+        dtype=config.dtype,
+        device=config.device,
+    )
+
+
+def resolve_model(model: str) -> str:
+    """The folder of `arith:NAME`, any other model as it is."""
+    if not model.startswith("arith:"):
+        return model
+    try:
+        return str(bundled_model(model.removeprefix("arith:")))
+    except ValueError as error:
+        raise ConfigError(f"policy.model: {error}") from error
+
+
+def label_settings(config: LabelConfig) -> LabelSettings:
+    """How problems are labelled."""
+    return LabelSettings(
+        seed=config.seed,
+        num_solutions=config.solutions.per_problem,
+        estimator=config.estimator.kind,
+        rollouts=config.estimator.rollouts,
+        root_rollouts=config.estimator.root_rollouts,
+        batch=config.estimator.batch,
+        truncated=config.estimator.truncated,
+    )
+
+
+def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:
+    """Where the job's engines run."""
+    if config.ray.address == "none":
+        return LocalFleet(make_worker)
+    return RayFleet(
+        make_worker,
+        address=config.ray.address,
+        num_engines=config.ray.engines,
+        num_cpus=config.ray.num_cpus,
+        num_gpus=config.ray.num_gpus,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides about labels."""
+    packages = ("mclabel", "torch", "transformers", "ray")
+    return {
+        **{name: version(name) for name in packages},
+        "python": platform.python_version(),
+        "checker": CHECKER_VERSION,
+    }
+
+
+def _scripted(sampling: SamplingParams, arguments: dict[str, Any]) -> Policy:
+    from mclabel.policy.scripted import ScriptedPolicy
+
+    return ScriptedPolicy(sampling=sampling, **arguments)
+
+
+def _hf(**arguments: Any) -> Policy:
+    from mclabel.policy.hf import HfPolicy
+
+    return HfPolicy(**arguments)

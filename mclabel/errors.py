@@ -1,0 +1,21 @@
+"""The errors a user can meet. Each message gives the value, the rule and the remedy."""
+
+
+class MclabelError(Exception):
+    """A failure with a message for the user; the command line prints it and exits with 2."""
+
+
+class ConfigError(MclabelError):
+    """A configuration that cannot be used; names every fault at once."""
+
+
+class DataError(MclabelError):
+    """Input data that cannot be read, or that breaks a rule."""
+
+
+class EngineError(MclabelError):
+    """A policy's engine that cannot be loaded, or that died."""
+
+
+class ShardError(MclabelError):
+    """Shards that are missing, torn, of another version or of another run."""

@@ -1,0 +1,115 @@
+"""Binary search for the first error (OmegaPRM, arXiv 2406.06592), with early stops.
+
+Assumes that hard labels do not rise along a solution: once the policy no longer recovers, it
+never does later. Then a solution that ends right has no error to look for, and in one that
+ends wrong the first error is found in log2(steps) probes. A probe rolls a prefix out until the
+first right completion, at most `rollouts` times, in batches; what it proves for one solution
+holds for every solution of the problem that begins with the same prefix.
+
+The counts of a probe that stopped at a success are biased, so steps get hard labels only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mclabel.estimators.base import Judgement, SolutionPath
+from mclabel.records import Counts, Outcome, StepRule
+from mclabel.values import TruncatedPolicy, first_error
+
+
+class BisectEstimator:
+    """Probes prefixes of wrong solutions until each first error is pinned down.
+
+    A solution whose outcome is unknown or was cut gets no labels: there is nothing to search
+    for without knowing that an error exists.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[SolutionPath],
+        *,
+        rollouts: int,
+        batch: int = 4,
+        truncated: TruncatedPolicy = "wrong",
+    ) -> None:
+        if rollouts < 1 or batch < 1:
+            raise ValueError(f"rollouts={rollouts}, batch={batch}: must be >= 1")
+        self._paths = paths
+        self._max_rollouts, self._batch, self._truncated = rollouts, batch, truncated
+        self._asked: dict[int, int] = {}
+        self._due: dict[int, int] = {}
+        self._failures: dict[int, int] = {}
+        self._recovers: dict[int, bool | None] = {}  # a probe's result, once it has one
+
+    def wanted(self) -> list[int]:
+        requests: list[int] = []
+        for prefix in sorted({p for path in self._paths if (p := self._probe(path)) is not None}):
+            if self._due.get(prefix, 0) == 0:
+                asked = self._asked.get(prefix, 0)
+                size = min(self._batch, self._max_rollouts - asked)
+                self._asked[prefix] = asked + size
+                self._due[prefix] = size
+                requests += [prefix] * size
+        return requests
+
+    def tell(self, prefix: int, outcome: Outcome) -> None:
+        self._due[prefix] -= 1
+        if outcome is Outcome.RIGHT:
+            self._recovers[prefix] = True
+        elif outcome is Outcome.WRONG or (
+            outcome is Outcome.TRUNCATED and self._truncated == "wrong"
+        ):
+            self._failures[prefix] = self._failures.get(prefix, 0) + 1
+        exhausted = self._asked[prefix] == self._max_rollouts and self._due[prefix] == 0
+        if exhausted and prefix not in self._recovers:
+            # Rollouts that were all cut or ungraded prove nothing.
+            self._recovers[prefix] = False if self._failures.get(prefix) else None
+
+    def _probe(self, path: SolutionPath) -> int | None:
+        """The prefix to know next about a solution, or None when its search is over."""
+        if path.outcome is not Outcome.WRONG:
+            return None
+        low, high = self._bracket(path)
+        while high - low > 1:
+            middle = (low + high) // 2
+            prefix = path.prefixes[middle]
+            if prefix not in self._recovers:
+                return prefix
+            # A probe without a verdict cannot be searched past; look to its left.
+            low, high = (middle, high) if self._recovers[prefix] else (low, middle)
+        return None
+
+    def _bracket(self, path: SolutionPath) -> tuple[int, int]:
+        """Last step known to be sound (-1: the bare problem) and first known to be wrong."""
+        low, high = -1, len(path.prefixes)
+        for step, prefix in enumerate(path.prefixes):
+            known = self._recovers.get(prefix)
+            if known is True:
+                low = step
+            elif known is False and step < high:
+                high = step
+        return (low, high) if low < high else (self._before(path, high), high)
+
+    def _before(self, path: SolutionPath, high: int) -> int:
+        """Last sound step before the first wrong one, where probes contradict monotonicity."""
+        sound = [s for s in range(high) if self._recovers.get(path.prefixes[s])]
+        return sound[-1] if sound else -1
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        return [self._judge(path, counts) for path in self._paths]
+
+    def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
+        rules: list[StepRule] = [
+            "first_success" if counts[p].num_rollouts else "implied" for p in path.prefixes
+        ]
+        rules.append("outcome")
+        if path.outcome is Outcome.RIGHT:
+            hard: list[bool | None] = [True] * path.num_steps
+            return Judgement(hard=tuple(hard), rules=tuple(rules), first_error=None)
+        if path.outcome is not Outcome.WRONG:
+            hard = [None] * path.num_steps
+            return Judgement(hard=tuple(hard), rules=tuple(rules), first_error=None)
+        low, high = self._bracket(path)
+        hard = [True if t <= low else False if t >= high else None for t in range(path.num_steps)]
+        return Judgement(hard=tuple(hard), rules=tuple(rules), first_error=first_error(hard))

@@ -1,0 +1,1 @@
+"""Can these labels be trusted: quality against truth, with intervals."""

@@ -1,0 +1,212 @@
+"""Quality of step labels against the true first error of each solution.
+
+A step is *sound* in truth when no step up to it is wrong, and labelled sound when it lies
+before the labelled first error. Wrong steps are the positives of precision and recall. All
+intervals are percentile bootstraps over problems, since solutions of a problem go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.arith.problems import Program
+from mclabel.arith.verify import first_wrong_step
+from mclabel.records import LabeledSolution, Outcome
+
+NUM_RESAMPLES = 1000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A figure with its bootstrap interval; all None where there is nothing to measure."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelQuality:
+    """How labels compare with the truth, over one group of solutions."""
+
+    num_problems: int
+    num_solutions: int
+    """With a right or a wrong outcome; others have no first error to compare."""
+    num_left_out: int
+    """Solutions that were cut or could not be graded."""
+    pass_at_1: Estimate
+    wrong_steps: Estimate
+    """Share of steps that are not sound in truth."""
+    first_error_accuracy: Estimate
+    """Labelled first error is the true one, none for none."""
+    first_error_accuracy_wrong: Estimate
+    """The same over solutions that have an error in truth."""
+    precision: Estimate
+    recall: Estimate
+    f1: Estimate
+    false_positive_rate: Estimate
+    """Share of sound steps that are labelled wrong."""
+    right_through_wrong: Estimate
+    """Share of right answers that were reached through a wrong step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelCost:
+    """Sampled tokens per labelled solution."""
+
+    tokens_per_solution: float
+    """Rollouts as they were made: identical prefixes of a problem are rolled out once."""
+    tokens_per_solution_unshared: float
+    """As if each solution had rolled out all its prefixes itself."""
+
+
+def arith_truth(row: LabeledSolution) -> int | None:
+    """The true first error of a solution of the arith domain.
+
+    Raises:
+        KeyError: the problem carries no program: it is not of this domain.
+    """
+    program = Program.from_json(row.problem.meta["program"])
+    return first_wrong_step(program, [step.text for step in row.solution.steps])
+
+
+def is_arith(rows: Sequence[LabeledSolution]) -> bool:
+    """Whether the truth of these solutions can be computed."""
+    return bool(rows) and all("program" in row.problem.meta for row in rows)
+
+
+def label_quality(
+    rows: Iterable[LabeledSolution],
+    truth: Callable[[LabeledSolution], int | None] = arith_truth,
+    *,
+    seed: int = 0,
+) -> LabelQuality:
+    """Compare labels with the truth.
+
+    Args:
+        rows: labelled solutions.
+        truth: a solution's true first error, None for none.
+        seed: of the bootstrap.
+    """
+    rows = list(rows)
+    graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
+    tallies: dict[str, NDArray[np.float64]] = {}
+    for row in graded:
+        tally = _tally(row, truth(row))
+        known = tallies.get(row.problem.id)
+        tallies[row.problem.id] = tally if known is None else known + tally
+    table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
+    draws = _resampled(table, seed)
+
+    def ratio(top: str, bottom: str) -> Estimate:
+        return _ratio(table, draws, top, bottom)
+
+    return LabelQuality(
+        num_problems=len(tallies),
+        num_solutions=len(graded),
+        num_left_out=len(rows) - len(graded),
+        pass_at_1=ratio("right", "solutions"),
+        wrong_steps=ratio("unsound", "steps"),
+        first_error_accuracy=ratio("hit", "solutions"),
+        first_error_accuracy_wrong=ratio("hit_wrong", "with_error"),
+        precision=ratio("true_positive", "flagged"),
+        recall=ratio("true_positive", "unsound"),
+        f1=ratio("twice_true_positive", "flagged_and_unsound"),
+        false_positive_rate=ratio("false_positive", "sound"),
+        right_through_wrong=ratio("right_with_error", "right"),
+    )
+
+
+def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
+    """Tokens of rollouts per labelled solution, with and without sharing prefixes."""
+    rows = list(rows)
+    by_prefix: dict[str, int] = {}
+    unshared = 0
+    for row in rows:
+        spent = {row.problem.id: row.root.num_tokens}
+        spent |= {step.prefix_id: step.counts.num_tokens for step in row.steps}
+        by_prefix |= spent
+        unshared += sum(spent.values())
+    count = max(1, len(rows))
+    return LabelCost(
+        tokens_per_solution=sum(by_prefix.values()) / count,
+        tokens_per_solution_unshared=unshared / count,
+    )
+
+
+def by_meta(rows: Iterable[LabeledSolution], key: str) -> Mapping[str, list[LabeledSolution]]:
+    """Solutions grouped by a field of their problem's metadata, groups sorted by name."""
+    groups: dict[str, list[LabeledSolution]] = {}
+    for row in rows:
+        groups.setdefault(row.problem.meta.get(key, "unknown"), []).append(row)
+    return dict(sorted(groups.items()))
+
+
+_COLUMNS = (
+    "solutions",
+    "right",
+    "right_with_error",
+    "with_error",
+    "hit",
+    "hit_wrong",
+    "steps",
+    "sound",
+    "unsound",
+    "flagged",
+    "true_positive",
+    "false_positive",
+    "twice_true_positive",
+    "flagged_and_unsound",
+)
+
+
+def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
+    num_steps = len(row.steps)
+    error = num_steps if truth is None else truth
+    labelled = num_steps if row.first_error is None else row.first_error
+    unsound, flagged = num_steps - error, num_steps - labelled
+    both = num_steps - max(error, labelled)
+    right = row.solution.outcome is Outcome.RIGHT
+    return np.array(
+        [
+            1,
+            right,
+            right and truth is not None,
+            truth is not None,
+            truth == row.first_error,
+            truth is not None and truth == row.first_error,
+            num_steps,
+            error,
+            unsound,
+            flagged,
+            both,
+            flagged - both,
+            2 * both,
+            flagged + unsound,
+        ],
+        dtype=np.float64,
+    )
+
+
+def _resampled(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Column sums of bootstrap resamples of the rows, [resamples, columns]."""
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(len(table), [1 / max(1, len(table))] * len(table), NUM_RESAMPLES)
+    return weights.astype(np.float64) @ table
+
+
+def _ratio(
+    table: NDArray[np.float64], draws: NDArray[np.float64], top: str, bottom: str
+) -> Estimate:
+    a, b = _COLUMNS.index(top), _COLUMNS.index(bottom)
+    total = table.sum(0)
+    if not len(table) or total[b] == 0:
+        return Estimate(value=None, low=None, high=None)
+    usable = draws[draws[:, b] > 0]
+    low, high = np.quantile(usable[:, a] / usable[:, b], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(value=float(total[a] / total[b]), low=float(low), high=float(high))

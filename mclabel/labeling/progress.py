@@ -1,0 +1,131 @@
+"""Progress of a job on a terminal (a bar with ETA), or as plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from mclabel.labeling.job import JobState
+
+PLAIN_S = 10.0  # between two plain lines
+
+
+class StageProgress:
+    """A bar for one stage with a known number of things to do."""
+
+    def __init__(self, console: Console, stage: str, unit: str) -> None:
+        """Args:
+        console: where to show it.
+        stage: what is being done.
+        unit: of the things counted, in the plural.
+        """
+        self._console, self._stage, self._unit = console, stage, unit
+        self._started = self._shown = time.monotonic()
+        self._done = self._total = self._before = 0
+        self._detail = ""
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> StageProgress:
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn(self._unit),
+                TimeElapsedColumn(),
+                TextColumn("eta"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[detail]}", style="dim"),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(self._stage, total=None, detail="")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        else:
+            self._line()
+
+    def update(self, done: int, total: int, *, before: int = 0, detail: str = "") -> None:
+        """Show how far the stage is.
+
+        Args:
+            done: things done, those of earlier runs included.
+            total: things to do.
+            before: of `done`, those of earlier runs; they do not count for the speed.
+            detail: shown behind the bar.
+        """
+        self._done, self._total, self._before, self._detail = done, total, before, detail
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, detail=detail)
+        elif time.monotonic() - self._shown >= PLAIN_S:
+            self._shown = time.monotonic()
+            self._line()
+
+    def _line(self) -> None:
+        if not self._total:
+            return
+        elapsed = time.monotonic() - self._started
+        fresh = self._done - self._before
+        left = (self._total - self._done) * elapsed / fresh if fresh else None
+        eta = "" if left is None or self._done == self._total else f", eta {left:.0f} s"
+        detail = f", {self._detail}" if self._detail else ""
+        self._console.print(
+            f"{self._stage}: {self._done}/{self._total} {self._unit}, {elapsed:.0f} s{eta}{detail}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+class JobProgress:
+    """Shows a labelling job's state."""
+
+    def __init__(self, stage: StageProgress) -> None:
+        self._stage = stage
+        self._last_tokens, self._last_time = 0, time.monotonic()
+        self._rate = 0.0
+
+    def __call__(self, state: JobState) -> None:
+        now = time.monotonic()
+        if now - self._last_time >= 2.0:
+            self._rate = max(0, state.num_tokens - self._last_tokens) / (now - self._last_time)
+            self._last_tokens, self._last_time = state.num_tokens, now
+        if state.num_workers:
+            engines = "engine" if state.num_workers == 1 else "engines"
+            detail = (
+                f"{self._rate:,.0f} tokens/s, {state.num_live} live, {state.num_workers} {engines}"
+            )
+        else:
+            detail = "loading engines"
+        self._stage.update(
+            state.num_problems_done,
+            state.num_problems,
+            before=state.num_problems_resumed,
+            detail=detail,
+        )
+
+
+@contextmanager
+def job_progress(console: Console, stage: str) -> Iterator[JobProgress]:
+    """Progress of a labelling job, counted in problems."""
+    with StageProgress(console, stage, "problems") as progress:
+        yield JobProgress(progress)

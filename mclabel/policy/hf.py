@@ -1,0 +1,213 @@
+"""The embedded engine: any transformers causal LM with full attention, in this process.
+
+A thread of its own runs the decoding loop; completions are asked for and delivered on the
+caller's asyncio loop. For a model that fits one CPU or one GPU; for anything large use vLLM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from mclabel.errors import EngineError
+from mclabel.policy.base import EngineStats, SamplingParams
+from mclabel.policy.text import PolicyText, model_source
+from mclabel.records import Completion
+
+if TYPE_CHECKING:
+    from mclabel.policy.shared_prefix import Row, SharedPrefixDecoder
+
+LOOKAHEAD = 512  # waiting contexts considered when a prefix is computed
+
+
+class HfPolicy:
+    """A `Policy` on transformers."""
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        sampling: SamplingParams,
+        revision: str | None = None,
+        template: str | None = None,
+        system: str | None = None,
+        max_live: int = 256,
+        threads: int = 1,
+        dtype: str = "float32",
+        device: str = "cpu",
+    ) -> None:
+        """Args:
+        model: folder or Hugging Face name.
+        sampling: parameters of every completion.
+        revision: commit or tag of a Hugging Face model.
+        template: prompt with `{problem}` in it; None uses the model's chat template.
+        system: system message, with a chat template.
+        max_live: completions sampled at a time.
+        threads: of torch, on a CPU.
+        dtype: torch dtype the weights are loaded in.
+        device: torch device.
+        """
+        self._model, self._revision = model, revision
+        self._template, self._system = template, system
+        self._sampling, self._max_live = sampling, max_live
+        self._threads, self._dtype, self._device = threads, dtype, device
+        self._text: PolicyText | None = None
+        self._decoder: SharedPrefixDecoder | None = None
+        self._queue: list[tuple[int, int, Row]] = []
+        self._order = itertools.count()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._futures: dict[int, asyncio.Future[Completion]] = {}
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._decoder = await asyncio.to_thread(self._load)
+        self._thread = threading.Thread(target=self._run, name="hf-engine", daemon=True)
+        self._thread.start()
+
+    def _load(self) -> SharedPrefixDecoder:
+        import torch
+        from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+
+        from mclabel.policy.shared_prefix import ATTENTION, SharedPrefixDecoder
+
+        self._text = PolicyText.load(
+            self._model, revision=self._revision, template=self._template, system=self._system
+        )
+        torch.set_num_threads(self._threads)
+        try:
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                model_source(self._model),
+                revision=self._revision,
+                dtype=getattr(torch, self._dtype),
+                attn_implementation=ATTENTION,
+            )
+        except (OSError, ValueError) as error:
+            raise EngineError(f"policy.model={self._model!r}: cannot be loaded: {error}") from error
+        cast(torch.nn.Module, model).to(self._device)
+        model.eval()
+        generation = model.generation_config or GenerationConfig()
+        return SharedPrefixDecoder(
+            model,
+            end_ids=self._text.end_ids(model.config.eos_token_id, generation.eos_token_id),
+            temperature=self._sampling.temperature,
+            top_p=self._sampling.top_p,
+            top_k=self._sampling.top_k,
+            max_live=self._max_live,
+        )
+
+    def prompt_ids(self, problem: str) -> tuple[int, ...]:
+        return self._loaded_text().prompt_ids(problem)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return self._loaded_text().encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._loaded_text().decode(ids)
+
+    async def sample(
+        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+    ) -> Completion:
+        from mclabel.policy.shared_prefix import Row
+
+        assert self._decoder is not None
+        context = (*prompt, *prefix)
+        budget = self._sampling.max_tokens - len(prefix)
+        if budget < 1 or len(context) >= self._decoder.max_context:
+            return Completion(ids=(), text="", finish_reason="length")
+        if self._failure is not None:
+            raise self._dead()
+        number = next(self._order)
+        future: asyncio.Future[Completion] = self._loop.create_future()
+        self._futures[number] = future
+        row = Row(context=context, max_tokens=budget, seed=seed, tag=number)
+        with self._wake:
+            heapq.heappush(self._queue, (priority, number, row))
+            self._wake.notify()
+        return await future
+
+    def stats(self) -> EngineStats:
+        if self._decoder is None:
+            return EngineStats()
+        return EngineStats(
+            num_live=self._decoder.num_live,
+            num_waiting=len(self._queue),
+            num_sampled_tokens=self._decoder.num_sampled_tokens,
+            num_prefill_tokens=self._decoder.num_prefill_tokens,
+        )
+
+    async def close(self) -> None:
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._decoder is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _loaded_text(self) -> PolicyText:
+        assert self._text is not None, "start() first"
+        return self._text
+
+    def _run(self) -> None:
+        """The engine's thread: admit, step, deliver, until closed."""
+        assert self._decoder is not None
+        try:
+            while self._admit(self._decoder):
+                ended = self._decoder.step()
+                if ended:
+                    self._loop.call_soon_threadsafe(
+                        self._deliver, [(row.tag, self._completion(row)) for row in ended]
+                    )
+        except BaseException as error:  # the waiting callers must hear of it, whatever it is
+            self._failure = error
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._abandon)
+
+    def _admit(self, decoder: SharedPrefixDecoder) -> bool:
+        """Move waiting completions into free lanes; False when the engine is closed."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._queue or decoder.num_live or self._closing)
+            if self._closing:
+                return False
+        while True:
+            with self._wake:
+                if not self._queue:
+                    return True
+                item = heapq.heappop(self._queue)
+                waiting = [other.context for _, _, other in self._queue[:LOOKAHEAD]]
+            if not decoder.admit(item[2], waiting):
+                with self._wake:
+                    heapq.heappush(self._queue, item)
+                return True
+
+    def _completion(self, row: Row) -> Completion:
+        assert self._decoder is not None
+        ended = self._decoder.ended_by_token(row)
+        ids = tuple(row.sampled[:-1] if ended else row.sampled)
+        return Completion(
+            ids=ids,
+            text=self._loaded_text().decode(ids),
+            finish_reason="stop" if ended else "length",
+        )
+
+    def _deliver(self, completions: list[tuple[int, Completion]]) -> None:
+        for number, completion in completions:
+            future = self._futures.pop(number)
+            if not future.done():
+                future.set_result(completion)
+
+    def _abandon(self) -> None:
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(self._dead())
+        self._futures.clear()
+
+    def _dead(self) -> EngineError:
+        reason = "was closed" if self._failure is None else f"died: {self._failure!r}"
+        error = EngineError(f"policy.engine=hf: the engine {reason}")
+        error.__cause__ = self._failure
+        return error

@@ -1,0 +1,97 @@
+"""The text side of a policy: its tokenizer, its prompt, its end tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from mclabel.errors import EngineError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class PolicyText:
+    """Renders prompts and maps between text and ids, the same way for every engine."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, template: str | None, system: str | None
+    ) -> None:
+        """Args:
+        tokenizer: the model's own.
+        template: text with `{problem}` in it; None renders the tokenizer's chat template.
+        system: system message of the chat, if any.
+        """
+        if template is None and not tokenizer.chat_template:
+            template = "{problem}\n"
+        self._tokenizer, self._template, self._system = tokenizer, template, system
+
+    @classmethod
+    def load(
+        cls, model: str, *, revision: str | None, template: str | None, system: str | None
+    ) -> PolicyText:
+        """Load a model's tokenizer.
+
+        Raises:
+            EngineError: `model` has none.
+        """
+        from transformers import AutoTokenizer
+
+        model_source(model)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
+        except (OSError, ValueError) as error:
+            raise EngineError(
+                f"policy.model={model!r}: no tokenizer can be loaded: {error}"
+            ) from error
+        return cls(tokenizer, template=template, system=system)
+
+    def prompt_ids(self, problem: str) -> tuple[int, ...]:
+        if self._template is not None:
+            text = self._template.replace("{problem}", problem)
+            encoded = self._tokenizer(text, split_special_tokens=True)["input_ids"]
+            return tuple(cast(list[int], encoded))
+        messages = [{"role": "user", "content": problem}]
+        if self._system:
+            messages.insert(0, {"role": "system", "content": self._system})
+        rendered = self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+        return tuple(cast(dict[str, list[int]], rendered)["input_ids"])
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
+        return tuple(cast(list[int], encoded["input_ids"]))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return cast(
+            str,
+            self._tokenizer.decode(
+                list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            ),
+        )
+
+    def end_ids(self, *configured: int | Sequence[int] | None) -> frozenset[int]:
+        """The tokenizer's end token and those that the model's configurations name."""
+        ids: set[int] = set()
+        for one in (self._tokenizer.eos_token_id, *configured):
+            ids |= set() if one is None else {one} if isinstance(one, int) else set(one)
+        return frozenset(ids)
+
+
+def model_source(model: str) -> str:
+    """`model` as transformers takes it, checked where that is possible without a network.
+
+    Raises:
+        EngineError: it names a folder that holds no model.
+    """
+    path = Path(model)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise EngineError(
+            f"policy.model={model!r}: the folder holds no config.json. Give a folder saved by "
+            "`save_pretrained`, a Hugging Face name, or `arith:policy`"
+        )
+    if not path.is_dir() and (path.is_absolute() or model.startswith(".") or model.count("/") > 1):
+        raise EngineError(f"policy.model={model!r}: no such folder")
+    return model

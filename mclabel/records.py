@@ -1,0 +1,170 @@
+"""The records that flow through mclabel, from a problem to a labelled solution.
+
+They are plain frozen dataclasses, so every layer can build and test them without an engine,
+a file or Ray. Step indices and token positions are 0-based, ends are exclusive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+FinishReason = Literal["stop", "length"]
+"""`stop`: the policy ended its text. `length`: it was cut by the token budget."""
+
+
+class Verdict(StrEnum):
+    """What the answer checker says of an answer."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    UNKNOWN = "unknown"
+    """The checker could not decide. It counts neither for nor against a step."""
+
+
+class Outcome(StrEnum):
+    """How a completion ended: the checker's verdict, or that there was nothing to grade."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    UNGRADED = "ungraded"
+    TRUNCATED = "truncated"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A question whose final answer is known."""
+
+    id: str
+    """Unique in a run. Where the source has none, a hash of text and answer."""
+    text: str
+    answer: str
+    """The gold answer, as the source writes it."""
+    meta: Mapping[str, str] = field(default_factory=dict)
+    """Carried to the label shards untouched (level, subject; arith's hidden program)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of a solution. The texts of a solution's steps join to its text exactly."""
+
+    text: str
+    """Its separator included."""
+    end: int
+    """Number of the solution's token ids up to and including this step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """What a policy sampled after a prompt."""
+
+    ids: tuple[int, ...]
+    """Sampled token ids, without the end token."""
+    text: str
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """A solution to be labelled, split into steps on token boundaries."""
+
+    id: str
+    problem_id: str
+    sample_index: int
+    text: str
+    ids: tuple[int, ...]
+    """Token ids of `text` as the policy generated them, or tokenised once if it was given."""
+    steps: tuple[Step, ...]
+    finish_reason: FinishReason
+    origin: Literal["sampled", "given"]
+    """`sampled` by the policy with the sampling parameters of the rollouts, or `given`."""
+    prediction: str | None
+    """The answer extracted from the text."""
+    outcome: Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """One completion sampled from a prefix, with its identity and its outcome."""
+
+    problem_id: str
+    prefix_id: str
+    index: int
+    """Counts the rollouts of a prefix, in the order they were asked for."""
+    seed: int
+    text: str
+    num_tokens: int
+    finish_reason: FinishReason
+    prediction: str | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Outcomes of the rollouts of one prefix, and their cost."""
+
+    num_right: int = 0
+    num_wrong: int = 0
+    num_truncated: int = 0
+    num_ungraded: int = 0
+    num_tokens: int = 0
+    """Sampled tokens; the prefix's own are not counted."""
+
+    @property
+    def num_rollouts(self) -> int:
+        return self.num_right + self.num_wrong + self.num_truncated + self.num_ungraded
+
+    def plus(self, outcome: Outcome, num_tokens: int = 0) -> Counts:
+        """These counts and one more rollout."""
+        return Counts(
+            num_right=self.num_right + (outcome is Outcome.RIGHT),
+            num_wrong=self.num_wrong + (outcome is Outcome.WRONG),
+            num_truncated=self.num_truncated + (outcome is Outcome.TRUNCATED),
+            num_ungraded=self.num_ungraded + (outcome is Outcome.UNGRADED),
+            num_tokens=self.num_tokens + num_tokens,
+        )
+
+
+StepRule = Literal["fixed", "first_success", "implied", "outcome"]
+"""How a step came to its label. `fixed`: a fixed number of rollouts. `first_success`: rolled
+out until the first right completion or a cap, so its counts are biased and only its hard label
+means something. `implied`: not rolled out, it follows from other steps or from the solution's
+outcome if hard labels do not rise along a solution. `outcome`: the last step, whose label is
+the solution's own outcome."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLabel:
+    """What is known of one step: counts first, everything else derived from them."""
+
+    prefix_id: str
+    """Of the prefix that ends with this step. Shared by the solutions that begin alike."""
+    counts: Counts
+    rule: StepRule
+    hard: bool | None
+    """True: the policy still recovers from here. None: no verdict."""
+    value: float | None
+    """Estimated share of completions that end right; None where the rule biases it."""
+    low: float | None
+    high: float | None
+    """Exact 95% interval of the value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabeledSolution:
+    """A solution with a label for every step: one row of a labels shard."""
+
+    problem: Problem
+    solution: Solution
+    prompt_ids: tuple[int, ...]
+    steps: tuple[StepLabel, ...]
+    """One per step of the solution."""
+    first_error: int | None
+    """Index of the first step labelled wrong, None if there is none."""
+    root: Counts
+    """Rollouts of the bare problem, asked for by the estimator."""
+    siblings: Counts
+    """Outcomes of all solutions of the problem that the policy sampled, this one included:
+    free observations of the bare problem's value."""

@@ -1,0 +1,150 @@
+"""Solutions with their step values, and label quality, in the terminal.
+
+Text of a model is shown as text: control characters are made visible, markup is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mclabel.evaluation.label_quality import Estimate, LabelCost, LabelQuality
+from mclabel.records import LabeledSolution, Outcome, StepLabel
+
+MAX_SHOWN = 2000  # characters of one text
+OUTCOME_STYLE = {
+    Outcome.RIGHT: "green",
+    Outcome.WRONG: "red",
+    Outcome.TRUNCATED: "yellow",
+    Outcome.UNGRADED: "yellow",
+}
+
+
+def show_solution(console: Console, row: LabeledSolution, truth: int | str | None = "") -> None:
+    """Print a problem and one labelled solution.
+
+    Args:
+        console: where to.
+        row: the solution.
+        truth: index of the true first error, None for none; "" if it is not known.
+    """
+    head = Text(f"{row.problem.id}  sample {row.solution.sample_index}  ", style="bold")
+    head.append(row.solution.outcome, style=OUTCOME_STYLE[row.solution.outcome])
+    head.append(f"  answer {shown(row.solution.prediction or 'none')}")
+    head.append(f", gold {shown(row.problem.answer)}", style="dim")
+    console.print(head)
+    console.print(Text(shown(row.problem.text)), style="dim")
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    for column in ("mark", "value", "interval", "counts"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("step", overflow="fold")
+    for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True)):
+        table.add_row(
+            _mark(index, row, truth),
+            Text(_value(label), style=_style(label)),
+            Text(_interval(label), style="dim"),
+            Text(_counts(label), style="dim"),
+            Text(shown(step.text.strip()), style=_style(label)),
+        )
+    console.print(table)
+    console.print()
+
+
+def shown(text: str) -> str:
+    """`text` bounded, with every character that is not printable made visible."""
+    cut = text[:MAX_SHOWN]
+    safe = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in cut)
+    return safe + (f"… ({len(text) - MAX_SHOWN} more characters)" if len(text) > MAX_SHOWN else "")
+
+
+def quality_table(groups: Mapping[str, LabelQuality]) -> Table:
+    """Label quality against truth, a row a group."""
+    table = Table(title="Labels against truth", title_justify="left")
+    for name in ("answers", "solutions", "pass@1", "wrong steps", "first error found"):
+        table.add_column(name, justify="right" if name != "answers" else "left")
+    for name in ("of wrong ones", "precision", "recall", "false positives", "lucky answers"):
+        table.add_column(name, justify="right")
+    for name, quality in groups.items():
+        table.add_row(
+            name,
+            str(quality.num_solutions),
+            _estimate(quality.pass_at_1),
+            _estimate(quality.wrong_steps),
+            _estimate(quality.first_error_accuracy),
+            _estimate(quality.first_error_accuracy_wrong),
+            _estimate(quality.precision),
+            _estimate(quality.recall),
+            _estimate(quality.false_positive_rate),
+            _estimate(quality.right_through_wrong),
+        )
+    return table
+
+
+def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
+    """What a run holds and what it cost."""
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    outcomes = {o: sum(r.solution.outcome is o for r in rows) for o in Outcome}
+    labels = [step.hard for row in rows for step in row.steps]
+    table.add_row("problems", f"{len({r.problem.id for r in rows}):,}")
+    table.add_row("solutions", f"{len(rows):,}")
+    for outcome, count in outcomes.items():
+        if count or outcome in (Outcome.RIGHT, Outcome.WRONG):
+            table.add_row(f"  {outcome}", f"{count:,}")
+    table.add_row("steps", f"{len(labels):,}")
+    table.add_row("  labelled sound", f"{sum(x is True for x in labels):,}")
+    table.add_row("  labelled wrong", f"{sum(x is False for x in labels):,}")
+    table.add_row("  without a verdict", f"{sum(x is None for x in labels):,}")
+    table.add_row("rollout tokens a solution", f"{cost.tokens_per_solution:,.0f}")
+    table.add_row("  without sharing prefixes", f"{cost.tokens_per_solution_unshared:,.0f}")
+    return table
+
+
+def _estimate(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "-"
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
+    labelled = index == row.first_error
+    if truth == "":
+        return Text("first error" if labelled else "", style="bold red")
+    true = index == truth
+    word = {
+        (True, True): "first error",
+        (True, False): "labelled error",
+        (False, True): "true error",
+        (False, False): "",
+    }[labelled, true]
+    return Text(word, style="bold red" if labelled == true else "bold magenta")
+
+
+def _style(label: StepLabel) -> str:
+    if label.hard is None:
+        return "yellow"
+    if not label.hard:
+        return "red"
+    return "green" if label.value is None or label.value >= 0.5 else "dark_green"
+
+
+def _value(label: StepLabel) -> str:
+    if label.value is not None:
+        return f"{label.value:.2f}"
+    return {True: "sound", False: "wrong", None: "?"}[label.hard]
+
+
+def _interval(label: StepLabel) -> str:
+    return "" if label.low is None else f"[{label.low:.2f}, {label.high:.2f}]"
+
+
+def _counts(label: StepLabel) -> str:
+    counts = label.counts
+    if not counts.num_rollouts:
+        return label.rule
+    extra = counts.num_truncated + counts.num_ungraded
+    return f"{counts.num_right}/{counts.num_rollouts}" + (f" ({extra} undecided)" if extra else "")

@@ -1,0 +1,30 @@
+"""Content ids and seeds: what a thing is called depends on what it is, not on when or where."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+ID_LENGTH = 16  # hex digits: 64 bits, a collision in 10M ids has odds of about 3e-6
+
+
+def content_id(*parts: object) -> str:
+    """A 16-digit hexadecimal id of JSON-serialisable parts."""
+    payload = json.dumps(parts, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(payload.encode()).hexdigest()[:ID_LENGTH]
+
+
+def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
+    """The id of a prefix: the problem and the token ids of the solution so far."""
+    return content_id("prefix", problem_id, list(ids))
+
+
+def sampling_seed(run_seed: int, problem_id: str, prefix: str, index: int) -> int:
+    """The seed of one completion, in [0, 2**63).
+
+    Seeds are hashed rather than counted up: engines that derive the seeds of n completions
+    as s, s+1, ... would repeat a neighbour's completions.
+    """
+    payload = f"{run_seed}:{problem_id}:{prefix}:{index}".encode()
+    return int.from_bytes(hashlib.sha256(payload).digest()[:8], "big") >> 1

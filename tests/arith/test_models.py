@@ -1,0 +1,108 @@
+"""The bundled models load anywhere as they stand, and are as good as their cards say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mclabel.answers import grade_completion
+from mclabel.arith import BUNDLED, bundled_model
+from mclabel.arith.problems import Program, generate
+from mclabel.arith.tokenizer import STEP
+from mclabel.arith.verify import StepTruth, verify_steps
+from mclabel.policy import SamplingParams
+from mclabel.policy.hf import HfPolicy
+from mclabel.records import Verdict
+from mclabel.seeds import sampling_seed
+
+TOKENIZER = AutoTokenizer.from_pretrained(bundled_model("policy"))
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_the_tokenizer_gives_back_any_text(text: str) -> None:
+    ids = TOKENIZER(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert TOKENIZER.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["<|end|><|step|><|pad|>", "\\boxed{", "  12  \t½\x00\u202e\U0001f600"]
+)
+def test_special_tokens_in_a_text_are_text(text: str) -> None:
+    ids = TOKENIZER(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert TOKENIZER.decode(ids) == text
+    assert not set(ids) & set(TOKENIZER.all_special_ids)
+
+
+def test_words_and_digits_are_one_token_each() -> None:
+    ids = TOKENIZER("Ada has 120 apples.")["input_ids"]
+    assert [TOKENIZER.decode([i]) for i in ids] == ["Ada", " has", " 1", "2", "0", " apples", "."]
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_models_are_small_llamas_with_a_step_token(name: str) -> None:
+    folder = bundled_model(name)
+    assert (folder / "model.safetensors").stat().st_size <= 6 * 10**6
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert "pass@1" in (folder / "README.md").read_text()
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert len(tokenizer) <= model.config.vocab_size
+    assert tokenizer.convert_tokens_to_ids(STEP) == tokenizer.step_token_id
+    assert tokenizer.get_vocab() == TOKENIZER.get_vocab()
+
+
+def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, str, str]]:
+    """Right or not, kind of the first wrong step, problem id; one a solution."""
+    problems = generate(num_problems, seed=11, split="test")
+
+    async def sample() -> list[tuple[bool, str, str]]:
+        policy = HfPolicy(
+            model=str(bundled_model(name)), sampling=SamplingParams(temperature=0.8, max_tokens=200)
+        )
+        await policy.start()
+        try:
+            work = [
+                policy.sample(
+                    policy.prompt_ids(p.text), (), seed=sampling_seed(0, p.id, "solution", i)
+                )
+                for p in problems
+                for i in range(per_problem)
+            ]
+            completions = await asyncio.gather(*work)
+        finally:
+            await policy.close()
+        rows = []
+        for number, completion in enumerate(completions):
+            problem = problems[number // per_problem]
+            _, grade = grade_completion(completion.text, problem.answer)
+            truths = verify_steps(
+                Program.from_json(problem.meta["program"]), completion.text.split("\n")
+            )
+            error = next((t for t in truths if t is not StepTruth.RIGHT), "none")
+            rows.append((grade.verdict is Verdict.RIGHT, str(error), problem.id))
+        return rows
+
+    return asyncio.run(sample())
+
+
+def test_base_is_strong() -> None:
+    rows = sampled("base", 150, 2)
+    assert sum(right for right, _, _ in rows) / len(rows) > 0.75
+
+
+def test_policy_errs_by_misconception_and_not_always() -> None:
+    rows = sampled("policy", 100, 6)
+    rate = sum(right for right, _, _ in rows) / len(rows)
+    assert 0.35 < rate < 0.65
+    kinds = Counter(kind for _, kind, _ in rows if kind != "none")
+    assert kinds["logic"] / kinds.total() > 0.55
+    right = Counter(identity for ok, _, identity in rows if ok)
+    mixed = sum(0 < right[identity] < 6 for identity in {i for _, _, i in rows})
+    assert mixed > 40  # of 100 problems are solved in some samples and not in others

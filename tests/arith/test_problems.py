@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from mclabel.arith.misconceptions import MISCONCEPTIONS, misread
+from mclabel.arith.problems import (
+    FAMILIES,
+    HELD_OUT_FAMILIES,
+    MAX_VALUE,
+    TRAIN_FAMILIES,
+    Program,
+    generate,
+    reference_solution,
+    split_of,
+)
+from mclabel.arith.verify import StepTruth, first_wrong_step, verify_steps
+
+PROBLEMS = generate(600, seed=5, split="test", families=list(FAMILIES))
+
+
+def program(problem) -> Program:  # type: ignore[no-untyped-def]
+    return Program.from_json(problem.meta["program"])
+
+
+def test_problems_are_a_function_of_the_seed() -> None:
+    assert generate(5, seed=1, split="train") == generate(5, seed=1, split="train")
+    assert generate(5, seed=1, split="train") != generate(5, seed=2, split="train")
+
+
+def test_splits_never_share_a_problem_whatever_the_seeds() -> None:
+    texts = {
+        split: {p.text for seed in (0, 1) for p in generate(300, seed=seed, split=split)}
+        for split in ("train", "validation", "test")
+    }
+    assert not texts["train"] & texts["test"]
+    assert not texts["train"] & texts["validation"]
+    assert not texts["validation"] & texts["test"]
+    assert {split_of(text) for text in texts["test"]} == {"test"}
+
+
+def test_problems_are_distinct_and_spread_over_families_and_lengths() -> None:
+    problems = generate(1200, seed=3, split="test")
+    assert len({p.text for p in problems}) == len({p.id for p in problems}) == 1200
+    families = Counter(p.meta["family"] for p in problems)
+    assert set(families) == set(TRAIN_FAMILIES)
+    assert min(families.values()) > 120
+    steps = Counter(p.meta["num_steps"] for p in problems)
+    assert set(steps) == set("345678")
+    assert min(steps.values()) > 120
+    small = sum(p.meta["answer_type"] == "small" for p in problems)
+    assert 0.06 < small / 1200 < 0.14
+
+
+def test_families_kept_out_of_training_are_refused_there() -> None:
+    with pytest.raises(ValueError, match="kept out of training"):
+        generate(1, seed=0, split="train", families=HELD_OUT_FAMILIES)
+    with pytest.raises(ValueError, match="must be among"):
+        generate(1, seed=0, split="test", families=["poetry"])
+
+
+def test_reference_solutions_are_right_and_as_long_as_told() -> None:
+    for problem in PROBLEMS:
+        steps = reference_solution(program(problem)).split("\n")
+        assert first_wrong_step(program(problem), steps) is None
+        assert len(steps) == int(problem.meta["num_steps"]) + 1
+        assert steps[-1] == f"The answer is \\boxed{{{problem.answer}}}."
+        numbers = [v for n in program(problem).nodes for v in (n.left, n.right, n.value)]
+        assert all(1 <= number <= MAX_VALUE for number in numbers)
+
+
+def test_every_fact_a_step_uses_stands_in_the_problem() -> None:
+    words = {"half": 2, "third": 3, "quarter": 4, "fifth": 5}
+    for problem in PROBLEMS:
+        text = problem.text.replace(".", " ").replace("?", " ").split()
+        told = {int(w) for w in text if w.isdigit()} | {words[w] for w in text if w in words}
+        for node in program(problem).nodes:
+            derived = {program(problem).nodes[i].value for i in node.needs}
+            assert {node.left, node.right} <= told | derived
+
+
+def test_a_program_survives_json() -> None:
+    for problem in PROBLEMS[:50]:
+        assert Program.from_json(program(problem).to_json()) == program(problem)
+
+
+def test_misreadings_calculate_rightly_and_are_found_as_errors_of_logic() -> None:
+    rng = random.Random(0)
+    errors: Counter[str] = Counter()
+    lucky = 0
+    for problem in PROBLEMS * 3:
+        text, misread_any = misread(program(problem), problem.text, rng=rng, strength=1.5)
+        truths = verify_steps(program(problem), text.split("\n"))
+        first = next((t for t in truths if t is not StepTruth.RIGHT), None)
+        errors[str(first)] += 1
+        lucky += first is not None and text.endswith(f"{{{problem.answer}}}.")
+        if not misread_any:
+            assert first is None
+    assert errors["arithmetic"] == errors["malformed"] == errors["answer"] == 0
+    assert errors["logic"] > 300
+    assert lucky > 0  # right answers through wrong steps exist
+
+
+def test_every_event_can_be_misread() -> None:
+    events = {node.event for problem in PROBLEMS for node in program(problem).nodes}
+    assert events <= set(MISCONCEPTIONS)

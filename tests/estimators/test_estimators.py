@@ -1,0 +1,167 @@
+"""Estimators driven with known answers, in any order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mclabel.estimators import BisectEstimator, Estimator, FixedEstimator, Judgement, SolutionPath
+from mclabel.records import Counts, Outcome
+
+RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
+TRUNCATED, UNGRADED = Outcome.TRUNCATED, Outcome.UNGRADED
+
+
+def drive(
+    estimator: Estimator,
+    num_prefixes: int,
+    outcome: Callable[[int, int], Outcome],
+    order: Callable[[int], int] = lambda due: 0,
+) -> tuple[list[Judgement], list[Counts]]:
+    """Answer what an estimator asks for; `order` picks which due rollout arrives next."""
+    counts = [Counts() for _ in range(num_prefixes)]
+    asked = [0] * num_prefixes
+    due: list[tuple[int, Outcome]] = []
+    while True:
+        for prefix in estimator.wanted():
+            due.append((prefix, outcome(prefix, asked[prefix])))
+            asked[prefix] += 1
+        if not due:
+            return estimator.judge(counts), counts
+        prefix, result = due.pop(order(len(due)))
+        counts[prefix] = counts[prefix].plus(result, 10)
+        estimator.tell(prefix, result)
+
+
+def path(prefixes: Sequence[int], outcome: Outcome) -> SolutionPath:
+    return SolutionPath(prefixes=tuple(prefixes), outcome=outcome)
+
+
+def until(error: int) -> Callable[[int, int], Outcome]:
+    """Prefixes before `error` always recover, the others never do."""
+    return lambda prefix, index: RIGHT if prefix < error else WRONG
+
+
+def test_fixed_rolls_out_every_distinct_prefix_once() -> None:
+    paths = [path([1, 2, 3], WRONG), path([1, 4], RIGHT)]
+    judgements, counts = drive(FixedEstimator(paths, rollouts=16), 5, until(3))
+    assert [c.num_rollouts for c in counts] == [0, 16, 16, 16, 16]
+    assert judgements[0].hard == (True, True, False, False)
+    assert judgements[0].first_error == 2
+    assert judgements[0].rules == ("fixed", "fixed", "fixed", "outcome")
+    assert judgements[1].hard == (True, False, True)  # prefix 4 never recovers in `until(3)`
+
+
+def test_fixed_rolls_out_the_bare_problem_on_demand() -> None:
+    _, counts = drive(FixedEstimator([path([1], RIGHT)], rollouts=2, root_rollouts=5), 2, until(9))
+    assert [c.num_rollouts for c in counts] == [5, 2]
+
+
+def test_fixed_gives_no_label_without_evidence() -> None:
+    judgements, _ = drive(
+        FixedEstimator([path([1], UNGRADED)], rollouts=3), 2, lambda p, i: UNGRADED
+    )
+    assert judgements[0].hard == (None, None)
+    assert judgements[0].first_error is None
+
+
+@pytest.mark.parametrize("num_steps", range(1, 12))
+def test_bisect_finds_every_first_error_in_a_logarithm_of_probes(num_steps: int) -> None:
+    for error in range(num_steps):
+        paths = [path(range(1, num_steps), WRONG)]
+        estimator = BisectEstimator(paths, rollouts=8, batch=4)
+        judgements, counts = drive(estimator, num_steps, until(error + 1))
+        assert judgements[0].first_error == error
+        assert judgements[0].hard == tuple(t < error for t in range(num_steps))
+        probes = sum(c.num_rollouts > 0 for c in counts)
+        assert probes <= (num_steps - 1).bit_length()
+
+
+def test_bisect_stops_a_probe_at_its_first_success() -> None:
+    estimator = BisectEstimator([path([1, 2, 3], WRONG)], rollouts=16, batch=4)
+    _, counts = drive(estimator, 4, until(9))
+    # Probes prefixes 2 and 3 (steps 1 and 2), each with one batch that succeeds.
+    assert [c.num_rollouts for c in counts] == [0, 0, 4, 4]
+
+
+def test_bisect_gives_right_solutions_their_labels_for_free() -> None:
+    judgements, counts = drive(BisectEstimator([path([1, 2, 3], RIGHT)], rollouts=16), 4, until(0))
+    assert sum(c.num_rollouts for c in counts) == 0
+    assert judgements[0].hard == (True, True, True, True)
+    assert judgements[0].rules == ("implied", "implied", "implied", "outcome")
+
+
+def test_bisect_does_not_judge_a_solution_without_an_outcome() -> None:
+    judgements, counts = drive(BisectEstimator([path([1, 2], TRUNCATED)], rollouts=4), 3, until(0))
+    assert sum(c.num_rollouts for c in counts) == 0
+    assert judgements[0].hard == (None, None, None)
+
+
+def test_bisect_shares_probes_between_solutions() -> None:
+    paths = [path([1, 2, 3], WRONG), path([1, 2, 4], WRONG)]
+    judgements, counts = drive(BisectEstimator(paths, rollouts=4, batch=4), 5, until(2))
+    assert [j.first_error for j in judgements] == [1, 1]
+    assert counts[2].num_rollouts == 4
+
+
+def test_bisect_says_nothing_of_steps_it_could_not_see_past() -> None:
+    def outcome(prefix: int, index: int) -> Outcome:
+        return UNGRADED if prefix == 2 else until(2)(prefix, index)
+
+    judgements, _ = drive(BisectEstimator([path([1, 2, 3], WRONG)], rollouts=4), 4, outcome)
+    assert judgements[0].hard == (True, None, None, False)
+
+
+@pytest.mark.parametrize("kind", [FixedEstimator, BisectEstimator])
+def test_impossible_numbers_of_rollouts_are_refused(kind: type) -> None:
+    with pytest.raises(ValueError, match="rollouts=0"):
+        kind([path([1], WRONG)], rollouts=0)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[SolutionPath], int]:
+    """Up to four solutions that may share beginnings."""
+    count = 1
+    paths: list[SolutionPath] = []
+    for _ in range(draw(st.integers(1, 4))):
+        shared: tuple[int, ...] = ()
+        if paths:
+            other = draw(st.sampled_from(paths)).prefixes
+            shared = other[: draw(st.integers(0, len(other)))]
+        fresh = draw(st.integers(0, 6))
+        prefixes = shared + tuple(range(count, count + fresh))
+        count += fresh
+        paths.append(path(prefixes, draw(st.sampled_from(list(Outcome)))))
+    return paths, count
+
+
+@given(
+    problems(),
+    st.sampled_from(["fixed", "bisect"]),
+    st.randoms(use_true_random=False),
+    st.integers(1, 9),
+    st.integers(1, 5),
+)
+def test_any_estimator_ends_within_its_cap_whatever_the_order(
+    problem: tuple[list[SolutionPath], int], kind: str, rng, rollouts: int, batch: int
+) -> None:
+    paths, num_prefixes = problem
+    table = [[rng.choice(list(Outcome)) for _ in range(rollouts)] for _ in range(num_prefixes)]
+    make = {
+        "fixed": lambda: FixedEstimator(paths, rollouts=rollouts),
+        "bisect": lambda: BisectEstimator(paths, rollouts=rollouts, batch=batch),
+    }[kind]
+    orders = [lambda due: 0, lambda due: due - 1, lambda due: rng.randrange(due)]
+    results = [drive(make(), num_prefixes, lambda p, i: table[p][i], order) for order in orders]
+    for judgements, counts in results:
+        assert all(c.num_rollouts <= rollouts for c in counts)
+        for judgement, one in zip(judgements, paths, strict=True):
+            assert len(judgement.hard) == len(judgement.rules) == one.num_steps
+            if judgement.first_error is not None:
+                assert judgement.hard[judgement.first_error] is False
+            if one.outcome is RIGHT and kind == "bisect":
+                assert judgement.first_error is None
+    assert results[0][0] == results[1][0] == results[2][0]

@@ -1,0 +1,116 @@
+"""The job on a real Ray: the same rows as in-process, and exact after kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mclabel import edge
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards import committed_blocks, read_labels, read_rollouts
+from mclabel.data.store import Store
+from mclabel.errors import EngineError
+from tests.labeling.test_job import check_exact
+
+pytestmark = pytest.mark.ray
+
+
+def problems(folder: Path, count: int) -> Path:
+    path = folder / "problems.jsonl"
+    rows = [
+        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(count)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def overrides(source: Path, out: Path, *more: str) -> list[str]:
+    base = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
+    return [*base, "block_problems=4", "estimator.rollouts=4", "ray.engines=2", *more]
+
+
+@pytest.mark.parametrize("kind", ["fixed", "bisect"])
+def test_rows_through_ray_equal_those_in_process(tmp_path: Path, kind: str) -> None:
+    source = problems(tmp_path, 30)
+    rows = {}
+    for address in ("none", "local"):
+        out = tmp_path / address
+        changes = overrides(source, out, f"ray.address={address}", f"estimator.kind={kind}")
+        edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+        store = Store(str(out))
+        rows[address] = (list(read_labels(store)), list(read_rollouts(store)))
+    assert rows["none"] == rows["local"]
+
+
+def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "llama"}')
+    changes = [f"out={tmp_path / 'out'}", "problems.limit=1", f"policy.model={tmp_path / 'model'}"]
+    with pytest.raises(EngineError, match="no tokenizer can be loaded"):
+        edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> None:
+    """SIGKILLs the driver or an actor; texts differ in every attempt."""
+    rng = random.Random(os.environ.get("CHAOS_SEED", "0"))
+    source, out = problems(tmp_path, 240), tmp_path / "out"
+    scripted = "policy.scripted={repeatable: false, delay_s: 0.15}"
+    command = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))]
+    command += overrides(source, out, scripted, "ray.num_cpus=0.5")
+    kills, progress = [], []
+    while len(kills) < 10:
+        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while len(kills) < 10 and driver.poll() is None:
+            time.sleep(rng.uniform(2.0, 7.0))
+            victim = rng.choice(["driver", "actor"])
+            if victim == "driver" or not (actors := label_actors(driver.pid)):
+                driver.send_signal(signal.SIGKILL)
+                kills.append("driver")
+                driver.wait()
+            else:
+                rng.choice(actors).kill()
+                kills.append("actor")
+            progress.append(len(committed_blocks(Store(str(out)))) if out.is_dir() else 0)
+        if driver.poll() is None:
+            driver.send_signal(signal.SIGKILL)
+        driver.wait()
+        if driver.returncode == 0:  # done before ten kills: go on with another output
+            check_exact(out, 240)
+            out = tmp_path / f"out{len(kills)}"
+            command[-len(overrides(source, out)) - 2 + 1] = f"out={out}"
+    print(f"kills: {kills}; blocks committed at each: {progress}")
+    assert {"driver", "actor"} <= set(kills)
+    subprocess.run(command, check=True, timeout=240)
+    check_exact(out, 240)
+
+
+def write_config(folder: Path) -> Path:
+    path = folder / "empty.yaml"
+    path.write_text("seed: 1\n")
+    return path
+
+
+def label_actors(driver: int) -> list[psutil.Process]:
+    """Processes of the driver's label actors."""
+    try:
+        children = psutil.Process(driver).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    found = []
+    for child in children:
+        try:
+            if "LabelActor" in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,135 @@
+"""Labels from the scheduler on a policy whose true values are known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from mclabel.errors import DataError
+from mclabel.labeling.scheduler import (
+    GivenSolution,
+    LabelSettings,
+    ProblemLabels,
+    label_problem,
+)
+from mclabel.policy import SamplingParams
+from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.records import Counts, Outcome, Problem
+
+SAMPLING = SamplingParams(max_tokens=1000)
+
+
+def problem(number: int) -> Problem:
+    return Problem(id=f"p{number}", text=f"Problem {number} [answer {number}]", answer=str(number))
+
+
+def label(
+    number: int,
+    policy: ScriptedPolicy,
+    given: tuple[GivenSolution, ...] = (),
+    **changes: object,
+) -> ProblemLabels:
+    arguments = {"seed": 0, "num_solutions": 4, "estimator": "fixed", "rollouts": 16, **changes}
+    settings = LabelSettings(**arguments)  # type: ignore[arg-type]
+    return asyncio.run(label_problem(problem(number), policy, settings, given=given))
+
+
+def test_intervals_hold_the_true_value_at_the_promised_rate() -> None:
+    policy = ScriptedPolicy(sampling=SAMPLING)
+    inside, labels, error = 0, 0, 0.0
+    for number in range(120):
+        for row in label(number, policy, num_solutions=2).labeled:
+            text = ""
+            for step, found in zip(row.solution.steps[:-1], row.steps[:-1], strict=True):
+                text += step.text
+                true = policy.value(text)
+                assert found.low is not None and found.high is not None
+                assert found.value is not None
+                inside += found.low - 1e-12 <= true <= found.high + 1e-12
+                error += found.value - true
+                labels += 1
+    assert labels > 900
+    assert inside / labels > 0.95
+    assert abs(error / labels) < 0.02
+
+
+def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
+    result = label(7, ScriptedPolicy(sampling=SAMPLING), num_solutions=8)
+    rolled = Counter(r.prefix_id for r in result.rollouts)
+    assert set(rolled.values()) == {16}
+    indices = {(r.prefix_id, r.index) for r in result.rollouts}
+    assert len(indices) == len(result.rollouts)
+    shared = [step.prefix_id for row in result.labeled for step in row.steps[:-1]]
+    assert len(set(shared)) < len(shared)
+    for row in result.labeled:
+        for step in row.steps[:-1]:
+            outcomes = Counter(r.outcome for r in result.rollouts if r.prefix_id == step.prefix_id)
+            assert step.counts.num_right == outcomes[Outcome.RIGHT]
+            assert step.counts.num_wrong == outcomes[Outcome.WRONG]
+        assert row.steps[-1].rule == "outcome"
+        assert row.steps[-1].value == float(row.solution.outcome is Outcome.RIGHT)
+        assert row.siblings.num_rollouts == 8
+        assert row.root == Counts()
+
+
+def test_bisect_agrees_with_fixed_on_certain_errors() -> None:
+    policy = ScriptedPolicy(sampling=SAMPLING)
+    found = 0
+    for number in range(40):
+        fixed = label(number, policy, rollouts=64).labeled
+        bisect = label(number, policy, estimator="bisect", rollouts=64).labeled
+        assert [r.solution for r in fixed] == [r.solution for r in bisect]
+        for one, other in zip(fixed, bisect, strict=True):
+            certain = "wrong" in one.solution.text
+            if certain and one.solution.outcome is Outcome.WRONG:
+                first = [s.text for s in one.solution.steps].index(
+                    next(s.text for s in one.solution.steps if "wrong" in s.text)
+                )
+                assert one.first_error == other.first_error == first
+                found += 1
+            assert all(step.value is None for step in other.steps[:-1])
+    assert found > 20
+
+
+def test_truncated_rollouts_are_counted_apart() -> None:
+    policy = ScriptedPolicy(sampling=SAMPLING, truncate_rate=0.5)
+    rows = [row for n in range(20) for row in label(n, policy).labeled]
+    steps = [step for row in rows for step in row.steps[:-1]]
+    assert sum(s.counts.num_truncated for s in steps) > 0.3 * sum(
+        s.counts.num_rollouts for s in steps
+    )
+    cut = [row for row in rows if row.solution.outcome is Outcome.TRUNCATED]
+    assert cut and all(row.solution.prediction is None for row in cut)
+    assert all(row.steps[-1].hard is None for row in cut if row.steps)
+
+
+def test_a_prefix_that_leaves_no_room_is_truncated() -> None:
+    policy = ScriptedPolicy(sampling=SamplingParams(max_tokens=40))
+    rows = label(1, policy).labeled
+    assert {row.solution.outcome for row in rows} == {Outcome.TRUNCATED}
+    assert all(len(row.solution.ids) == 40 for row in rows)
+
+
+def test_given_solutions_keep_their_text_and_steps() -> None:
+    policy = ScriptedPolicy(sampling=SAMPLING)
+    text = "Line 1 is sound.\nLine 2 is wrong.\nLine 3 is sound.\nLine 4 is sound.\n\\boxed{90}"
+    (row,) = label(9, policy, given=(GivenSolution(text=text),)).labeled
+    assert row.solution.text == text == "".join(s.text for s in row.solution.steps)
+    assert row.solution.origin == "given"
+    assert row.first_error == 1
+    assert row.siblings == Counts()
+    (whole,) = label(
+        9, policy, given=(GivenSolution(text=text, step_ends=(34, len(text))),)
+    ).labeled
+    assert [len(s.text) for s in whole.solution.steps] == [34, len(text) - 34]
+
+
+def test_a_given_solution_that_the_tokenizer_changes_is_refused() -> None:
+    class Lossy(ScriptedPolicy):
+        def encode(self, text: str) -> tuple[int, ...]:
+            return super().encode(text.strip())
+
+    with pytest.raises(DataError, match="problem p9, solution 0: the policy's tokenizer"):
+        label(9, Lossy(sampling=SAMPLING), given=(GivenSolution(text=" x\n\\boxed{9}"),))

@@ -1,0 +1,209 @@
+"""The decoder against transformers' plain forward pass, on models of several shapes."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import Program, generate, reference_solution
+from mclabel.errors import EngineError
+from mclabel.policy.shared_prefix import ATTENTION, Row, SharedPrefixDecoder, uniform
+from mclabel.policy.text import PolicyText
+
+SHAPE = {
+    "vocab_size": 97,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}
+MODELS = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=4)),
+    "llama-grouped": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=2)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE, num_key_value_heads=1)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_key_value_heads=2, head_dim=24)),
+    "bundled": lambda: AutoModelForCausalLM.from_pretrained(
+        bundled_model("policy"), dtype=torch.float32
+    ),
+}
+NO_END = 10**6
+
+
+def solution_ids(count: int) -> list[tuple[int, ...]]:
+    """Test problems with their reference solutions, as the bundled policy reads them."""
+    text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
+    return [
+        text.prompt_ids(p.text)
+        + text.encode(reference_solution(Program.from_json(p.meta["program"])))
+        for p in generate(count, seed=4, split="test")
+    ]
+
+
+def decoder(model, **changes) -> SharedPrefixDecoder:  # type: ignore[no-untyped-def]
+    model.set_attn_implementation(ATTENTION)
+    arguments = {"end_ids": [NO_END], "temperature": 1.0, "max_live": 64, **changes}
+    return SharedPrefixDecoder(model.eval(), **arguments)
+
+
+def plain_logits(model, ids: list[int]) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        logits = model(torch.tensor([ids])).logits[0, -1]
+    model.set_attn_implementation(ATTENTION)
+    return logits
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_equal_the_plain_forward_pass(name: str) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    rng = random.Random(name)
+    engine = decoder(model, max_live=40)
+    texts = [tuple(rng.randrange(90) for _ in range(50)) for _ in range(3)]
+    if name == "bundled":  # far from its domain its logits are large, and so is their rounding
+        texts = solution_ids(3)
+    texts.append(texts[0][:20] + texts[1][20:])  # shares a beginning with another text
+    waiting = [
+        Row(
+            context=(text := rng.choice(texts))[: rng.randrange(1, len(text))],
+            max_tokens=rng.randrange(3, 40),
+            seed=i,
+        )
+        for i in range(120)
+    ]
+    worst = 0.0
+    while waiting or engine.num_live:
+        while waiting and engine.admit(waiting[-1], [row.context for row in waiting]):
+            waiting.pop()
+        live = [row for row in engine._rows if row is not None]
+        logits = engine.logits(live)
+        for row, ours in random.Random(len(waiting)).sample(
+            list(zip(live, logits, strict=True)), min(3, len(live))
+        ):
+            theirs = plain_logits(model, [*row.context, *row.sampled])
+            worst = max(worst, float((ours - theirs).abs().max()))
+        engine.step()
+    assert worst < 1e-4
+
+
+def test_sampled_tokens_follow_the_model_s_distribution() -> None:
+    model = MODELS["bundled"]()
+    ids = solution_ids(1)[0]
+    p_values = []
+    for cut in (len(ids) - 30, len(ids) - 18, len(ids) - 7):
+        temperature = 3.0  # flat enough that many tokens are likely
+        probabilities = torch.softmax(plain_logits(model, list(ids[:cut])) / temperature, -1)
+        engine = decoder(model, temperature=temperature, max_live=500)
+        counts = np.zeros(len(probabilities))
+        for start in range(0, 6000, 500):
+            for seed in range(start, start + 500):
+                assert engine.admit(Row(context=ids[:cut], max_tokens=1, seed=seed * 7919))
+            for row in engine.step():
+                counts[row.sampled[0]] += 1
+        expected = probabilities.double().numpy() * counts.sum()
+        common = expected >= 10
+        observed = np.append(counts[common], counts[~common].sum())
+        wanted = np.append(expected[common], expected[~common].sum())
+        p_values.append(chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue)
+    assert min(p_values) > 1e-4
+
+
+def test_seeds_decide_what_is_sampled_and_nothing_else_does() -> None:
+    torch.manual_seed(1)
+    model = MODELS["llama"]()
+    context = tuple(range(5, 25))
+
+    def sample(seeds: list[int], max_live: int) -> dict[int, list[int]]:
+        engine = decoder(model, max_live=max_live)
+        waiting = [Row(context=context, max_tokens=12, seed=seed) for seed in seeds]
+        texts: dict[int, list[int]] = {}
+        while waiting or engine.num_live:
+            while waiting and engine.admit(waiting[-1]):
+                waiting.pop()
+            texts |= {row.seed: row.sampled for row in engine.step()}
+        return texts
+
+    together = sample(list(range(40)), 40)
+    assert sample(list(range(39, -1, -1)), 7) == together
+    assert len({tuple(t) for t in together.values()}) == 40
+
+
+def test_random_numbers_are_uniform_and_unrelated() -> None:
+    rows = [
+        Row(context=(1,), max_tokens=1, seed=s, sampled=[0] * p)
+        for s in range(200)
+        for p in range(50)
+    ]
+    numbers = uniform(rows).reshape(200, 50)
+    assert chisquare(np.histogram(numbers, 50, (0, 1))[0]).pvalue > 1e-3
+    assert abs(np.corrcoef(numbers[:, 0], numbers[:, 1])[0, 1]) < 0.25
+    assert abs(np.corrcoef(numbers[:-1, 0], numbers[1:, 0])[0, 1]) < 0.25
+
+
+def test_end_token_budget_and_context_end_a_completion() -> None:
+    torch.manual_seed(2)
+    model = MODELS["llama"]()
+    engine = decoder(model, end_ids=range(97), temperature=0)
+    row = Row(context=(1, 2, 3), max_tokens=9, seed=0)
+    engine.admit(row)
+    assert engine.step() == [row]
+    assert engine.ended_by_token(row)
+    engine = decoder(model)
+    long, short = (Row(context=(4,) * n, max_tokens=5, seed=0) for n in (126, 3))
+    assert engine.admit(long) and engine.admit(short)
+    ended = [row for _ in range(6) for row in engine.step()]
+    assert ended == [long, short]
+    assert (len(long.sampled), len(short.sampled)) == (2, 5)
+    assert not engine.ended_by_token(short)
+
+
+def test_greedy_top_k_and_top_p_bound_the_choice() -> None:
+    torch.manual_seed(3)
+    model = MODELS["llama"]()
+    context = tuple(range(30))
+    best = plain_logits(model, list(context)).argsort(descending=True).tolist()
+    for changes, allowed in (
+        ({"temperature": 0.0}, best[:1]),
+        ({"top_k": 3}, best[:3]),
+        ({"top_p": 1e-6}, best[:1]),
+    ):
+        engine = decoder(model, **changes)
+        for seed in range(50):
+            engine.admit(Row(context=context, max_tokens=1, seed=seed))
+        assert {row.sampled[0] for row in engine.step()} <= set(allowed)
+
+
+def test_memory_of_unused_prefixes_is_bounded() -> None:
+    model = MODELS["llama"]()
+    engine = decoder(model, prefix_cache_bytes=200_000)
+    rng = random.Random(0)
+    for seed in range(60):
+        engine.admit(
+            Row(context=tuple(rng.randrange(90) for _ in range(40)), max_tokens=2, seed=seed)
+        )
+        engine.step()
+    assert sum(p.kv.nbytes for p in engine._prefixes.values()) <= 500_000
+    assert engine._chunk_kv.shape[2] <= 4 * engine.max_live
+
+
+def test_attention_it_does_not_have_is_refused() -> None:
+    model = MistralForCausalLM(MistralConfig(**SHAPE, num_key_value_heads=2, sliding_window=8))
+    with pytest.raises(EngineError, match="MistralForCausalLM uses attention"):
+        decoder(model)

@@ -1,0 +1,131 @@
+"""The command line as a user meets it: exit codes, messages, and that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel.cli import main
+
+SCRIPTED = ["policy.engine=scripted", "ray.address=none", "estimator.rollouts=2"]
+
+
+def mclabel(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, arguments)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    rows = [{"id": "a", "problem": "A [answer 1]", "answer": "1"}]
+    (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        f"problems: {{source: {tmp_path / 'problems.jsonl'}}}\nout: {tmp_path / 'out'}\n"
+    )
+    return str(path)
+
+
+def test_label_show_and_labels(config: str, tmp_path: Path) -> None:
+    result = mclabel("label", config, *SCRIPTED)
+    assert result.exit_code == 0, result.output
+    assert "1 problems, 4 solutions" in result.output
+    shown = mclabel("show", str(tmp_path / "out"))
+    assert shown.exit_code == 0
+    assert shown.output.count("gold 1") == 4
+    assert "Line 1 is" in shown.output
+    counts = mclabel("labels", str(tmp_path / "out"))
+    assert "solutions" in counts.output and "rollout tokens a solution" in counts.output
+    quality = json.loads(mclabel("labels", str(tmp_path / "out"), "--json").output)
+    assert quality["quality"] == {}
+    assert quality["cost"]["tokens_per_solution"] > 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["problems.source=missing.jsonl"], "missing.jsonl: no such file"),
+        (["estimator.rolouts=3"], "did you mean estimator.rollouts?"),
+        (
+            ["estimator.rollouts=0"],
+            "estimator.rollouts=0: input should be greater than or equal to 1",
+        ),
+        (["problems.source=arith"], "problems.limit: required"),
+        (
+            ["policy.engine=hf", "policy.model=./nowhere"],
+            "policy.model='./nowhere': no such folder",
+        ),
+        (["policy.engine=hf", "policy.model=arith:best"], "must be arith:policy or arith:base"),
+        (["solutions.path=none.jsonl"], "none.jsonl: no such file"),
+        (["policy.engine=hf", "policy.model=arith:x"], "arith:x: must be arith:policy"),
+    ],
+)
+def test_bad_input_is_one_clear_message_and_writes_nothing(
+    config: str, tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    result = mclabel("label", config, *SCRIPTED, *overrides)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_folder_that_is_none(config: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = mclabel("label", config, "ray.address=none", f"policy.model={tmp_path / 'empty'}")
+    assert result.exit_code == 2
+    assert "the folder holds no config.json" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_problem_without_an_answer(config: str, tmp_path: Path) -> None:
+    (tmp_path / "problems.jsonl").write_text('{"problem": "x"}\n')
+    result = mclabel("label", config, *SCRIPTED)
+    assert result.exit_code == 2
+    assert "problems.jsonl, line 1: no answer" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_of_another_configuration(config: str, tmp_path: Path) -> None:
+    assert mclabel("label", config, *SCRIPTED).exit_code == 0
+    result = mclabel("label", config, *SCRIPTED, "seed=3")
+    assert result.exit_code == 2
+    assert "seed: 0 there, 3 here" in result.output
+
+
+def test_an_output_that_is_a_file(config: str, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious")
+    result = mclabel("label", config, *SCRIPTED)
+    assert result.exit_code == 2
+    assert "is a file, must be a folder" in result.output
+    assert (tmp_path / "out").read_text() == "precious"
+
+
+def test_shards_that_are_none(tmp_path: Path) -> None:
+    for verb in ("show", "labels"):
+        result = mclabel(verb, str(tmp_path))
+        assert result.exit_code == 2
+        assert "holds no labels/*.parquet" in result.output
+
+
+def test_hostile_text_is_shown_as_text(config: str, tmp_path: Path) -> None:
+    text = "[bold]x[/bold] \x1b[31mred\x07\x00 \u202e\n\\boxed{1}"
+    row = {"problem_id": "a", "solution": text}
+    (tmp_path / "solutions.jsonl").write_text(json.dumps(row))
+    given = f"solutions.path={tmp_path / 'solutions.jsonl'}"
+    assert mclabel("label", config, *SCRIPTED, given).exit_code == 0
+    shown = mclabel("show", str(tmp_path / "out")).output
+    assert "[bold]x[/bold]" in shown
+    assert "\\x1b[31mred\\x07\\x00" in shown
+    assert not {"\x1b", "\x07", "\x00", "\u202e"} & set(shown)
+
+
+def test_python_m_and_version() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "mclabel", "--version"], capture_output=True, text=True, check=True
+    )
+    assert "mclabel" in result.stdout
