@@ -14,7 +14,8 @@ from typing import Any
 
 from mclabel.answers import CHECKER_VERSION
 from mclabel.arith import bundled_model
-from mclabel.arith.problems import FAMILIES, HELD_OUT_FAMILIES, generate
+from mclabel.arith.problems import generate
+from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.config import LabelConfig, PolicyConfig, ProblemsConfig
 from mclabel.data.problems import read_problems
 from mclabel.data.solutions import read_solutions
@@ -31,13 +32,13 @@ from mclabel.labeling.job import (
 from mclabel.labeling.scheduler import LabelSettings
 from mclabel.labeling.worker import LabelWorker
 from mclabel.policy import Policy, SamplingParams
-from mclabel.policy.text import model_source
+from mclabel.policy.text import model_source, weights_fingerprint
 from mclabel.records import Problem
 
 
 def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobReport:
     """Run a labelling job. Everything that can be wrong with it is found before it writes."""
-    semantic = config.semantic()
+    semantic = semantic_config(config)
     problems = load_problems(config.problems)
     given = read_solutions(config.solutions.path, problems) if config.solutions.path else None
     make_policy = policy_maker(config.policy)
@@ -46,7 +47,7 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
     elif Path(config.out).exists():
         raise ShardError(f"out={config.out!r}: is a file, must be a folder")
     store = Store(config.out, create=True)
-    provenance = {"versions": versions(), "model": semantic["policy"]["model"]}
+    provenance = {"versions": versions()}
     location = config.out if "://" in config.out else str(Path(config.out).absolute())
     make_worker = partial(
         LabelWorker,
@@ -61,6 +62,20 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
     return run_label_job(
         blocks, fleet, store, semantic=semantic, provenance=provenance, on_state=on_state
     )
+
+
+def semantic_config(config: LabelConfig) -> dict[str, Any]:
+    """What labels depend on: the semantic fields, the checker, and the weights of a local model.
+
+    A local model is known by its content, so a folder may move, and may not change.
+    """
+    semantic = config.semantic()
+    semantic["checker"] = CHECKER_VERSION
+    if config.policy.engine != "scripted":
+        model = resolve_model(config.policy.model)
+        if Path(model_source(model)).is_dir():
+            semantic["policy"]["model"] = f"weights:{weights_fingerprint(Path(model))}"
+    return semantic
 
 
 def load_problems(config: ProblemsConfig) -> list[Problem]:
@@ -154,7 +169,6 @@ def versions() -> dict[str, str]:
     return {
         **{name: version(name) for name in packages},
         "python": platform.python_version(),
-        "checker": CHECKER_VERSION,
     }
 
 

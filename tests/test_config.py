@@ -19,11 +19,11 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
 def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(
-            LabelConfig, None, ["estimator.rolouts=3", "policy.temprature=1", "estimator.batch=0"]
+            LabelConfig, None, ["estimator.rolouts=3", "policy.max_token=1", "estimator.batch=0"]
         )
     message = str(caught.value)
     assert "estimator.rolouts: unknown key; did you mean estimator.rollouts?" in message
-    assert "policy.temprature: unknown key; did you mean policy.temperature?" in message
+    assert "policy.max_token: unknown key; did you mean policy.max_tokens?" in message
     assert "estimator.batch=0: input should be greater than or equal to 1" in message
     assert "out: required" in message
 

@@ -13,7 +13,8 @@ import random
 import re
 from typing import Literal
 
-from mclabel.arith.problems import MAX_VALUE, Operation, Program, answer_line
+from mclabel.arith.program import Operation, Program, answer_line
+from mclabel.arith.stories import MAX_VALUE
 
 Kind = Literal["flip", "operand", "skip"]
 

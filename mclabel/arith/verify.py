@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from enum import StrEnum
 
-from mclabel.arith.problems import Node, Program
+from mclabel.arith.program import Node, Program
 
 _EQUATION = re.compile(r"(\d{1,6}) (\+|-|\*|//|/) (\d{1,6}) = (\d{1,6})(?!\d)")
 _ANSWER = re.compile(r"The answer is \\boxed\{(\d{1,6})\}\.")

@@ -141,11 +141,8 @@ def commit_block(
 
 def committed_blocks(store: Store) -> set[str]:
     """Ids of the blocks whose labels shard exists."""
-    return {
-        name.removeprefix("labels/").removesuffix(".parquet")
-        for name in store.names("labels")
-        if name.endswith(".parquet")
-    }
+    names = _labels_names(store)
+    return {name.removeprefix("labels/").removesuffix(".parquet") for name in names}
 
 
 def read_labels(store: Store) -> Iterator[LabeledSolution]:
@@ -161,22 +158,23 @@ def read_labels(store: Store) -> Iterator[LabeledSolution]:
 
 def label_tables(store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Metadata and table of each labels shard."""
-    names = [n for n in store.names("labels") if n.endswith(".parquet")]
+    names = _labels_names(store)
     if not names:
         raise ShardError(
             f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
         )
     for name in names:
-        yield _read(store, name, "labels")
+        yield _metadata(store, name, "labels"), _table(store, name)
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
     """The rollouts that the committed labels rest on, block by block."""
-    for metadata, _ in label_tables(store):
-        if metadata["rollouts"] is None:
+    for labels in _labels_names(store):
+        name = _metadata(store, labels, "labels")["rollouts"]
+        if name is None:
             continue
-        _, table = _read(store, metadata["rollouts"], "rollouts")
-        for row in table.to_pylist():
+        _metadata(store, name, "rollouts")
+        for row in _table(store, name).to_pylist():
             yield Rollout(**{**row, "outcome": Outcome(row["outcome"])})
 
 
@@ -185,7 +183,7 @@ def delete_losers(store: Store) -> int:
 
     Only for a run in which no attempt is under way.
     """
-    kept = {metadata["rollouts"] for metadata, _ in label_tables(store)}
+    kept = {_metadata(store, name, "labels")["rollouts"] for name in _labels_names(store)}
     losers = [name for name in store.names("rollouts") if name not in kept]
     for name in losers:
         store.delete(name)
@@ -201,23 +199,39 @@ def _parquet(rows: list[dict[str, Any]], schema: pa.Schema, metadata: Mapping[st
     return sink.getvalue()
 
 
-def _read(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.Table]:
-    content = store.read(name)
-    if content is None:
-        raise ShardError(f"{store.location}/{name}: missing, though a labels shard names it")
+def _labels_names(store: Store) -> list[str]:
+    return [name for name in store.names("labels") if name.endswith(".parquet")]
+
+
+def _metadata(store: Store, name: str, kind: str) -> dict[str, Any]:
+    """What a shard says of itself; refuses shards of another kind or version."""
+    content = _content(store, name)
     try:
-        table = pq.read_table(io.BytesIO(content))
+        raw = (pq.read_schema(io.BytesIO(content)).metadata or {}).get(METADATA_KEY)
     except pa.ArrowException as error:
         raise ShardError(f"{store.location}/{name}: torn or no Parquet file ({error})") from error
-    raw = (table.schema.metadata or {}).get(METADATA_KEY)
-    metadata = json.loads(raw) if raw else {}
+    metadata: dict[str, Any] = json.loads(raw) if raw else {}
     if metadata.get("kind") != kind or metadata.get("schema_version") != SCHEMA_VERSION:
         raise ShardError(
             f"{store.location}/{name}: kind {metadata.get('kind')!r}, schema version "
             f"{metadata.get('schema_version')!r}; this mclabel reads {kind!r}, version "
             f"{SCHEMA_VERSION}"
         )
-    return metadata, table
+    return metadata
+
+
+def _table(store: Store, name: str) -> pa.Table:
+    try:
+        return pq.read_table(io.BytesIO(_content(store, name)))
+    except pa.ArrowException as error:
+        raise ShardError(f"{store.location}/{name}: torn or no Parquet file ({error})") from error
+
+
+def _content(store: Store, name: str) -> bytes:
+    content = store.read(name)
+    if content is None:
+        raise ShardError(f"{store.location}/{name}: missing, though a labels shard names it")
+    return content
 
 
 def _counts_row(counts: Counts) -> dict[str, int]:

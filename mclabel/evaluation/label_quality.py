@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.arith.problems import Program
+from mclabel.arith.program import Program
 from mclabel.arith.verify import first_wrong_step
 from mclabel.records import LabeledSolution, Outcome
 

@@ -124,7 +124,8 @@ class RayFleet:
 
         if ray.is_initialized():
             return
-        # Ray would run the engines at low priority on a machine that is theirs.
+        # Ray would run engines at low priority even where the machine is theirs, and would hide
+        # GPUs from actors that ask for none, with a warning that it will stop doing so.
         os.environ.setdefault("RAY_worker_niceness", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:

@@ -19,7 +19,8 @@ from mclabel.policy.text import PolicyText, model_source
 from mclabel.records import Completion
 
 if TYPE_CHECKING:
-    from mclabel.policy.shared_prefix import Row, SharedPrefixDecoder
+    from mclabel.policy.cascade import Row
+    from mclabel.policy.decoder import SharedPrefixDecoder
 
 LOOKAHEAD = 512  # waiting contexts considered when a prefix is computed
 
@@ -73,13 +74,16 @@ class HfPolicy:
     def _load(self) -> SharedPrefixDecoder:
         import torch
         from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+        from transformers.utils.logging import disable_progress_bar
 
-        from mclabel.policy.shared_prefix import ATTENTION, SharedPrefixDecoder
+        from mclabel.policy.cascade import ATTENTION
+        from mclabel.policy.decoder import SharedPrefixDecoder
 
         self._text = PolicyText.load(
             self._model, revision=self._revision, template=self._template, system=self._system
         )
         torch.set_num_threads(self._threads)
+        disable_progress_bar()
         try:
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
                 model_source(self._model),
@@ -113,7 +117,7 @@ class HfPolicy:
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
     ) -> Completion:
-        from mclabel.policy.shared_prefix import Row
+        from mclabel.policy.cascade import Row
 
         assert self._decoder is not None
         context = (*prompt, *prefix)

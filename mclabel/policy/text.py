@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -10,6 +11,8 @@ from mclabel.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+ENDS = 2**20  # bytes
 
 
 class PolicyText:
@@ -95,3 +98,24 @@ def model_source(model: str) -> str:
     if not path.is_dir() and (path.is_absolute() or model.startswith(".") or model.count("/") > 1):
         raise EngineError(f"policy.model={model!r}: no such folder")
     return model
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """A hash that changes with a model's weights, its configuration or its tokenizer.
+
+    Small files are hashed whole; of large ones the size and both ends, which is where a
+    safetensors file keeps its header and its last tensors.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".safetensors", ".bin", ".json", ".model", ".jinja"):
+            size = path.stat().st_size
+            digest.update(f"{path.name}:{size}:".encode())
+            with path.open("rb") as file:
+                if size <= 16 * ENDS:
+                    digest.update(file.read())
+                else:
+                    digest.update(file.read(ENDS))
+                    file.seek(-ENDS, 2)
+                    digest.update(file.read(ENDS))
+    return digest.hexdigest()[:16]

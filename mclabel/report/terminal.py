@@ -60,26 +60,34 @@ def shown(text: str) -> str:
     return safe + (f"… ({len(text) - MAX_SHOWN} more characters)" if len(text) > MAX_SHOWN else "")
 
 
+QUALITY_ROWS = {
+    "pass@1": "pass_at_1",
+    "wrong steps": "wrong_steps",
+    "first error found": "first_error_accuracy",
+    "  where there is one": "first_error_accuracy_wrong",
+    "precision": "precision",
+    "recall": "recall",
+    "F1": "f1",
+    "false positives": "false_positive_rate",
+    "lucky answers": "right_through_wrong",
+}
+
+
 def quality_table(groups: Mapping[str, LabelQuality]) -> Table:
-    """Label quality against truth, a row a group."""
-    table = Table(title="Labels against truth", title_justify="left")
-    for name in ("answers", "solutions", "pass@1", "wrong steps", "first error found"):
-        table.add_column(name, justify="right" if name != "answers" else "left")
-    for name in ("of wrong ones", "precision", "recall", "false positives", "lucky answers"):
-        table.add_column(name, justify="right")
-    for name, quality in groups.items():
-        table.add_row(
-            name,
-            str(quality.num_solutions),
-            _estimate(quality.pass_at_1),
-            _estimate(quality.wrong_steps),
-            _estimate(quality.first_error_accuracy),
-            _estimate(quality.first_error_accuracy_wrong),
-            _estimate(quality.precision),
-            _estimate(quality.recall),
-            _estimate(quality.false_positive_rate),
-            _estimate(quality.right_through_wrong),
-        )
+    """Label quality against truth, a column a group of solutions."""
+    table = Table(title="Labels against exact truth [95% interval]", title_justify="left")
+    table.add_column("")
+    for name in groups:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("problems", "solutions"):
+        table.add_row(name, *(f"{getattr(q, f'num_{name}'):,}" for q in groups.values()))
+    for name, field in QUALITY_ROWS.items():
+        table.add_row(name, *(_estimate(getattr(q, field)) for q in groups.values()))
+    table.caption = (
+        "first error found: labelled where it truly is, none for none. Precision and recall: of "
+        "wrong steps. False positives: of sound steps. Lucky: right answers by a wrong step."
+    )
+    table.caption_justify = "left"
     return table
 
 
@@ -107,7 +115,8 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
 def _estimate(estimate: Estimate) -> str:
     if estimate.value is None:
         return "-"
-    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    low, high = f"{estimate.low:.2f}".lstrip("0"), f"{estimate.high:.2f}".lstrip("0")
+    return f"{estimate.value:.2f} \\[{low}, {high}]"
 
 
 def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.arith.problems import Node, Program
+from mclabel.arith.program import Node, Program
 from mclabel.arith.verify import StepTruth, first_wrong_step, verify_steps
 
 PROGRAM = Program(

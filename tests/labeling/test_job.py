@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections import Counter
+import shutil
 from pathlib import Path
 
 import datasets
 import pyarrow.parquet as pq
 import pytest
+from exactness import check_exact
 
 from mclabel import edge
 from mclabel.config import LabelConfig, load_config
@@ -24,7 +25,6 @@ from mclabel.data.shards import (
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 from mclabel.labeling.job import JobReport
-from mclabel.records import Outcome
 
 
 def run(out: Path, *overrides: str) -> JobReport:
@@ -37,29 +37,6 @@ def run(out: Path, *overrides: str) -> JobReport:
     base = [f"out={out}", "policy.engine=scripted", "ray.address=none", "block_problems=4"]
     base += [f"problems.source={problems}", "estimator.rollouts=4"]
     return edge.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
-
-
-def check_exact(out: Path, num_problems: int = 20, per_problem: int = 4) -> None:
-    """Every solution once, each label's counts those of its own attempt's rollouts."""
-    store = Store(str(out))
-    named = set()
-    for metadata, labels in label_tables(store):
-        named.add(metadata["rollouts"])
-        rollouts = pq.read_table(io.BytesIO(store.read(metadata["rollouts"]) or b"")).to_pylist()
-        counted: dict[str, Counter[str]] = {}
-        for rollout in rollouts:
-            counted.setdefault(rollout["prefix_id"], Counter())[rollout["outcome"]] += 1
-        for row in labels.to_pylist():
-            for step in row["steps"][:-1]:
-                found = counted.get(step["prefix_id"], Counter())
-                for outcome in Outcome:
-                    assert step[f"num_{outcome}"] == found[outcome]
-    rows = [(row.problem.id, row.solution.sample_index) for row in read_labels(store)]
-    assert sorted(rows) == sorted(
-        (f"p{i}", j) for i in range(num_problems) for j in range(per_problem)
-    )
-    assert {name for name in store.names("") if name.startswith("rollouts/")} == named
-    assert not [p for p in out.rglob("*") if p.is_file() and "#" in p.name]
 
 
 def test_a_job_labels_everything_and_a_rerun_finds_it_done(tmp_path: Path) -> None:
@@ -152,3 +129,21 @@ def test_a_store_refuses_the_second_writer(tmp_path: Path) -> None:
     store.delete("a/b")
     store.delete("a/b")
     assert store.names("a") == []
+
+
+def test_a_local_model_is_known_by_its_weights(tmp_path: Path) -> None:
+    from mclabel.arith import bundled_model
+
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(bundled_model("policy"), moved)
+
+    def semantic(model: object) -> object:
+        config = load_config(LabelConfig, None, ["out=x", f"policy.model={model}"])
+        return edge.semantic_config(config)
+
+    assert semantic("arith:policy") == semantic(moved)
+    weights = moved / "model.safetensors"
+    changed = bytearray(weights.read_bytes())
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+    assert semantic("arith:policy") != semantic(moved)

@@ -21,7 +21,8 @@ from transformers import AutoModelForCausalLM
 
 from mclabel.answers import grade_completion
 from mclabel.arith import bundled_model
-from mclabel.arith.problems import Program, generate, reference_solution
+from mclabel.arith.problems import generate
+from mclabel.arith.program import Program, reference_solution
 from mclabel.policy import SamplingParams
 from mclabel.policy.hf import HfPolicy
 from mclabel.policy.text import PolicyText

@@ -1,0 +1,36 @@
+"""What "exactly once" means, as a check of a run's folder that several tests make."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from mclabel.data.shards import label_tables, read_labels
+from mclabel.data.store import Store
+from mclabel.records import Outcome
+
+
+def check_exact(out: Path, num_problems: int = 20, per_problem: int = 4) -> None:
+    """Every solution once, each label's counts those of its own attempt's rollouts."""
+    store = Store(str(out))
+    named = set()
+    for metadata, labels in label_tables(store):
+        named.add(metadata["rollouts"])
+        rollouts = pq.read_table(io.BytesIO(store.read(metadata["rollouts"]) or b"")).to_pylist()
+        counted: dict[str, Counter[str]] = {}
+        for rollout in rollouts:
+            counted.setdefault(rollout["prefix_id"], Counter())[rollout["outcome"]] += 1
+        for row in labels.to_pylist():
+            for step in row["steps"][:-1]:
+                found = counted.get(step["prefix_id"], Counter())
+                for outcome in Outcome:
+                    assert step[f"num_{outcome}"] == found[outcome]
+    rows = [(row.problem.id, row.solution.sample_index) for row in read_labels(store)]
+    assert sorted(rows) == sorted(
+        (f"p{i}", j) for i in range(num_problems) for j in range(per_problem)
+    )
+    assert {name for name in store.names("") if name.startswith("rollouts/")} == named
+    assert not [p for p in out.rglob("*") if p.is_file() and "#" in p.name]

@@ -1,0 +1,40 @@
+"""The quickstart on a real Ray, at its smallest size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+
+pytestmark = pytest.mark.ray
+
+
+def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_path: Path) -> None:
+    def run() -> str:
+        result = CliRunner().invoke(main, ["quickstart", "--size", "small", "--out", str(tmp_path)])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    output = run()
+    assert "Labels against exact truth" in output
+    assert f"mclabel show {tmp_path}/labels" in output
+    assert (tmp_path / "labels.png").read_bytes().startswith(b"\x89PNG")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary["seconds"]) == {"label", "measure", "picture", "total"}
+    assert 0 < summary["policy_pass_at_1"] < 1
+    labels = summary["labels"]
+    assert labels["solutions"] + labels["left_out"] == 64
+    assert 0 < labels["tokens_per_solution"] < labels["tokens_per_solution_unshared"]
+    for name in ("first_error_accuracy", "precision", "recall", "false_positive_rate"):
+        low, high = labels["intervals"][name]
+        assert 0 <= low <= labels[name] <= high <= 1
+    shards = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "labels/labels").iterdir()}
+    (tmp_path / "labels/labels" / sorted(shards)[0]).unlink()
+    run()
+    after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "labels/labels").iterdir()}
+    assert after.keys() == shards.keys()
+    assert sum(after[name] != shards[name] for name in shards) == 1

@@ -1,0 +1,48 @@
+"""What the README and the configurations tell a user to type exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [README, *(path.read_text() for path in (ROOT / "configs").rglob("*.yaml"))]
+
+
+def commands() -> list[list[str]]:
+    """Words of every `mclabel …` line, continuation lines joined."""
+    text = "\n".join(PAGES).replace("\\\n", " ")
+    lines = re.findall(r"^(?:# )?(?:pip install \. && )?mclabel (.+)$", text, flags=re.MULTILINE)
+    return [line.split() for line in lines]
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(commands()) >= 7
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_verbs_exist_and_label_commands_load(words: list[str]) -> None:
+    verb, *arguments = words
+    assert verb in main.commands
+    if verb == "label":
+        config, *overrides = arguments
+        load_config(LabelConfig, ROOT / config, overrides)
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(([^):]+)\)", README))
+def test_links_lead_somewhere(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+def test_places_on_the_map_exist() -> None:
+    rows = re.findall(r"^\| (`.+?) \|", README, flags=re.MULTILINE)
+    places = [p for row in rows for p in re.findall(r"`([\w./]+)`", row)]
+    assert len(places) > 10
+    for place in places:
+        assert (ROOT / place).exists() or (ROOT / "mclabel" / place).exists(), place
