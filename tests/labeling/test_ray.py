@@ -11,10 +11,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+import ray
 from exactness import check_exact
 
 from mclabel import edge
@@ -24,6 +26,13 @@ from mclabel.data.store import Store
 from mclabel.errors import EngineError
 
 pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(autouse=True)
+def own_ray() -> Iterator[None]:
+    """Each test starts and ends without a Ray of this process."""
+    yield
+    ray.shutdown()
 
 
 def problems(folder: Path, count: int) -> Path:
@@ -75,31 +84,48 @@ def test_submitted_to_a_cluster_of_two_nodes(tmp_path: Path) -> None:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
 
-    def ray(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def command(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             ["ray", *arguments],
             env=environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=180,
             cwd=Path(__file__).parents[2],
+            start_new_session=True,
         )
 
+    head = command(
+        *["start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"],
+        *["--num-cpus=2", f"--temp-dir=/tmp/mclabel-{port}"],
+    )
+    nodes = [head]
     try:
-        head = ["--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=2"]
-        assert ray("start", *head, "--temp-dir", f"/tmp/mclabel-{port}").returncode == 0
-        worker = ray("start", f"--address=127.0.0.1:{port}", "--num-cpus=2")
-        assert worker.returncode == 0, worker.stdout + worker.stderr
-        result = ray(
+        wait_for_port(dashboard)
+        nodes.append(command("start", "--block", f"--address=127.0.0.1:{port}", "--num-cpus=2"))
+        job = command(
             *["job", "submit", f"--address=http://127.0.0.1:{dashboard}", "--"],
             *[sys.executable, str(Path("jobs/label.py").absolute()), str(write_config(tmp_path))],
             *overrides(source, out, "ray.engines=4"),
         )
+        output, _ = job.communicate(timeout=240)
     finally:
-        ray("stop", "--force")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "num_problems=12" in result.stdout
+        for node in reversed(nodes):
+            os.killpg(node.pid, signal.SIGTERM)
+            node.wait()
+    assert job.returncode == 0, output
+    assert "num_problems=12" in output
     check_exact(out, 12)
+
+
+def wait_for_port(port: int, timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.5)
+    raise TimeoutError(f"nothing listens on port {port} after {timeout_s} s")
 
 
 def free_port() -> int:
@@ -120,9 +146,9 @@ def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> Non
     while len(kills) < 10:
         driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while len(kills) < 10 and driver.poll() is None:
-            time.sleep(rng.uniform(2.0, 7.0))
-            victim = rng.choice(["driver", "actor"])
-            if victim == "driver" or not (actors := label_actors(driver.pid)):
+            actors = wait_for_actors(driver)
+            time.sleep(rng.uniform(0.0, 3.0))
+            if rng.random() < 0.4:
                 driver.send_signal(signal.SIGKILL)
                 kills.append("driver")
                 driver.wait()
@@ -144,6 +170,15 @@ def write_config(folder: Path) -> Path:
     path = folder / "empty.yaml"
     path.write_text("seed: 1\n")
     return path
+
+
+def wait_for_actors(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and driver.poll() is None:
+        if actors := label_actors(driver.pid):
+            return actors
+        time.sleep(0.1)
+    raise TimeoutError("the driver started no actors")
 
 
 def label_actors(driver: int) -> list[psutil.Process]:
