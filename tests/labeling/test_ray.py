@@ -27,6 +27,8 @@ from mclabel.errors import EngineError
 
 pytestmark = pytest.mark.ray
 
+NUM_KILLED = 360  # problems: enough that ten kills come before the end
+
 
 @pytest.fixture(autouse=True)
 def own_ray() -> Iterator[None]:
@@ -138,7 +140,7 @@ def free_port() -> int:
 def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> None:
     """SIGKILLs the driver or an actor; texts differ in every attempt."""
     rng = random.Random(os.environ.get("CHAOS_SEED", "0"))
-    source, out = problems(tmp_path, 240), tmp_path / "out"
+    source, out = problems(tmp_path, NUM_KILLED), tmp_path / "out"
     scripted = "policy.scripted={repeatable: false, delay_s: 0.15}"
     command = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))]
     command += overrides(source, out, scripted, "ray.num_cpus=0.5")
@@ -163,7 +165,7 @@ def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> Non
     print(f"kills: {kills}; blocks committed at each: {progress}")
     assert {"driver", "actor"} <= set(kills)
     subprocess.run(command, check=True, timeout=240)
-    check_exact(out, 240)
+    check_exact(out, NUM_KILLED)
 
 
 def write_config(folder: Path) -> Path:
