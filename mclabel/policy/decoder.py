@@ -249,7 +249,8 @@ def _check_supported(model: PreTrainedModel, config: Any) -> None:
     if not model._supports_attention_backend or kinds != {"full_attention"} or odd or sliding:
         raise EngineError(
             f"policy.engine=hf: {type(model).__name__} uses attention that this engine does not "
-            "have (sliding window, state space or soft-capped). Use policy.engine=vllm"
+            "have (sliding window, state space or soft-capped). Choose a policy.model with full "
+            "attention in every layer"
         )
 
 

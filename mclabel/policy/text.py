@@ -103,8 +103,8 @@ def model_source(model: str) -> str:
 def weights_fingerprint(folder: Path) -> str:
     """A hash that changes with a model's weights, its configuration or its tokenizer.
 
-    Small files are hashed whole; of large ones the size and both ends, which is where a
-    safetensors file keeps its header and its last tensors.
+    Files up to 16 MiB are hashed whole; of larger ones the size and the first and last MiB, so
+    a change confined to the middle of a large file goes unseen. Training changes every tensor.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):

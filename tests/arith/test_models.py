@@ -95,15 +95,15 @@ def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, 
 
 def test_base_is_strong() -> None:
     rows = sampled("base", 150, 2)
-    assert sum(right for right, _, _ in rows) / len(rows) > 0.70
+    assert sum(right for right, _, _ in rows) / len(rows) > 0.75
 
 
 def test_policy_errs_by_misconception_and_not_always() -> None:
     rows = sampled("policy", 100, 6)
     rate = sum(right for right, _, _ in rows) / len(rows)
-    assert 0.30 < rate < 0.65
+    assert 0.35 < rate < 0.65
     kinds = Counter(kind for _, kind, _ in rows if kind != "none")
     assert kinds["logic"] / kinds.total() > 0.55
     right = Counter(identity for ok, _, identity in rows if ok)
     mixed = sum(0 < right[identity] < 6 for identity in {i for _, _, i in rows})
-    assert mixed > 30  # of 100 problems are solved in some samples and not in others
+    assert mixed > 40  # of 100 problems are solved in some samples and not in others

@@ -6,10 +6,12 @@ import json
 import os
 import random
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,19 +80,19 @@ def test_submitted_to_a_cluster_of_two_nodes(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(secrets.token_hex(32))
     port, dashboard = free_port(), free_port()
+    folder = tempfile.mkdtemp(prefix="ray-")  # tmp_path is too long for Ray's sockets
     environment = {
         **os.environ,
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
-        "RAY_TMPDIR": str(tmp_path / "ray"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
 
-    def command(*arguments: str) -> subprocess.Popen[str]:
+    def command(*arguments: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         return subprocess.Popen(
             ["ray", *arguments],
             env=environment,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.STDOUT,
             text=True,
             cwd=Path(__file__).parents[2],
@@ -99,7 +101,7 @@ def test_submitted_to_a_cluster_of_two_nodes(tmp_path: Path) -> None:
 
     head = command(
         *["start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"],
-        *["--num-cpus=2", f"--temp-dir=/tmp/mclabel-{port}"],
+        *["--num-cpus=2", f"--temp-dir={folder}"],
     )
     nodes = [head]
     try:
@@ -109,12 +111,14 @@ def test_submitted_to_a_cluster_of_two_nodes(tmp_path: Path) -> None:
             *["job", "submit", f"--address=http://127.0.0.1:{dashboard}", "--"],
             *[sys.executable, str(Path("jobs/label.py").absolute()), str(write_config(tmp_path))],
             *overrides(source, out, "ray.engines=4"),
+            stdout=subprocess.PIPE,
         )
         output, _ = job.communicate(timeout=240)
     finally:
         for node in reversed(nodes):
             os.killpg(node.pid, signal.SIGTERM)
             node.wait()
+        shutil.rmtree(folder, ignore_errors=True)
     assert job.returncode == 0, output
     assert "num_problems=12" in output
     check_exact(out, 12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -59,13 +61,13 @@ def solution_ids(count: int) -> list[tuple[int, ...]]:
     ]
 
 
-def decoder(model, **changes) -> SharedPrefixDecoder:  # type: ignore[no-untyped-def]
+def decoder(model: PreTrainedModel, **changes: Any) -> SharedPrefixDecoder:
     model.set_attn_implementation(ATTENTION)
     arguments = {"end_ids": [NO_END], "temperature": 1.0, "max_live": 64, **changes}
     return SharedPrefixDecoder(model.eval(), **arguments)
 
 
-def exact(model):  # type: ignore[no-untyped-def]
+def exact(model: PreTrainedModel) -> PreTrainedModel:
     """The model as transformers runs it, in float64: in float32 its logits of up to 40 are
     themselves rounded by up to 2e-4, more than is allowed here.
     """
@@ -74,12 +76,12 @@ def exact(model):  # type: ignore[no-untyped-def]
     return twin
 
 
-def plain_logits(twin, ids: list[int]) -> torch.Tensor:  # type: ignore[no-untyped-def]
+def plain_logits(twin: PreTrainedModel, ids: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         return twin(torch.tensor([ids])).logits[0, -1]
 
 
-def worst_logit_error(model, contexts: list[tuple[int, ...]], end: int) -> float:  # type: ignore[no-untyped-def]
+def worst_logit_error(model: PreTrainedModel, contexts: list[tuple[int, ...]], end: int) -> float:
     """Largest difference to the plain forward pass while 120 rollouts come and go."""
     twin = exact(model)
     rng = random.Random(0)
