@@ -54,12 +54,11 @@ from mclabel.values import clopper_pearson
 
 IGNORE = -100
 CHUNK = 2048  # documents sorted by length together
-STEPS = {"first": 7000, "base": 3500, "policy": 500}
-MUON_LR = {"first": 0.02, "base": 0.015, "policy": 0.003}
+STEPS = {"first": 7000, "base": 4500, "policy": 500}
+MUON_LR = {"first": 0.02, "base": 0.006, "policy": 0.003}
 DRILLS = {"first": 1 / 6, "base": 1 / 10, "policy": 1 / 12}  # share of documents
-SHORT = {"first": 0.0, "base": 1 / 3, "policy": 0.0}  # share of problems of one or two steps
 ADAM_PER_MUON = 0.15
-NAMES_MATTER = (*TRAIN_FAMILIES, *["trading"] * 2, *["comparing"] * 3)
+NAMES_MATTER = ("trading", "comparing")  # twice as often in `base`
 
 
 def main() -> None:
@@ -185,20 +184,13 @@ def _batches(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, rank: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     rng = random.Random(f"{args.task}:{args.seed}:{rank}")
-    families = NAMES_MATTER if args.task == "base" else TRAIN_FAMILIES
+    families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "base" else TRAIN_FAMILIES
     pad = tokenizer.pad_token_id
     for chunk in range(10**9):
         num_drills = round(CHUNK * DRILLS[args.task])
-        num_short = round((CHUNK - num_drills) * SHORT[args.task])
         seed = args.seed * 10**6 + chunk * args.processes + rank
         documents = []
-        problems = generate(
-            CHUNK - num_drills - num_short, seed=seed, split="train", families=families
-        )
-        problems += generate(
-            num_short, seed=seed, split="train", families=families, num_steps=(1, 2)
-        )
-        for problem in problems:
+        for problem in generate(CHUNK - num_drills, seed=seed, split="train", families=families):
             program = Program.from_json(problem.meta["program"])
             solution = reference_solution(program)
             if args.task == "policy":

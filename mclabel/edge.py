@@ -32,7 +32,7 @@ from mclabel.labeling.job import (
 from mclabel.labeling.scheduler import LabelSettings
 from mclabel.labeling.worker import LabelWorker
 from mclabel.policy import Policy, SamplingParams
-from mclabel.policy.text import model_source, weights_fingerprint
+from mclabel.policy.text import model_source, require_model, weights_fingerprint
 from mclabel.records import Problem
 
 
@@ -112,7 +112,7 @@ def policy_maker(config: PolicyConfig) -> Callable[[], Policy]:
     if config.engine == "scripted":
         return partial(_scripted, sampling, dict(config.scripted))
     model = resolve_model(config.model)
-    model_source(model)
+    require_model(model, revision=config.revision)
     return partial(
         _hf,
         model=model,

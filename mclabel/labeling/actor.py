@@ -10,6 +10,7 @@ from typing import Any
 import ray
 
 from mclabel.errors import EngineError
+from mclabel.labeling.fleet import MAX_LEASES
 from mclabel.labeling.worker import Block, BlockReport, LabelWorker, WorkerProgress
 
 PROGRESS_S = 0.5
@@ -59,6 +60,6 @@ def make_actor(make_worker: Callable[[], LabelWorker], *, num_cpus: float, num_g
         num_gpus=num_gpus,
         max_restarts=-1,
         max_task_retries=0,
-        max_concurrency=16,
+        max_concurrency=2 * MAX_LEASES,
     )
     return remote.remote(make_worker)

@@ -1,28 +1,50 @@
 """Where blocks run: in this process, or in Ray actors that may die at any moment.
 
 A fleet takes blocks and gives back reports, each block's exactly once. It leases every worker
-two blocks at a time, so that an engine has the next block's rollouts to sample while the last
-ones of a block finish. A block whose worker died goes to another; nothing is lost but the work
-since its lease began, and the commit rule keeps a late attempt from writing twice.
+as many blocks at a time as keep its engine full, two at least: then there are the next block's
+rollouts to sample while the last ones of a block finish. A block whose worker died goes to
+another; nothing is lost but the work since its lease began, and the commit rule keeps a late
+attempt from writing twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from mclabel.errors import EngineError, MclabelError
 from mclabel.labeling.worker import Block, BlockReport, LabelWorker, WorkerProgress
+from mclabel.policy import EngineStats
 
-LEASES = 2
+MIN_LEASES, MAX_LEASES = 2, 64
 """Blocks a worker holds at a time."""
 MAX_FAILED_LOADS = 3
 MAX_BLOCK_ATTEMPTS = 5
 POLL_S = 0.25
+
+
+def num_more_leases(held: int, engine: EngineStats) -> int:
+    """How many blocks to lease a worker that holds some.
+
+    Enough for as many completions to wait as are sampled. An estimator that asks for little at a
+    time needs many blocks for that; the engine samples the earliest ones first.
+
+    Args:
+        held: blocks it holds.
+        engine: its engine, as last seen.
+    """
+    demand, wanted = engine.num_live + engine.num_waiting, 2 * engine.max_live
+    if held < MIN_LEASES:
+        return MIN_LEASES - held
+    if demand >= wanted:
+        return 0
+    more = math.ceil(held * (wanted / demand - 1)) if demand else held
+    return min(more, held, MAX_LEASES - held)  # at most twice as many before looking again
 
 
 class Fleet(Protocol):
@@ -53,9 +75,14 @@ class LocalFleet:
             runner.run(worker.start())
             waiting, due = deque(blocks), set[asyncio.Task[BlockReport]]()
             try:
+                progress = runner.run(worker.progress())
                 while waiting or due:
-                    done, due = runner.run(self._turn(worker, waiting, due))
-                    on_progress([runner.run(worker.progress())])
+                    for _ in range(min(num_more_leases(len(due), progress.engine), len(waiting))):
+                        block = waiting.popleft()
+                        due.add(runner.get_loop().create_task(worker.run_block(block)))
+                    done, due = runner.run(_first_of(due))
+                    progress = runner.run(worker.progress())
+                    on_progress([progress])
                     for task in done:
                         if (failure := task.exception()) is not None:
                             raise _user_error(failure) or failure
@@ -65,15 +92,11 @@ class LocalFleet:
                     task.cancel()
                 runner.run(worker.close())
 
-    async def _turn(
-        self,
-        worker: LabelWorker,
-        waiting: deque[Block],
-        due: set[asyncio.Task[BlockReport]],
-    ) -> tuple[set[asyncio.Task[BlockReport]], set[asyncio.Task[BlockReport]]]:
-        while waiting and len(due) < LEASES:
-            due.add(asyncio.create_task(worker.run_block(waiting.popleft())))
-        return await asyncio.wait(due, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+
+async def _first_of(
+    due: set[asyncio.Task[BlockReport]],
+) -> tuple[set[asyncio.Task[BlockReport]], set[asyncio.Task[BlockReport]]]:
+    return await asyncio.wait(due, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
 
 
 def _user_error(error: BaseException | None) -> MclabelError | None:
@@ -181,6 +204,7 @@ class _Leases:
         self._failed_loads = 0
         self._starting = {actor.load.remote(): actor for actor in actors}
         self._leased: dict[Any, tuple[Any, Block]] = {}
+        self._held: Counter[Any] = Counter()
         self._asked: dict[Any, Any] = {}
         self._progress: dict[Any, WorkerProgress] = {}
 
@@ -218,19 +242,24 @@ class _Leases:
             return
         self._failed_loads = 0
         self._ask_progress(actor)
-        for _ in range(LEASES):
-            self._lease(actor)
+        self._lease(actor)
 
     def _lease(self, actor: Any) -> None:
-        if self._waiting:
+        """Lease a worker what keeps its engine full."""
+        seen = self._progress.get(actor)
+        more = num_more_leases(self._held[actor], seen.engine if seen else EngineStats())
+        share = math.ceil(len(self._waiting) / len(self._actors))  # the others want some too
+        for _ in range(min(more, share)):
             block = self._waiting.popleft()
             self._leased[actor.run_block.remote(block)] = (actor, block)
+            self._held[actor] += 1
 
     def _finished(self, ref: Any) -> BlockReport | None:
         import ray
         from ray.exceptions import RayError, RayTaskError
 
         actor, block = self._leased.pop(ref)
+        self._held[actor] -= 1
         try:
             report: BlockReport = ray.get(ref)
         except RayTaskError as error:  # the code failed, and would again
@@ -268,3 +297,4 @@ class _Leases:
             self._progress.pop(actor, None)
             return
         self._ask_progress(actor)
+        self._lease(actor)

@@ -29,6 +29,8 @@ class EngineStats:
 
     num_live: int = 0
     """Completions being sampled."""
+    max_live: int = 0
+    """Completions that can be sampled at a time; 0 for no bound."""
     num_waiting: int = 0
     num_sampled_tokens: int = 0
     num_prefill_tokens: int = 0

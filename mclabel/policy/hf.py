@@ -140,6 +140,7 @@ class HfPolicy:
             return EngineStats()
         return EngineStats(
             num_live=self._decoder.num_live,
+            max_live=self._max_live,
             num_waiting=len(self._queue),
             num_sampled_tokens=self._decoder.num_sampled_tokens,
             num_prefill_tokens=self._decoder.num_prefill_tokens,

@@ -83,6 +83,21 @@ class PolicyText:
         return frozenset(ids)
 
 
+def require_model(model: str, *, revision: str | None) -> None:
+    """Check that a model can be loaded, without loading it: fetch its configuration alone.
+
+    Raises:
+        EngineError: there is no such folder, and the hub does not have it or cannot be reached.
+    """
+    from transformers.utils.hub import cached_file
+
+    model_source(model)
+    try:
+        cached_file(model, "config.json", revision=revision)
+    except (OSError, ValueError) as error:
+        raise EngineError(f"policy.model={model!r}: cannot be loaded: {error}") from error
+
+
 def model_source(model: str) -> str:
     """`model` as transformers takes it, checked where that is possible without a network.
 
