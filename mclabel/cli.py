@@ -48,7 +48,7 @@ def main() -> None:
 @click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
 @click.option("--out", default="runs/quickstart", show_default=True, help="Folder for the results.")
 def quickstart(size: str, out: str) -> None:
-    """Sample, label and measure with the bundled policy, on CPU, in a few minutes."""
+    """Sample, label, train a PRM and measure with the bundled models, on CPU, in minutes."""
     from mclabel.quickstart import run_quickstart
 
     run_quickstart(size, Path(out), console)  # type: ignore[arg-type]
@@ -77,6 +77,91 @@ def label(config: str, overrides: tuple[str, ...]) -> None:
         highlight=False,
     )
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+@main.command()
+@click.argument("config")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+def train(config: str, overrides: tuple[str, ...]) -> None:
+    """Train a PRM or an ORM on labels.
+
+    CONFIG is a YAML file; every key can be overridden, e.g. target=soft. Running the same command
+    again resumes.
+    """
+    from mclabel import edge
+    from mclabel.config import TrainConfig, load_config
+    from mclabel.labeling.progress import StageProgress
+
+    checked = load_config(TrainConfig, config, overrides)
+    with StageProgress(console, "train", "steps") as progress:
+        report = edge.train(
+            checked, lambda step, total, loss: progress.update(step, total, detail=loss)
+        )
+    left_out = (
+        f" {report.num_refused} could not be encoded, the first because {report.first_refused}."
+        if report.num_refused
+        else ""
+    )
+    console.print(
+        f"Trained on {report.num_solutions} solutions, {report.num_validation} kept for "
+        f"validation; {report.num_unlabeled} without labels.{left_out}",
+        highlight=False,
+        markup=False,
+    )
+    for name, figure in report.validation.items():
+        value = "-" if figure is None else f"{figure:.4g}"
+        console.print(f"  validation {name.replace('_', ' ')}: {value}", highlight=False)
+    console.print(f"Model: {report.model}. Score with it: mclabel score {checked.out} FILE")
+
+
+@main.command()
+@click.argument("prm")
+@click.argument("solutions")
+@click.option("-o", "--out", help="JSONL file to write; standard output by default.")
+@click.option("--device", default="cpu", show_default=True)
+def score(prm: str, solutions: str, out: str | None, device: str) -> None:
+    """Score the steps of solutions with a trained PRM.
+
+    SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (a step
+    a line) or `steps` (list of texts). Every row is written again with `scores`, one a step, and
+    their `last`, `min`, `product` and `mean`.
+    """
+    from mclabel.edge.score import score_file
+
+    for line in score_file(prm, solutions, out, device=device):
+        click.echo(line)
+
+
+@main.group(name="eval")
+def evaluate() -> None:
+    """Measure PRMs and labels."""
+
+
+@evaluate.command(name="best-of-n")
+@click.argument("config")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+def best_of_n(config: str, overrides: tuple[str, ...]) -> None:
+    """Choose among N sampled solutions by every method, and compare.
+
+    CONFIG is a YAML file; every key can be overridden, e.g. samples=64. Writes best_of_n.json and
+    best_of_n.png. Running the same command again resumes the sampling.
+    """
+    from mclabel import edge
+    from mclabel.config import BestOfNConfig, load_config
+    from mclabel.labeling.progress import EvaluationProgress
+    from mclabel.report.terminal import best_of_n_table
+
+    checked = load_config(BestOfNConfig, config, overrides)
+    with EvaluationProgress(console) as progress:
+        report = edge.best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
+    console.print(best_of_n_table(report.result))
+    if report.num_excluded or report.num_unscored:
+        console.print(
+            f"{report.num_excluded} problems left out (trained on); {report.num_unscored} samples "
+            "could not be scored.",
+            highlight=False,
+        )
+    console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
 
 
 @main.command()

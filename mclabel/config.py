@@ -79,7 +79,7 @@ class PolicyConfig(Config):
     """Prompt with {problem} in it; by default the model's chat template."""
     system: str | None = None
     """System message of the chat."""
-    temperature: float = Field(0.8, ge=0)
+    temperature: float = Field(0.8, ge=0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0)
     """0 for all tokens."""
@@ -91,14 +91,15 @@ class PolicyConfig(Config):
     device: Annotated[str, OPERATIONAL] = "cpu"
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
     """CPU threads of an engine."""
-    scripted: Annotated[dict[str, float | bool], OPERATIONAL] = Field(default_factory=dict)
+    scripted: Annotated[dict[str, float | bool], OPERATIONAL] = {}
     """Arguments of the scripted engine, for tests."""
 
 
 class EstimatorConfig(Config):
     """What is rolled out, and when to stop."""
 
-    kind: Literal["fixed", "bisect"] = "fixed"
+    kind: Literal["fixed", "bisect", "outcome"] = "fixed"
+    """`outcome` rolls nothing out: only the last step is labelled, by the answer."""
     rollouts: int = Field(16, ge=1)
     """Of every prefix (fixed), or at most of a probed one (bisect)."""
     root_rollouts: int = Field(0, ge=0)
@@ -138,6 +139,75 @@ class LabelConfig(Config):
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
     """Write rollout texts, so that a better checker can grade them again."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
+
+
+class TrainConfig(Config):
+    """Training of a PRM or an ORM on labels."""
+
+    out: Annotated[str, OPERATIONAL]
+    """Folder for checkpoints, log and model."""
+    labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
+    """Runs of `mclabel label`; a training run is known by their content."""
+    base: str
+    """Causal language model to start from: folder, Hugging Face name, arith:base, arith:policy."""
+    revision: str | None = None
+    """Commit or tag of a Hugging Face model."""
+    head: Literal["token", "likelihood"] = "token"
+    """`token`: token classification, the standard. `likelihood`: uses what the base says of each
+    step's tokens, too; better where the base is small."""
+    target: Literal["hard", "soft", "outcome"] = "hard"
+    """`outcome` trains an ORM."""
+    step_token: str | None = None
+    """Of head=token: follows every step. By default the one that the tokenizer reserves."""
+    template: str | None = None
+    """Prompt with {problem} in it; by default the base's chat template."""
+    system: str | None = None
+    """System message of the chat."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Of prompt and solution; by default what the base allows. Longer ones are left out."""
+    validation: float = Field(0.1, ge=0, lt=1, allow_inf_nan=False)
+    """Share of problems kept for validation."""
+    epochs: float = Field(3.0, gt=0, allow_inf_nan=False)
+    max_steps: int | None = Field(None, ge=1)
+    """Optimizer steps, in place of epochs."""
+    batch_size: int = Field(16, ge=1)
+    """Solutions an optimizer step."""
+    backbone_lr: float = Field(1e-5, ge=0, allow_inf_nan=False)
+    """Learning rate of the base's own weights; 0 freezes them."""
+    head_lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    warmup: float = Field(0.05, ge=0, lt=1, allow_inf_nan=False)
+    """Share of the steps over which the rates rise."""
+    seed: int = Field(0, ge=0)
+    save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1)
+    """Optimizer steps between two checkpoints."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Annotated[str, OPERATIONAL] = "cpu"
+
+
+class BestOfNConfig(Config):
+    """Best-of-N evaluation of PRMs, ORMs and likelihoods."""
+
+    out: Annotated[str, OPERATIONAL]
+    """Folder for the samples, the figures and the plot."""
+    problems: ProblemsConfig = ProblemsConfig()
+    exclude: list[str] = []
+    """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
+    left out."""
+    policy: PolicyConfig = PolicyConfig()
+    samples: int = Field(16, ge=1)
+    """Solutions sampled for each problem: the largest N."""
+    scorers: dict[str, str] = {}
+    """Name: folder of a PRM or an ORM."""
+    likelihood: dict[str, str] = {}
+    """Name: language model whose likelihood of a solution is its score."""
+    aggregate: list[Literal["last", "min", "product", "mean"]] = Field(
+        ["last", "min", "product", "mean"], min_length=1
+    )
+    """How the step scores of a PRM become one score."""
+    seed: int = Field(0, ge=0)
+    block_problems: int = Field(8, ge=1)
+    ray: RayConfig = RayConfig()
 
 
 C = TypeVar("C", bound=Config)

@@ -19,3 +19,7 @@ class EngineError(MclabelError):
 
 class ShardError(MclabelError):
     """Shards that are missing, torn, of another version or of another run."""
+
+
+class TrainingError(MclabelError):
+    """A training run that cannot go on."""

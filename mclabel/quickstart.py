@@ -1,10 +1,10 @@
-"""`mclabel quickstart`: the main job on the bundled domain, measured against exact truth."""
+"""`mclabel quickstart`: labels, a PRM and better answers on the bundled domain, all measured."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import Any, Literal
 from rich.console import Console
 
 from mclabel import edge
-from mclabel.config import LabelConfig, bundled_config, load_config
+from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, bundled_config, load_config
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
+from mclabel.evaluation.best_of_n import BestOfN
+from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
@@ -24,16 +26,27 @@ from mclabel.evaluation.label_quality import (
     label_cost,
     label_quality,
 )
-from mclabel.labeling.progress import StageProgress, job_progress
+from mclabel.labeling.progress import EvaluationProgress, StageProgress, job_progress
 from mclabel.report.picture import draw_labels
-from mclabel.report.terminal import quality_table, show_solution
+from mclabel.report.terminal import best_of_n_table, quality_table, show_solution
 
 Size = Literal["small", "full"]
 
-OVERRIDES: dict[Size, list[str]] = {
+LABEL: dict[Size, list[str]] = {
     "small": ["problems.limit=16", "estimator.rollouts=8", "block_problems=4"],
     "full": [],
 }
+EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=24", "samples=8"], "full": []}
+SCORERS: dict[Size, dict[str, list[str]]] = {
+    "small": {"prm": [], "orm": ["target=outcome"]},
+    "full": {
+        "prm": [],
+        "prm-from-policy": ["base=arith:policy"],
+        "prm-plain-head": ["head=token", "backbone_lr=1.0e-4", "head_lr=1.0e-3"],
+        "orm": ["target=outcome"],
+    },
+}
+"""What is trained, by name: overrides of configs/train/quickstart.yaml."""
 _MEASURED = (
     "first_error_accuracy",
     "first_error_accuracy_wrong",
@@ -46,10 +59,11 @@ _MEASURED = (
 
 
 def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
-    """Label arith problems with the bundled policy and measure the labels.
+    """Label arith problems, train PRMs on the labels, choose answers with them; measure it all.
 
-    Run again after an interruption, it resumes. Writes `labels/` (the run), `labels.png` and
-    `summary.json` under `out`; returns what summary.json holds.
+    Run again after an interruption, it resumes. Writes `labels/` (the run), `prm/` and the other
+    scorers, `best-of-n/`, pictures and `summary.json` under `out`; returns what summary.json
+    holds.
 
     Args:
         size: `small` for a first look or a test, `full` for figures worth reading.
@@ -58,9 +72,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     """
     run = out / "labels"
     config = load_config(
-        LabelConfig,
-        bundled_config("label/quickstart.yaml"),
-        [f"out={run}", *OVERRIDES[size]],
+        LabelConfig, bundled_config("label/quickstart.yaml"), [f"out={run}", *LABEL[size]]
     )
     seconds: dict[str, float] = {}
     console.print(
@@ -68,8 +80,8 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         f"problems, and {config.estimator.rollouts} rollouts from every step prefix.",
         highlight=False,
     )
-    with _timed(seconds, "label"), job_progress(console, "label") as progress:
-        edge.label(config, progress)
+    with _timed(seconds, "label"), job_progress(console, "label") as job:
+        edge.label(config, job)
     with _timed(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
         rows = list(read_labels(Store(str(run))))
         groups = {"all": rows, **by_meta(rows, "answer_type")}
@@ -81,14 +93,50 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     with _timed(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
         draw_labels(rows, out / "labels.png")
         stage.update(1, 1)
-    summary = _summary(size, seconds, quality, cost)
-    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     console.print()
     wrong = next((row for row in rows if row.first_error), rows[0])
     show_solution(console, wrong, arith_truth(wrong))
     console.print(quality_table(quality))
+    console.print(
+        f"\nTraining {len(SCORERS[size])} scorers on these labels, then choosing among sampled "
+        "solutions of other problems with them.",
+        highlight=False,
+    )
+    with _timed(seconds, "train"):
+        for name, changes in SCORERS[size].items():
+            with StageProgress(console, f"train {name}", "steps") as stage:
+                _train(run, out / name, changes, stage)
+    with _timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
+        scorers = {name: str(out / name) for name in SCORERS[size]}
+        evaluation = edge.best_of_n(
+            load_config(
+                BestOfNConfig,
+                bundled_config("eval/quickstart.yaml"),
+                [
+                    f"out={out / 'best-of-n'}",
+                    f"scorers={json.dumps(scorers)}",
+                    f"exclude={json.dumps([str(run)])}",
+                    *EVALUATE[size],
+                ],
+            ),
+            on_state=progress.on_state,
+            on_score=progress.on_score,
+        )
+    console.print()
+    console.print(best_of_n_table(evaluation.result))
+    summary = _summary(size, seconds, quality, cost, evaluation.result)
+    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     _say_what_next(console, out, run)
     return summary
+
+
+def _train(run: Path, out: Path, changes: list[str], stage: StageProgress) -> None:
+    config = load_config(
+        TrainConfig,
+        bundled_config("train/quickstart.yaml"),
+        [f"out={out}", f"labels={json.dumps([str(run)])}", *changes],
+    )
+    edge.train(config, lambda step, total, loss: stage.update(step, total, detail=loss))
 
 
 @contextmanager
@@ -99,7 +147,11 @@ def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 
 
 def _summary(
-    size: Size, seconds: dict[str, float], quality: dict[str, LabelQuality], cost: LabelCost
+    size: Size,
+    seconds: dict[str, float],
+    quality: dict[str, LabelQuality],
+    cost: LabelCost,
+    best: BestOfN,
 ) -> dict[str, Any]:
     overall = quality["all"]
     return {
@@ -112,7 +164,23 @@ def _summary(
             **asdict(cost),
             "by_answer_type": {k: _figures(q) for k, q in quality.items() if k != "all"},
         },
+        "best_of_n_problems": best.num_problems,
+        "best_of_n": _by_size(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": _by_size(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": _by_size(
+            best.minus_majority, lambda e: [e.value, e.low, e.high]
+        ),
+        "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
+        "pair_accuracy_intervals": {
+            name: [e.low, e.high] for name, e in best.pair_accuracy.items()
+        },
     }
+
+
+def _by_size(
+    table: Mapping[str, Mapping[int, Estimate]], of: Callable[[Estimate], Any]
+) -> dict[str, dict[str, Any]]:
+    return {method: {str(n): of(e) for n, e in row.items()} for method, row in table.items()}
 
 
 def _figures(quality: LabelQuality) -> dict[str, Any]:
@@ -129,13 +197,15 @@ def _figures(quality: LabelQuality) -> dict[str, Any]:
 def _say_what_next(console: Console, out: Path, run: Path) -> None:
     console.print(
         f"\n  labels    {run}/labels/*.parquet (rollouts beside them)\n"
-        f"  picture   {out}/labels.png\n"
+        f"  PRM       {out}/prm\n"
+        f"  pictures  {out}/labels.png, {out}/best-of-n/best_of_n.png\n"
         f"  figures   {out}/summary.json\n\n"
         "Next:\n"
         f"  mclabel show {run} --wrong        solutions with their step values\n"
         f"  mclabel labels {run}              counts, cost, quality\n"
         f"  mclabel label configs/label/arith-bisect.yaml out={out}/bisect\n"
-        "                                    the same problems by binary search\n",
+        "                                    the same problems by binary search\n"
+        f"  mclabel score {out}/prm FILE      step scores of your own solutions\n",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -127,12 +127,12 @@ class Counts:
         )
 
 
-StepRule = Literal["fixed", "first_success", "implied", "outcome"]
+StepRule = Literal["fixed", "first_success", "implied", "outcome", "none"]
 """How a step came to its label. `fixed`: a fixed number of rollouts. `first_success`: rolled
 out until the first right completion or a cap, so its counts are biased and only its hard label
 means something. `implied`: not rolled out, it follows from other steps or from the solution's
 outcome if hard labels do not rise along a solution. `outcome`: the last step, whose label is
-the solution's own outcome."""
+the solution's own outcome. `none`: no label was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

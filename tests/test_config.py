@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.config import LabelConfig, load_config
+from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
 from mclabel.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
-    load_config(LabelConfig, path, ["out=somewhere"])
+    kind = {"label": LabelConfig, "train": TrainConfig, "eval": BestOfNConfig}[path.parent.name]
+    labels = ["labels=[runs/labels]"] if kind is TrainConfig else []
+    load_config(kind, path, ["out=somewhere", *labels])
     assert path.read_text().startswith("# mclabel ")
 
 
@@ -32,7 +34,7 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
     ("override", "fault"),
     [
         ("estimator.rollouts=0", "estimator.rollouts=0: input should be greater"),
-        ("estimator.kind=magic", "estimator.kind='magic': input should be 'fixed' or 'bisect'"),
+        ("estimator.kind=magic", "estimator.kind='magic': input should be 'fixed', 'bisect' or"),
         ("policy.top_p=0", "policy.top_p=0: input should be greater than 0"),
         ("seed", "overrides are written key=value"),
         ("seed.deeper.still=1", "seed"),

@@ -6,5 +6,13 @@ step. Nothing that a model wrote is ever evaluated.
 
 from mclabel.answers.extract import extract_answer
 from mclabel.answers.grade import CHECKER_VERSION, Grade, grade, grade_completion
+from mclabel.answers.normalize import answer_key
 
-__all__ = ["CHECKER_VERSION", "Grade", "extract_answer", "grade", "grade_completion"]
+__all__ = [
+    "CHECKER_VERSION",
+    "Grade",
+    "answer_key",
+    "extract_answer",
+    "grade",
+    "grade_completion",
+]

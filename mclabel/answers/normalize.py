@@ -27,6 +27,13 @@ def normalize(answer: str) -> str:
     return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
 
+def answer_key(answer: str) -> str:
+    """The same for answers that are equal as exact numbers, or else as normalised texts."""
+    text = normalize(answer)
+    rational = as_rational(text)
+    return text if rational is None else str(rational)
+
+
 def as_rational(normalized: str) -> Fraction | None:
     """The exact value of an integer, a decimal or a fraction, else None."""
     if len(normalized) > MAX_LENGTH or not normalized.isascii():

@@ -1,10 +1,12 @@
-"""Solutions written under a misconception, to train a policy that errs on purpose.
+"""Solutions written under misconceptions, to train a policy that errs on purpose.
 
-A real policy's mistakes are mostly of understanding: it takes the wrong operand, flips an
-operation or leaves a step out, consistently, and calculates on from there. A tiny model
-trained only on right solutions errs mostly in arithmetic, which no scorer of its size can
-see. So the bundled policy is fine-tuned on solutions in which each kind of event is
-misread in its own way at its own rate; the rest of the solution follows from the mistake.
+A real policy's mistakes are mostly of understanding, and they are consistent: what it gets wrong
+about a kind of problem it gets wrong nearly every time, so that neither a vote nor its own
+likelihood finds the right answer. A tiny model trained only on right solutions errs mostly in
+arithmetic, at random, which no scorer of its size can see. So the bundled policy is fine-tuned on
+solutions in which each kind of event is misread in its own way: often about some things and
+people, its *blind spots*, and seldom about others. The rest of the solution follows from the
+mistake.
 """
 
 from __future__ import annotations
@@ -13,50 +15,58 @@ import random
 import re
 from typing import Literal
 
-from mclabel.arith.program import Operation, Program, answer_line
-from mclabel.arith.stories import MAX_VALUE
+from mclabel.arith.program import Node, Operation, Program, answer_line
+from mclabel.arith.stories import MAX_VALUE, PEOPLE, THINGS
 
 Kind = Literal["flip", "operand", "skip"]
 
-MISCONCEPTIONS: dict[str, tuple[Kind, float]] = {
-    # event: (how it is misread, how often at strength 1)
-    "buy": ("operand", 0.05),
-    "sell": ("flip", 0.1),
-    "receive": ("skip", 0.2),
-    "give": ("flip", 0.25),
-    "sell_half": ("skip", 0.25),
-    "give_part": ("skip", 0.25),
-    "pass_on_half": ("skip", 0.25),
-    "times": ("operand", 0.15),
-    "more": ("flip", 0.1),
-    "fewer": ("flip", 0.3),
-    "part": ("operand", 0.2),
-    "together": ("operand", 0.25),
-    "above": ("flip", 0.3),
-    "start": ("operand", 0.03),
-    "add_loose": ("operand", 0.1),
-    "take_out": ("flip", 0.25),
-    "add_containers": ("operand", 0.2),
-    "keep_pile": ("operand", 0.25),
-    "buy_several": ("operand", 0.15),
-    "pay": ("flip", 0.1),
-    "earn": ("skip", 0.2),
-    "spend_half": ("skip", 0.2),
-    "spend_part": ("skip", 0.25),
-    "ride_on": ("operand", 0.05),
-    "turn_back": ("flip", 0.3),
-    "drive": ("skip", 0.2),
-    "halfway_home": ("skip", 0.2),
-    "times_as_far": ("operand", 0.15),
-    "stock": ("operand", 0.05),
-    "customers": ("skip", 0.2),
-    "break_part": ("skip", 0.25),
-    "copy_stock": ("flip", 0.2),
-    "sell_half_stock": ("skip", 0.25),
-    "fill_trays": ("operand", 0.1),
+MISCONCEPTIONS: dict[str, Kind] = {
+    "buy": "operand",
+    "sell": "flip",
+    "receive": "skip",
+    "give": "flip",
+    "sell_half": "skip",
+    "give_part": "skip",
+    "pass_on_half": "skip",
+    "times": "operand",
+    "more": "flip",
+    "fewer": "flip",
+    "part": "operand",
+    "together": "operand",
+    "above": "flip",
+    "start": "operand",
+    "add_loose": "operand",
+    "take_out": "flip",
+    "add_containers": "operand",
+    "keep_pile": "operand",
+    "buy_several": "operand",
+    "pay": "flip",
+    "earn": "skip",
+    "spend_half": "skip",
+    "spend_part": "skip",
+    "ride_on": "operand",
+    "turn_back": "flip",
+    "drive": "skip",
+    "halfway_home": "skip",
+    "times_as_far": "operand",
+    "stock": "operand",
+    "customers": "skip",
+    "break_part": "skip",
+    "copy_stock": "flip",
+    "sell_half_stock": "skip",
+    "fill_trays": "operand",
 }
-"""`flip` turns the operation round, `operand` takes another number of the problem, `skip`
-goes on with the step's first operand as if nothing had happened."""
+"""By event. `flip` turns the operation round, `operand` takes another number of the problem,
+`skip` goes on with the step's first operand as if nothing had happened."""
+
+BLIND_RATE, OTHER_RATE = 0.7, 0.04
+"""How often an event is misread, at strength 1, about a blind spot and about anything else."""
+NUM_GROUPS = 6
+"""An event's blind spots are one of so many groups of things (of people, where a step names no
+thing)."""
+
+_GROUP = {word: i % NUM_GROUPS for words in (THINGS, PEOPLE) for i, word in enumerate(words)}
+_EVENTS = list(MISCONCEPTIONS)
 
 _FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*"}
 
@@ -73,7 +83,7 @@ def misread(
         program: the problem's hidden program.
         problem_text: its numbers are the wrong operands to choose from.
         rng: decides what is misread.
-        strength: factor on the rates of `MISCONCEPTIONS`.
+        strength: factor on the rates above.
 
     Returns:
         The solution's text, and whether anything was misread in it.
@@ -100,7 +110,8 @@ def _follow(
         by_value = {program.nodes[i].value: values[i] for i in node.needs}
         left_is_node = left in by_value
         left, right = by_value.get(left, left), by_value.get(right, right)
-        kind, rate = MISCONCEPTIONS[node.event]
+        kind = MISCONCEPTIONS[node.event]
+        rate = BLIND_RATE if is_blind_spot(node) else OTHER_RATE
         if rng.random() < rate * strength:
             misread_any = True
             if kind == "skip":
@@ -120,6 +131,13 @@ def _follow(
     if not lines:
         return None
     return "\n".join([*lines, answer_line(values[program.target])]), misread_any
+
+
+def is_blind_spot(node: Node) -> bool:
+    """Whether the policy is to misread this node often: by its event, and what it is about."""
+    words = re.findall(r"[A-Za-z]+", node.claim)
+    named = [w for w in words if w in THINGS] or [w for w in words if w in PEOPLE]
+    return bool(named) and _GROUP[named[0]] == _EVENTS.index(node.event) % NUM_GROUPS
 
 
 def _apply(op: Operation, left: int, right: int) -> int | None:

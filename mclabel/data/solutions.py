@@ -36,7 +36,7 @@ def read_solutions(path: str, problems: Sequence[Problem]) -> dict[str, tuple[Gi
                 f"{place}: answers no known problem (problem_id={row.get('problem_id')!r}). Give "
                 "problem_id, or problem with the exact text of one in problems.source"
             )
-        given[str(identity)].append(_solution(row, place))
+        given[str(identity)].append(solution_of(row, place))
     if missing := [problem.id for problem in problems if problem.id not in given]:
         raise DataError(
             f"{path}: no solution for {len(missing)} of {len(problems)} problems, the first "
@@ -45,7 +45,12 @@ def read_solutions(path: str, problems: Sequence[Problem]) -> dict[str, tuple[Gi
     return {identity: tuple(solutions) for identity, solutions in given.items()}
 
 
-def _solution(row: Mapping[str, Any], place: str) -> GivenSolution:
+def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
+    """The solution in a row that has `solution` or `steps`.
+
+    Raises:
+        DataError: it has neither, or one that is empty; `place` names the row.
+    """
     steps = row.get("steps")
     if steps is not None:
         if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):

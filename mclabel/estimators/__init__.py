@@ -8,9 +8,10 @@ from typing import Literal
 from mclabel.estimators.base import ROOT, Estimator, Judgement, SolutionPath
 from mclabel.estimators.bisect import BisectEstimator
 from mclabel.estimators.fixed import FixedEstimator
+from mclabel.estimators.outcome import OutcomeEstimator
 from mclabel.values import TruncatedPolicy
 
-EstimatorKind = Literal["fixed", "bisect"]
+EstimatorKind = Literal["fixed", "bisect", "outcome"]
 
 __all__ = [
     "ROOT",
@@ -19,6 +20,7 @@ __all__ = [
     "EstimatorKind",
     "FixedEstimator",
     "Judgement",
+    "OutcomeEstimator",
     "SolutionPath",
     "make_estimator",
 ]
@@ -36,7 +38,7 @@ def make_estimator(
     """The estimator of one problem.
 
     Args:
-        kind: `fixed` or `bisect`.
+        kind: `fixed`, `bisect` or `outcome`.
         paths: the problem's solutions.
         rollouts: of each prefix (`fixed`), or at most of each probed one (`bisect`).
         root_rollouts: of the bare problem (`fixed`).
@@ -47,4 +49,6 @@ def make_estimator(
         return FixedEstimator(
             paths, rollouts=rollouts, root_rollouts=root_rollouts, truncated=truncated
         )
+    if kind == "outcome":
+        return OutcomeEstimator(paths)
     return BisectEstimator(paths, rollouts=rollouts, batch=batch, truncated=truncated)

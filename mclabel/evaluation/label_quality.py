@@ -15,19 +15,8 @@ from numpy.typing import NDArray
 
 from mclabel.arith.program import Program
 from mclabel.arith.verify import first_wrong_step
+from mclabel.evaluation.bootstrap import Estimate, ratio_estimate, resample_weights
 from mclabel.records import LabeledSolution, Outcome
-
-NUM_RESAMPLES = 1000
-LEVEL = 0.95
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A figure with its bootstrap interval; all None where there is nothing to measure."""
-
-    value: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +90,11 @@ def label_quality(
         known = tallies.get(row.problem.id)
         tallies[row.problem.id] = tally if known is None else known + tally
     table = np.array(list(tallies.values())).reshape(-1, len(_COLUMNS))
-    draws = _resampled(table, seed)
+    weights = resample_weights(len(table), seed)
 
     def ratio(top: str, bottom: str) -> Estimate:
-        return _ratio(table, draws, top, bottom)
+        a, b = _COLUMNS.index(top), _COLUMNS.index(bottom)
+        return ratio_estimate(table[:, a], table[:, b], weights)
 
     return LabelQuality(
         num_problems=len(tallies),
@@ -191,22 +181,3 @@ def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
         ],
         dtype=np.float64,
     )
-
-
-def _resampled(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Column sums of bootstrap resamples of the rows, [resamples, columns]."""
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(len(table), [1 / max(1, len(table))] * len(table), NUM_RESAMPLES)
-    return weights.astype(np.float64) @ table
-
-
-def _ratio(
-    table: NDArray[np.float64], draws: NDArray[np.float64], top: str, bottom: str
-) -> Estimate:
-    a, b = _COLUMNS.index(top), _COLUMNS.index(bottom)
-    total = table.sum(0)
-    if not len(table) or total[b] == 0:
-        return Estimate(value=None, low=None, high=None)
-    usable = draws[draws[:, b] > 0]
-    low, high = np.quantile(usable[:, a] / usable[:, b], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value=float(total[a] / total[b]), low=float(low), high=float(high))

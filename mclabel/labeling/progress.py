@@ -129,3 +129,42 @@ def job_progress(console: Console, stage: str) -> Iterator[JobProgress]:
     """Progress of a labelling job, counted in problems."""
     with StageProgress(console, stage, "problems") as progress:
         yield JobProgress(progress)
+
+
+class EvaluationProgress:
+    """One bar after the other: sampling, then every scorer."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._name = ""
+        self._stage: StageProgress | None = None
+        self._job: JobProgress | None = None
+
+    def __enter__(self) -> EvaluationProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._stage is not None:
+            self._stage.__exit__(kind, error, trace)
+
+    def on_state(self, state: JobState) -> None:
+        """Show the state of the sampling job."""
+        stage = self._open("sample", "problems")
+        self._job = self._job or JobProgress(stage)
+        self._job(state)
+
+    def on_score(self, name: str, done: int, total: int) -> None:
+        """Show how far a scorer is."""
+        self._open(f"score {name}", "distinct solutions").update(done, total)
+
+    def _open(self, name: str, unit: str) -> StageProgress:
+        if self._stage is None or name != self._name:
+            self.__exit__(None, None, None)
+            self._name, self._stage = name, StageProgress(self._console, name, unit)
+            self._stage.__enter__()
+        return self._stage

@@ -75,6 +75,19 @@ class PolicyText:
             ),
         )
 
+    @property
+    def step_token(self) -> str | None:
+        """The token that the tokenizer reserves for the end of a step, if it does."""
+        return cast(str | None, getattr(self._tokenizer, "step_token", None))
+
+    def token_id(self, token: str) -> int | None:
+        """Id of a text that is one token of the vocabulary, None if it is not."""
+        return self._tokenizer.get_vocab().get(token)
+
+    def save(self, folder: Path) -> None:
+        """Save the tokenizer beside a model."""
+        self._tokenizer.save_pretrained(folder)
+
     def end_ids(self, *configured: int | Sequence[int] | None) -> frozenset[int]:
         """The tokenizer's end token and those that the model's configurations name."""
         ids: set[int] = set()

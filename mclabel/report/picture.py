@@ -1,4 +1,4 @@
-"""The picture of a labelling run: a few solutions step by step, and whether values hold."""
+"""Pictures: a labelling run (solutions step by step, and whether values hold), and best-of-N."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mclabel.evaluation.best_of_n import MAJORITY, PASS, RANDOM, BestOfN
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.terminal import shown
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 NUM_BINS = 8
 NUM_SOLUTIONS = 3
 MAX_LINE = 46  # characters of a step
+NUM_BANDS = 6  # methods up to which all get a band
 
 
 def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
@@ -43,6 +45,41 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
         matplotlib.cm.ScalarMappable(cmap=colours), ax=left, location="bottom", shrink=0.6, pad=0.02
     )
     scale.set_label("step value: share of rollouts from here that end right")
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def draw_best_of_n(result: BestOfN, path: Path) -> None:
+    """Save a PNG: accuracy by N of every method, with 95% bands of the first few."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plain = {PASS: ("black", ":"), MAJORITY: ("black", "-"), RANDOM: ("grey", "--")}
+    figure, axes = plt.subplots(figsize=(8.5, 5.2), layout="constrained")
+    hues = plt.get_cmap("tab20")
+    for number, (method, by_size) in enumerate(result.accuracy.items()):
+        colour, style = plain.get(method, (hues(number % 20), "-"))
+        sizes = list(by_size)
+        axes.plot(
+            sizes,
+            np.array([by_size[n].value for n in sizes], dtype=float),
+            style,
+            color=colour,
+            marker="." if method not in plain else None,
+            linewidth=2 if method in plain else 1.4,
+            label=method,
+        )
+        if len(result.accuracy) <= NUM_BANDS or method == MAJORITY:
+            low, high = ([getattr(by_size[n], end) for n in sizes] for end in ("low", "high"))
+            axes.fill_between(sizes, low, high, color=colour, alpha=0.12, linewidth=0)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [str(n) for n in sizes])
+    axes.set(xlabel="N, samples to choose from", ylabel="accuracy of the chosen answer")
+    axes.set_title(f"Best of N, {result.num_problems} problems", loc="left")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(path, dpi=130)
     plt.close(figure)
 

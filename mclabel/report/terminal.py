@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mclabel.evaluation.label_quality import Estimate, LabelCost, LabelQuality
+from mclabel.evaluation.best_of_n import MAJORITY, BestOfN
+from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.label_quality import LabelCost, LabelQuality
 from mclabel.records import LabeledSolution, Outcome, StepLabel
 
 MAX_SHOWN = 2000  # characters of one text
@@ -91,6 +93,35 @@ def quality_table(groups: Mapping[str, LabelQuality]) -> Table:
     return table
 
 
+def best_of_n_table(result: BestOfN) -> Table:
+    """Accuracy by method and N, the difference to majority at the largest N, pair accuracy."""
+    sizes = list(result.accuracy[MAJORITY])[::-2][::-1]  # those that fit beside each other
+    table = Table(
+        title=f"Best of N on {result.num_problems} problems [95% interval]", title_justify="left"
+    )
+    table.add_column("method", no_wrap=True)
+    for size in sizes:
+        table.add_column(f"N={size}", justify="right", no_wrap=True)
+    table.add_column(f"{sizes[-1]}: less majority", justify="right", no_wrap=True)
+    table.add_column("pairs", justify="right", no_wrap=True)
+    for method, by_size in result.accuracy.items():
+        cells = [f"{by_size[n].value:.3f}" for n in sizes]
+        against = result.minus_majority.get(method)
+        pairs = result.pair_accuracy.get(method)
+        table.add_row(
+            method,
+            *cells,
+            "" if against is None else _difference(against[sizes[-1]]),
+            "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
+        )
+    table.caption = (
+        "pairs: of a right and a wrong sample of one problem, how often the right one scores "
+        "higher. vote: majority weighted by the scorer. pass: some sample is right."
+    )
+    table.caption_justify = "left"
+    return table
+
+
 def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     """What a run holds and what it cost."""
     table = Table(box=None, show_header=False, padding=(0, 1))
@@ -117,6 +148,12 @@ def _estimate(estimate: Estimate) -> str:
         return "-"
     low, high = f"{estimate.low:.2f}".lstrip("0"), f"{estimate.high:.2f}".lstrip("0")
     return f"{estimate.value:.2f} \\[{low}, {high}]"
+
+
+def _difference(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "-"
+    return f"{estimate.value:+.2f} \\[{estimate.low:+.2f}, {estimate.high:+.2f}]"
 
 
 def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:

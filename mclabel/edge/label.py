@@ -1,7 +1,4 @@
-"""From a checked configuration to the objects that the library takes.
-
-The one place where configurations meet library code, shared by the command line and by jobs.
-"""
+"""A labelling job from its configuration."""
 
 from __future__ import annotations
 

@@ -1,0 +1,10 @@
+"""From checked configurations to the objects that the library takes.
+
+The one place where configurations meet library code, shared by the command line and by jobs.
+"""
+
+from mclabel.edge.best_of_n import best_of_n
+from mclabel.edge.label import label
+from mclabel.edge.train import train
+
+__all__ = ["best_of_n", "label", "train"]

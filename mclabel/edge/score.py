@@ -1,0 +1,58 @@
+"""Score a file of solutions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from mclabel.data.problems import file_rows
+from mclabel.data.solutions import solution_of
+from mclabel.errors import DataError
+
+
+def score_file(prm: str, solutions: str, out: str | None, *, device: str) -> Iterator[str]:
+    """The file's rows as JSON lines with `scores` and their aggregations, in order.
+
+    Args:
+        prm: folder of a PRM.
+        solutions: file with `problem`, and `solution` or `steps`.
+        out: written whole at the end; without it the lines are given back.
+        device: torch device.
+
+    Raises:
+        DataError: the file, or a row, cannot be used.
+    """
+    from mclabel.prm.aggregate import AGGREGATIONS
+    from mclabel.prm.score import PRM
+
+    rows, problems, steps = [], [], []
+    for place, row in file_rows(Path(solutions)):
+        if not isinstance(row.get("problem"), str):
+            raise DataError(f"{place}: needs a problem (text)")
+        given = solution_of(row, place)
+        rows.append((place, row))
+        problems.append(row["problem"])
+        steps.append(
+            given.text
+            if given.step_ends is None
+            else [given.text[a:b] for a, b in pairwise((0, *given.step_ends))]
+        )
+    scorer = PRM.load(prm, device=device)
+    places = [place for place, _ in rows]
+    encoded = [
+        scorer.encoder.text(problem, step, place)
+        for problem, step, place in zip(problems, steps, places, strict=True)
+    ]
+    lines = []
+    for (_, row), scores in zip(rows, scorer.score_encoded(encoded), strict=True):
+        added = {name: how(scores) for name, how in AGGREGATIONS.items()}
+        lines.append(json.dumps({**row, "scores": scores, **added}, ensure_ascii=False))
+    if out is None:
+        yield from lines
+        return
+    partial = Path(f"{out}.partial")
+    partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    partial.rename(out)
+    yield f"{len(lines)} solutions scored, written to {out}"

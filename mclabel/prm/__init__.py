@@ -1,0 +1,1 @@
+"""Process reward models: encode, train, score, aggregate."""

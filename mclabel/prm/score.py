@@ -1,0 +1,168 @@
+"""Score solutions with a trained PRM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from mclabel.errors import ConfigError, DataError
+from mclabel.policy.text import PolicyText
+from mclabel.prm.batch import make_batch
+from mclabel.prm.encode import EncodedSolution, StepEncoder
+from mclabel.prm.model import HeadKind, StepModel, load_step_model
+
+MANIFEST = "prm.json"
+FORMAT = 1
+BATCH_TOKENS = 16_384
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrmManifest:
+    """What a saved PRM needs beside its weights to score as it was trained."""
+
+    kind: Literal["prm", "orm"]
+    """An `orm` was trained on outcomes alone: only its last score means something."""
+    head: HeadKind
+    step_token: str | None
+    """Follows every step; None scores at each step's last token."""
+    template: str | None
+    """Of the prompt; None is the tokenizer's chat template."""
+    system: str | None
+    max_tokens: int
+    """Of an encoded solution."""
+
+    def save(self, folder: Path) -> None:
+        """Write it beside the weights."""
+        content = {"format": FORMAT, **asdict(self)}
+        (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> PrmManifest:
+        """Read it.
+
+        Raises:
+            DataError: the folder holds no PRM of this format.
+        """
+        try:
+            content = json.loads((folder / MANIFEST).read_text())
+            if content.pop("format") != FORMAT:
+                raise ValueError(f"of another format than {FORMAT}")
+            return cls(**content)
+        except FileNotFoundError:
+            raise DataError(
+                f"{folder}: holds no {MANIFEST}. Give the `out` of `mclabel train`"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{folder}/{MANIFEST}: not a PRM's manifest: {error}") from error
+
+
+class PRM:
+    """A process reward model: a score in [0, 1] for every step of a solution."""
+
+    def __init__(self, model: StepModel, encoder: StepEncoder, manifest: PrmManifest) -> None:
+        self.model, self.encoder, self.manifest = model, encoder, manifest
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "cpu", dtype: str = "float32") -> PRM:
+        """Load what `mclabel train` has written.
+
+        Args:
+            path: its `out`, or the `model` folder in it.
+            device: torch device.
+            dtype: torch dtype of the body.
+
+        Raises:
+            DataError: there is no finished PRM.
+            EngineError: its weights cannot be loaded.
+        """
+        folder = Path(path)
+        if (folder / "train.json").is_file() and not (folder / "model").is_dir():
+            raise DataError(f"{folder}: its training has not ended. Run the same command again")
+        folder = folder / "model" if (folder / "model").is_dir() else folder
+        manifest = PrmManifest.read(folder)
+        model = load_step_model(folder, manifest.head, dtype=dtype)
+        model.to(device).eval()
+        text = PolicyText.load(
+            str(folder), revision=None, template=manifest.template, system=manifest.system
+        )
+        return cls(model, step_encoder(text, manifest), manifest)
+
+    def score(
+        self,
+        problems: Sequence[str],
+        solutions: Sequence[str | Sequence[str]],
+        *,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[list[float]]:
+        """Probability that each step is sound, in the sense of the labels it was trained on.
+
+        Args:
+            problems: texts, one per solution.
+            solutions: each as one text with a step a line, or as its steps, which join to the
+                solution as they are.
+            on_progress: called with solutions done and in all.
+
+        Returns:
+            For every solution one number a step.
+
+        Raises:
+            DataError: a solution without steps, too long, or not given back by the tokenizer.
+        """
+        if len(problems) != len(solutions):
+            raise DataError(f"{len(problems)} problems for {len(solutions)} solutions")
+        encoded = [
+            self.encoder.text(problem, solution, f"solution {index}")
+            for index, (problem, solution) in enumerate(zip(problems, solutions, strict=True))
+        ]
+        return self.score_encoded(encoded, on_progress=on_progress)
+
+    @torch.inference_mode()
+    def score_encoded(
+        self,
+        encoded: Sequence[EncodedSolution],
+        *,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[list[float]]:
+        """The same for encoded solutions. Equal ones are computed once."""
+        device = next(self.model.parameters()).device
+        scores: dict[EncodedSolution, list[float]] = {}
+        distinct = sorted(set(encoded), key=lambda e: (len(e.ids), e.ids))
+        for group in batches(distinct):
+            logits = self.model(make_batch(group).to(device))
+            for one, row in zip(group, logits.sigmoid().tolist(), strict=True):
+                scores[one] = row[: len(one.positions)]
+            on_progress(len(scores), len(distinct))
+        return [scores[one] for one in encoded]
+
+
+def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
+    """The encoder of a PRM.
+
+    Raises:
+        ConfigError: the tokenizer lacks the step token.
+    """
+    identity = None
+    if manifest.step_token is not None:
+        identity = text.token_id(manifest.step_token)
+        if identity is None:
+            raise ConfigError(
+                f"step_token={manifest.step_token!r}: not a token of this model. Name one that "
+                "its tokenizer has reserved, or use head=likelihood, which needs none"
+            )
+    return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)
+
+
+def batches(encoded: Sequence[EncodedSolution]) -> list[list[EncodedSolution]]:
+    """Cut solutions, sorted by length, into batches of bounded size."""
+    groups: list[list[EncodedSolution]] = []
+    for one in encoded:
+        if groups and len(one.ids) * (len(groups[-1]) + 1) <= BATCH_TOKENS:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups

@@ -1,0 +1,107 @@
+"""Labelled solutions and a tiny model for tests of training and evaluation."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from mclabel.arith import bundled_model
+from mclabel.arith.misconceptions import misread
+from mclabel.arith.problems import generate
+from mclabel.arith.program import Program
+from mclabel.arith.verify import first_wrong_step
+from mclabel.data.shards import commit_block
+from mclabel.data.steps import newline_ends, split_steps
+from mclabel.data.store import Store
+from mclabel.policy.text import PolicyText
+from mclabel.records import Counts, LabeledSolution, Outcome, Solution, StepLabel
+from mclabel.seeds import content_id, prefix_id
+
+
+def arith_text() -> PolicyText:
+    """The text side of the bundled models."""
+    folder = str(bundled_model("base"))
+    return PolicyText.load(folder, revision=None, template=None, system=None)
+
+
+def arith_rows(count: int, *, per_problem: int = 2, seed: int = 0) -> list[LabeledSolution]:
+    """Solutions written under misconceptions, labelled by exact truth as if by 8 rollouts."""
+    text, rng = arith_text(), random.Random(seed)
+    rows = []
+    for problem in generate(-(-count // per_problem), seed=seed, split="test"):
+        program = Program.from_json(problem.meta["program"])
+        for index in range(per_problem):
+            solution, _ = misread(program, problem.text, rng=rng, strength=2.0)
+            ids = text.encode(solution)
+            steps = split_steps(ids, solution, newline_ends(solution), text.decode)
+            error = first_wrong_step(program, [s.text for s in steps])
+            outcome = Outcome.WRONG if error is not None else Outcome.RIGHT
+            labels = []
+            for number, step in enumerate(steps):
+                sound = error is None or number < error
+                good = rng.randint(1, 8) if sound else 0
+                labels.append(
+                    StepLabel(
+                        prefix_id=prefix_id(problem.id, ids[: step.end]),
+                        counts=Counts(num_right=good, num_wrong=8 - good),
+                        rule="fixed" if number < len(steps) - 1 else "outcome",
+                        hard=sound,
+                        value=good / 8 if number < len(steps) - 1 else float(sound),
+                        low=None,
+                        high=None,
+                    )
+                )
+            rows.append(
+                LabeledSolution(
+                    problem=problem,
+                    solution=Solution(
+                        id=content_id("solution", problem.id, index),
+                        problem_id=problem.id,
+                        sample_index=index,
+                        text=solution,
+                        ids=ids,
+                        steps=steps,
+                        finish_reason="stop",
+                        origin="sampled",
+                        prediction=None,
+                        outcome=outcome,
+                    ),
+                    prompt_ids=text.prompt_ids(problem.text),
+                    steps=tuple(labels),
+                    first_error=error,
+                    root=Counts(),
+                    siblings=Counts(),
+                )
+            )
+    return rows[:count]
+
+
+def write_run(folder: Path, rows: list[LabeledSolution]) -> str:
+    """A run's folder with these labels in one shard."""
+    commit_block(Store(str(folder), create=True), "0" * 16, "test", rows, None, {})
+    return str(folder)
+
+
+def tiny_model(folder: Path) -> str:
+    """A random Llama of two narrow layers with the bundled tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model("base"))
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=-(-len(tokenizer) // 16) * 16,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)

@@ -1,0 +1,105 @@
+"""Positions, step texts and labels agree, whatever the tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from labelled import arith_rows, arith_text
+
+from mclabel.errors import DataError
+from mclabel.prm.encode import EncodedSolution, StepEncoder
+from mclabel.prm.examples import is_held_out, make_examples, step_targets
+from mclabel.records import LabeledSolution, Outcome
+
+TEXT = arith_text()
+STEP_ID = TEXT.token_id("<|step|>")
+
+
+def steps_of(encoded: EncodedSolution, step_id: int | None) -> list[str]:
+    """Texts of the steps as positions cut them."""
+    texts, start = [], encoded.num_prompt
+    for position in encoded.positions:
+        end = position + 1
+        ids = encoded.ids[start : end if step_id is None else end - 1]
+        if step_id is not None:
+            assert encoded.ids[position] == step_id
+        texts.append(TEXT.decode(ids))
+        start = end
+    assert start == len(encoded.ids)
+    return texts
+
+
+@pytest.mark.parametrize("step_id", [None, STEP_ID])
+def test_a_thousand_solutions_decode_to_their_steps(step_id: int | None) -> None:
+    encoder = StepEncoder(TEXT, step_id=step_id, max_tokens=1024)
+    for row in arith_rows(1000):
+        encoded = encoder.labeled(row)
+        assert steps_of(encoded, step_id) == [step.text for step in row.solution.steps]
+        assert len(step_targets(row, "hard")) == len(encoded.positions)
+        assert encoded.ids[: encoded.num_prompt] == TEXT.prompt_ids(row.problem.text)
+        assert encoded == encoder.text(row.problem.text, row.solution.text)
+        assert encoded == encoder.text(row.problem.text, [step.text for step in row.solution.steps])
+
+
+def test_ids_of_another_tokenizer_are_not_used() -> None:
+    encoder = StepEncoder(TEXT, step_id=STEP_ID, max_tokens=1024)
+    row = arith_rows(1)[0]
+    foreign = tuple(map(ord, row.solution.text))
+    steps, start = [], 0
+    for step in row.solution.steps:
+        start += len(step.text)
+        steps.append(replace(step, end=start))
+    other = replace(row, solution=replace(row.solution, ids=foreign, steps=tuple(steps)))
+    assert encoder.labeled(other) == encoder.labeled(row)
+
+
+def test_what_cannot_be_encoded_is_refused() -> None:
+    encoder = StepEncoder(TEXT, step_id=STEP_ID, max_tokens=40)
+    with pytest.raises(DataError, match="over max_tokens=40"):
+        encoder.text("Ada has 3 apples.", "She has 3 apples.\n" * 20)
+    with pytest.raises(DataError, match="no steps"):
+        encoder.text("Ada has 3 apples.", "")
+    # the token written as text is text, not the reserved token
+    assert STEP_ID not in encoder.text("Ada", "a <|step|> b").ids[:-1]
+    row = arith_rows(1)[0]
+    assert STEP_ID is not None
+    forged = replace(row.solution, ids=(STEP_ID,), text="<|step|>")
+    forged = replace(forged, steps=(replace(row.solution.steps[0], text="<|step|>", end=1),))
+    with pytest.raises(DataError, match="reserved step token"):
+        encoder.labeled(replace(row, solution=forged))
+
+
+def test_targets_are_the_view_of_the_labels_that_is_asked_for() -> None:
+    row = next(r for r in arith_rows(50) if r.first_error and len(r.steps) > r.first_error + 1)
+    error = row.first_error
+    assert error is not None
+    hard = step_targets(row, "hard")
+    assert hard == tuple(float(i < error) for i in range(len(row.steps)))
+    assert step_targets(row, "soft") == tuple(s.value for s in row.steps)
+    outcome = step_targets(row, "outcome")
+    assert outcome == (*[None] * (len(row.steps) - 1), 0.0)
+
+
+def test_examples_are_split_by_problem_and_counted() -> None:
+    encoder = StepEncoder(TEXT, step_id=None, max_tokens=1024)
+    rows = arith_rows(200, per_problem=4)
+    unlabeled = [
+        replace(r, solution=replace(r.solution, outcome=Outcome.UNGRADED)) for r in rows[:3]
+    ]
+    examples = make_examples([*rows[3:], *unlabeled], encoder, target="outcome", validation=0.3)
+    train, held = ({e.problem_id for e in part} for part in (examples.train, examples.validation))
+    assert not train & held
+    assert train and held
+    assert examples.num_unlabeled == 3
+    assert len(examples.train) + len(examples.validation) == 197
+    assert is_held_out("Ada  has\n3", 0.5) == is_held_out("ada has 3", 0.5)
+
+
+def test_no_labels_left_is_one_clear_error() -> None:
+    def without(row: LabeledSolution) -> LabeledSolution:
+        return replace(row, solution=replace(row.solution, outcome=Outcome.TRUNCATED))
+
+    encoder = StepEncoder(TEXT, step_id=None, max_tokens=1024)
+    with pytest.raises(DataError, match="no labels left to train on: 4 solutions have no outcome"):
+        make_examples(map(without, arith_rows(4)), encoder, target="outcome", validation=0)

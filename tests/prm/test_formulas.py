@@ -1,0 +1,87 @@
+"""Losses, likelihood features and aggregations against literals computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from mclabel.prm.aggregate import aggregate
+from mclabel.prm.batch import StepBatch, make_batch
+from mclabel.prm.encode import EncodedSolution
+from mclabel.prm.likelihood import likelihood_features, token_logprobs
+from mclabel.prm.losses import step_loss
+
+NAN = float("nan")
+
+
+def batch() -> StepBatch:
+    """Two solutions: steps of 2 and 1 tokens after 2 of prompt, and one step of 1 after 1."""
+    return make_batch(
+        [
+            EncodedSolution(ids=(1, 2, 3, 4, 5), num_prompt=2, positions=(3, 4)),
+            EncodedSolution(ids=(1, 6), num_prompt=1, positions=(1,)),
+        ]
+    )
+
+
+def test_a_batch_is_padded_on_the_right() -> None:
+    made = batch()
+    assert made.ids.tolist() == [[1, 2, 3, 4, 5], [1, 6, 0, 0, 0]]
+    assert made.mask.tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
+    assert made.positions.tolist() == [[3, 4], [1, -1]]
+
+
+def test_step_loss_is_cross_entropy_over_labelled_steps() -> None:
+    # sigmoid(0) = 1/2, sigmoid(ln 3) = 3/4
+    logits = torch.tensor([[0.0, math.log(3)], [math.log(3), 9.0]])
+    hard = torch.tensor([[1.0, 0.0], [1.0, NAN]])
+    assert float(step_loss(logits, hard)) == pytest.approx(
+        -(math.log(0.5) + math.log(0.25) + math.log(0.75)) / 3
+    )
+    soft = torch.tensor([[0.25, NAN], [0.25, NAN]])
+    expected = math.log(0.5) + 0.25 * math.log(0.75) + 0.75 * math.log(0.25)
+    assert float(step_loss(logits, soft)) == pytest.approx(-expected / 2)
+
+
+def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:
+    logits = torch.ones(1, 2, requires_grad=True)
+    step_loss(logits, torch.tensor([[NAN, NAN]])).backward()
+    assert logits.grad is not None and logits.grad.tolist() == [[0.0, 0.0]]
+
+
+def test_token_logprobs_are_those_of_the_next_token() -> None:
+    made = batch()
+    # The hidden state at a position is its index; logits favour token = index + 2 by ln 7.
+    hidden = torch.arange(5.0)[None, :, None].expand(2, 5, 1)
+
+    class Head(nn.Module):
+        def forward(self, states: torch.Tensor) -> torch.Tensor:
+            logits = torch.zeros(len(states), 8)
+            logits[torch.arange(len(states)), states[:, 0].long() + 2] = math.log(7)
+            return logits
+
+    logprobs = token_logprobs(hidden, Head(), made)
+    hit, miss = math.log(7 / 14), math.log(1 / 14)
+    assert logprobs[0].tolist() == pytest.approx([0, 0, hit, hit, hit])
+    assert logprobs[1].tolist() == pytest.approx([0, miss, 0, 0, 0])
+
+
+def test_likelihood_features_are_minima_and_sums_of_step_and_prefix() -> None:
+    logprobs = torch.tensor([[0, 0, -1.0, -3.0, -2.0], [0, -99.0, 0, 0, 0]])
+    features = likelihood_features(logprobs, batch())
+    # step minimum, step sum, prefix minimum, prefix sum
+    assert features[0].tolist() == [[-3, -4, -3, -4], [-2, -2, -3, -6]]
+    assert features[1].tolist() == [[-10, -10, -10, -10], [0, 0, 0, 0]]  # clamped, not there
+
+
+def test_aggregations() -> None:
+    scores = [0.5, 0.8, 0.25]
+    assert aggregate(scores, "last") == 0.25
+    assert aggregate(scores, "min") == 0.25
+    assert aggregate(scores, "product") == pytest.approx(0.1)
+    assert aggregate(scores, "mean") == pytest.approx(1.55 / 3)
+    with pytest.raises(ValueError, match="no step scores"):
+        aggregate([], "last")

@@ -1,0 +1,237 @@
+"""Training: it learns, it resumes exactly, it refuses what cannot work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from labelled import arith_rows, arith_text, tiny_model, write_run
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from mclabel import edge
+from mclabel.config import TrainConfig, load_config
+from mclabel.edge.train import TrainReport
+from mclabel.errors import ConfigError, DataError, ShardError, TrainingError
+from mclabel.prm.encode import StepEncoder
+from mclabel.prm.examples import make_examples
+from mclabel.prm.model import HeadKind, LikelihoodHead, load_step_model, start_step_model
+from mclabel.prm.score import PRM
+from mclabel.prm.train import TrainSettings, last_checkpoint, train_step_model, validate
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_run(tmp_path_factory.mktemp("labels"), arith_rows(60))
+
+
+def train(out: Path, *overrides: str) -> TrainReport:
+    config = load_config(TrainConfig, None, [f"out={out}", *overrides])
+    return edge.train(config, lambda step, total, loss: None)
+
+
+def test_a_tiny_prm_overfits_32_solutions(base: str, tmp_path: Path) -> None:
+    text = arith_text()
+    encoder = StepEncoder(text, step_id=text.token_id("<|step|>"), max_tokens=1024)
+    examples = make_examples(arith_rows(32), encoder, target="hard", validation=0.0).train
+    model = start_step_model(base, "token")
+    before = validate(model, examples).accuracy
+    after = train_step_model(
+        model,
+        examples,
+        examples,
+        tmp_path,
+        settings=TrainSettings(
+            max_steps=150, batch_size=32, backbone_lr=3e-3, head_lr=3e-3, save_steps=1000
+        ),
+    ).accuracy
+    assert before is not None and after is not None
+    assert before < 0.9
+    assert after >= 0.99
+
+
+@pytest.mark.parametrize("head", ["token", "likelihood"])
+def test_a_saved_model_scores_as_it_did(base: str, tmp_path: Path, head: HeadKind) -> None:
+    model = start_step_model(base, head).eval()
+    for parameter in model.parts()[1]:
+        torch.nn.init.normal_(parameter, std=0.1)
+    model.save(tmp_path)
+    again = load_step_model(tmp_path, head).eval()
+    text = arith_text()
+    encoder = StepEncoder(text, step_id=None, max_tokens=1024)
+    rows = arith_rows(8)
+    from mclabel.prm.batch import make_batch
+
+    batch = make_batch([encoder.labeled(row) for row in rows])
+    alone = make_batch([encoder.labeled(rows[0])])
+    with torch.no_grad():
+        assert torch.equal(model(batch), again(batch))
+        # padding and neighbours change nothing
+        ours = model(batch)[0, : len(rows[0].steps)]
+        assert torch.allclose(ours, model(alone)[0], atol=1e-5)
+
+
+def test_a_frozen_body_stays_as_it_was(base: str, labels: str, tmp_path: Path) -> None:
+    train(
+        tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "head=likelihood",
+        "backbone_lr=0", "head_lr=0.01", "max_steps=3",
+    )  # fmt: skip
+    trained = load_step_model(tmp_path / "prm" / "model", "likelihood")
+    fresh = start_step_model(base, "likelihood")
+    assert isinstance(trained, LikelihoodHead) and isinstance(fresh, LikelihoodHead)
+    for ours, theirs in zip(trained.network.parameters(), fresh.network.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert trained.features.weight.abs().sum() > 0
+
+
+def test_a_finished_run_is_a_prm_and_is_not_trained_again(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    changes = [f"labels=[{labels}]", f"base={base}", "max_steps=4", "batch_size=4"]
+    report = train(tmp_path / "prm", *changes)
+    assert report.num_solutions + report.num_validation == 60
+    weights = (tmp_path / "prm/model/model.safetensors").stat().st_mtime_ns
+    assert train(tmp_path / "prm", *changes) == report
+    assert (tmp_path / "prm/model/model.safetensors").stat().st_mtime_ns == weights
+    card = (tmp_path / "prm/model/README.md").read_text()
+    assert "A process reward model" in card and "pair accuracy" in card
+    config = json.loads((tmp_path / "prm/model/config.json").read_text())
+    assert config["architectures"] == ["LlamaForTokenClassification"]
+    assert config["id2label"] == {"0": "wrong", "1": "sound"}
+    rows = arith_rows(3)
+    scores = PRM.load(tmp_path / "prm").score(
+        [row.problem.text for row in rows], [row.solution.text for row in rows]
+    )
+    assert [len(one) for one in scores] == [len(row.steps) for row in rows]
+    assert all(0 <= score <= 1 for one in scores for score in one)
+    with pytest.raises(ConfigError, match=r"target: 'hard' there, 'soft' here"):
+        train(tmp_path / "prm", *changes, "target=soft")
+
+
+def test_killed_and_resumed_the_weights_are_the_same(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    changes = [
+        f"labels=[{labels}]", f"base={base}", "head=likelihood", "max_steps=60", "batch_size=4",
+        "backbone_lr=1.0e-3", "save_steps=5",
+    ]  # fmt: skip
+    train(tmp_path / "whole", *changes)
+    command = [sys.executable, "-m", "mclabel", "train", "/dev/null", *changes]
+    command += [f"out={tmp_path / 'killed'}"]
+    for enough in (2, 5):  # killed twice
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        folder = tmp_path / "killed" / "checkpoints"
+        wait_for(lambda: _newest(folder) >= 5 * enough or process.poll() is not None)  # noqa: B023
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert not (tmp_path / "killed" / "model").exists()
+    with pytest.raises(DataError, match="has not ended"):
+        PRM.load(tmp_path / "killed")
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    for name in ("model.safetensors", "likelihood_head.safetensors"):
+        ours = (tmp_path / "killed" / "model" / name).read_bytes()
+        assert ours == (tmp_path / "whole" / "model" / name).read_bytes()
+
+
+def _newest(folder: Path) -> int:
+    whole = [p.parent.name for p in folder.glob("checkpoint-*/complete")]
+    return max((int(name.removeprefix("checkpoint-")) for name in whole), default=0)
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    """Poll until it has, for two minutes at most."""
+    end = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def test_a_torn_checkpoint_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    for step, whole in ((5, True), (10, True), (15, False)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"")
+        if whole:
+            (folder / "complete").touch()
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert not (tmp_path / "checkpoint-15").exists()
+    assert last_checkpoint(tmp_path / "none") is None
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(base: str, labels: str, tmp_path: Path) -> None:
+    broken = LlamaForCausalLM.from_pretrained(base)
+    broken.model.norm.weight.data.fill_(float("nan"))
+    broken.save_pretrained(tmp_path / "broken")
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "broken")
+    common = [f"labels=[{labels}]", "head=likelihood", "max_steps=20", "save_steps=1"]
+    with pytest.raises(TrainingError, match=r"the loss is nan at step 0\. Lower head_lr"):
+        train(tmp_path / "prm", f"base={tmp_path / 'broken'}", *common)
+    assert not (tmp_path / "prm" / "model").exists()
+    assert last_checkpoint(tmp_path / "prm" / "checkpoints") is None
+    with pytest.raises(ConfigError, match="head_lr=inf"):
+        train(tmp_path / "prm", f"base={base}", *common, "head_lr=.inf")
+
+
+def test_weights_that_overflow_in_the_last_step_are_not_kept(base: str, tmp_path: Path) -> None:
+    encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
+    examples = make_examples(arith_rows(4), encoder, target="hard", validation=0.0).train
+    settings = TrainSettings(max_steps=1, head_lr=float("inf"), warmup=0.0)
+    with pytest.raises(TrainingError, match="no longer finite after the last step"):
+        train_step_model(
+            start_step_model(base, "likelihood"), examples, [], tmp_path, settings=settings
+        )
+
+
+def test_what_cannot_be_trained_is_refused_and_nothing_written(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "prm"
+    good = [f"labels=[{labels}]", f"base={base}"]
+    with pytest.raises(ConfigError, match="not a token of this model"):
+        train(out, *good, "step_token=<|nope|>")
+    with pytest.raises(ConfigError, match="head=likelihood scores at each step's last"):
+        train(out, *good, "step_token=<|step|>", "head=likelihood")
+    with pytest.raises(DataError, match=r"no labels left.*60 are refused, the first because"):
+        train(out, *good, "max_tokens=5", "validation=0")
+    with pytest.raises(ShardError, match="no such folder"):
+        train(out, f"labels=[{tmp_path / 'none'}]", f"base={base}")
+    with pytest.raises(ConfigError, match="labels"):
+        train(out, "labels=[]", f"base={base}")
+    assert not out.exists()
+
+
+def test_a_base_without_a_step_token_says_what_to_do(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for file in Path(base).iterdir():
+        (plain / file.name).write_bytes(file.read_bytes())
+    content = json.loads((plain / "tokenizer_config.json").read_text())
+    for key in ("extra_special_tokens", "model_specific_special_tokens", "step_token"):
+        content.pop(key, None)
+    (plain / "tokenizer_config.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="reserves no step token"):
+        train(tmp_path / "prm", f"labels=[{labels}]", f"base={plain}")
+
+
+def test_shards_of_another_version_are_refused(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mclabel.data.shards.SCHEMA_VERSION", 99)
+    run = write_run(tmp_path / "labels", arith_rows(4))
+    monkeypatch.undo()
+    with pytest.raises(ShardError, match="schema version 99"):
+        train(tmp_path / "prm", f"labels=[{run}]", f"base={base}")

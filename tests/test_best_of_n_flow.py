@@ -1,0 +1,102 @@
+"""From labels to a PRM to chosen answers, by the commands, on the scripted policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from labelled import tiny_model
+
+from mclabel.cli import main
+
+SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, list(arguments))
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def problems(path: Path, first: int, count: int) -> str:
+    rows = [
+        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)}
+        for i in range(first, first + count)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return f"problems.source={path}"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Labels, a base model, a PRM and an ORM trained on the labels."""
+    root = tmp_path_factory.mktemp("flow")
+    base = tiny_model(root / "base")
+    source = problems(root / "a.jsonl", 0, 20)
+    run("label", "/dev/null", f"out={root}/labels", source, *SCRIPTED)
+    common = [f"labels=[{root}/labels]", f"base={base}", "head=likelihood", "max_steps=30"]
+    common += ["batch_size=8", "backbone_lr=1.0e-3", "head_lr=1.0e-2"]
+    output = run("train", "/dev/null", f"out={root}/prm", *common)
+    assert "validation pair accuracy" in output
+    run("train", "/dev/null", f"out={root}/orm", "target=outcome", *common)
+    return root
+
+
+def evaluate(world: Path, *overrides: str, code: int = 0) -> str:
+    source = problems(world / "b.jsonl", 15, 25)
+    return run(
+        "eval", "best-of-n", "/dev/null", f"out={world}/best", source, *SCRIPTED,
+        "samples=6", f"exclude=[{world}/labels]",
+        f"scorers={{prm: {world}/prm, orm: {world}/orm}}", f"likelihood={{base: {world}/base}}",
+        *overrides, code=code,
+    )  # fmt: skip
+
+
+def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world: Path) -> None:
+    output = evaluate(world)
+    assert "5 problems left out (trained on); 0 samples could not be scored" in output
+    report = json.loads((world / "best" / "best_of_n.json").read_text())
+    result = report["result"]
+    assert (report["num_excluded"], result["num_problems"], result["num_samples"]) == (5, 20, 6)
+    assert set(result["accuracy"]) == {
+        "random", "majority", "pass", "vote:prm", "vote:orm", "orm",
+        "prm:last", "prm:min", "prm:product", "prm:mean",
+        "likelihood:base:sum", "likelihood:base:min",
+    }  # fmt: skip
+    assert list(result["accuracy"]["orm"]) == ["1", "2", "4", "6"]
+    top = result["accuracy"]["pass"]["6"]["value"]
+    assert all(row["6"]["value"] <= top for row in result["accuracy"].values())
+    assert set(result["pair_accuracy"]) == set(result["accuracy"]) - {
+        "random", "majority", "pass", "vote:prm", "vote:orm"
+    }  # fmt: skip
+    assert (world / "best" / "best_of_n.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:
+    other = f"out={world}/other"
+    assert "holds no prm.json" in evaluate(world, other, "scorers={x: /tmp}", code=2)
+    assert "both name base" in evaluate(world, other, f"scorers={{base: {world}/prm}}", code=2)
+    assert "no such folder" in evaluate(world, other, "exclude=[/nowhere]", code=2)
+    assert "samples=0" in evaluate(world, other, "samples=0", code=2)
+    assert not (world / "other").exists()
+
+
+def test_score_writes_every_row_again_with_its_scores(world: Path) -> None:
+    rows = [
+        {"id": 1, "problem": "P [answer 1]", "solution": "Line 1 is sound.\nThe answer is 1."},
+        {"id": 2, "problem": "P [answer 1]", "steps": ["Line 1 is wrong.", "Line 2.", "So 2."]},
+    ]
+    path = world / "solutions.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    lines = [json.loads(line) for line in run("score", f"{world}/prm", str(path)).splitlines()]
+    assert [line["id"] for line in lines] == [1, 2]
+    assert [len(line["scores"]) for line in lines] == [2, 3]
+    assert lines[1]["min"] == min(lines[1]["scores"])
+    assert lines[1]["last"] == lines[1]["scores"][-1]
+    run("score", f"{world}/prm", str(path), "-o", f"{world}/scored.jsonl")
+    written = [json.loads(line) for line in (world / "scored.jsonl").read_text().splitlines()]
+    assert written == lines
+    (world / "bad.jsonl").write_text('{"problem": "P"}')
+    assert "needs a solution" in run("score", f"{world}/prm", f"{world}/bad.jsonl", code=2)
