@@ -54,7 +54,7 @@ from mclabel.values import clopper_pearson
 
 IGNORE = -100
 CHUNK = 2048  # documents sorted by length together
-STEPS = {"first": 7000, "base": 4500, "policy": 800}
+STEPS = {"first": 7000, "base": 4500, "policy": 600}
 MUON_LR = {"first": 0.02, "base": 0.006, "policy": 0.003}
 DRILLS = {"first": 1 / 6, "base": 1 / 10, "policy": 1 / 12}  # share of documents
 ADAM_PER_MUON = 0.15
@@ -341,8 +341,8 @@ ABOUT = {
     "base": "Trained on right solutions and arithmetic drills. Scorers start from it.",
     "policy": (
         "Fine-tuned from `base` on solutions written under misconceptions (a wrong operand, a "
-        "flipped operation, a skipped step), each often about some things and people and seldom "
-        "about others: it errs on purpose, consistently, and mostly in logic."
+        "flipped operation, a skipped step): a few kinds of events it misunderstands more often "
+        "than not, the others seldom. So it errs on purpose, consistently, and mostly in logic."
     ),
 }
 
