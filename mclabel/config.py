@@ -183,6 +183,8 @@ class TrainConfig(Config):
     """Optimizer steps between two checkpoints."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Annotated[str, OPERATIONAL] = "cpu"
+    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+    """Of torch on a CPU. More than one are fast only where nothing else runs."""
 
 
 class BestOfNConfig(Config):
@@ -205,6 +207,8 @@ class BestOfNConfig(Config):
         ["last", "min", "product", "mean"], min_length=1
     )
     """How the step scores of a PRM become one score."""
+    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+    """Of torch, for the scorers."""
     seed: int = Field(0, ge=0)
     block_problems: int = Field(8, ge=1)
     ray: RayConfig = RayConfig()

@@ -24,7 +24,8 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     assert f"mclabel show {tmp_path}/labels" in output
     assert (tmp_path / "labels.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert set(summary["seconds"]) == {"label", "measure", "picture", "total"}
+    stages = {"label", "measure", "picture", "train", "evaluate"}
+    assert set(summary["seconds"]) == {*stages, "total"}
     assert 0 < summary["policy_pass_at_1"] < 1
     labels = summary["labels"]
     assert labels["solutions"] + labels["left_out"] == 64
@@ -32,6 +33,12 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     for name in ("first_error_accuracy", "precision", "recall", "false_positive_rate"):
         low, high = labels["intervals"][name]
         assert 0 <= low <= labels[name] <= high <= 1
+    best = summary["best_of_n"]
+    assert set(best["majority"]) == {"1", "2", "4", "8"}
+    assert {"random", "pass", "prm:last", "vote:prm", "orm", "likelihood:base:sum"} <= set(best)
+    assert all(0 <= row["8"] <= best["pass"]["8"] for row in best.values())
+    assert 0.5 < summary["pair_accuracy"]["prm:last"] <= 1
+    assert (tmp_path / "best-of-n" / "best_of_n.png").read_bytes().startswith(b"\x89PNG")
     shards = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "labels/labels").iterdir()}
     (tmp_path / "labels/labels" / sorted(shards)[0]).unlink()
     run()

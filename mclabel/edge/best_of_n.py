@@ -122,9 +122,12 @@ def _scored(
     on_score: Callable[[str, int, int], None],
 ) -> tuple[list[ProblemSamples], int]:
     """Samples with the scores of every scorer, and how many could not be scored."""
+    import torch
+
     from mclabel.prm.language_model import LikelihoodScorer
     from mclabel.prm.score import PRM
 
+    torch.set_num_threads(config.threads)
     rows = [row for samples in problems for row in samples]
     scores: dict[str, list[float]] = {}
     weights: dict[str, list[float]] = {}

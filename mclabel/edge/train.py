@@ -55,6 +55,7 @@ def train(config: TrainConfig, on_progress: Callable[[int, int, str], None]) -> 
     if report_path.is_file():
         return TrainReport(**json.loads(report_path.read_text()))
 
+    import torch
     import transformers
     from transformers import AutoConfig
 
@@ -83,6 +84,7 @@ def train(config: TrainConfig, on_progress: Callable[[int, int, str], None]) -> 
         validation=config.validation,
     )
     claim(Store(config.out, create=True), CLAIM, semantic, {"versions": versions()})
+    torch.set_num_threads(config.threads)
     transformers.set_seed(config.seed)
     model = start_step_model(base, config.head, revision=config.revision, dtype=config.dtype)
     model.to(config.device)

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from mclabel.errors import EngineError
-from mclabel.prm.batch import PADDING, StepBatch
+from mclabel.prm.batch import StepBatch
 from mclabel.prm.likelihood import NUM_FEATURES, likelihood_features, token_logprobs
 
 HeadKind = Literal["token", "likelihood"]
@@ -33,10 +33,24 @@ class StepModel(nn.Module, ABC):
     """A network that gives a log-odds for every step."""
 
     network: PreTrainedModel
+    body_ends_at_observe: bool
+    """Whether everything that `observe` computes belongs to the body."""
+
+    def forward(self, batch: StepBatch | Tensor) -> Tensor:
+        """Log-odds that each step is sound [batch, steps], float32.
+
+        Args:
+            batch: solutions, or what `observe` made of them.
+        """
+        return self.judge(batch if isinstance(batch, Tensor) else self.observe(batch))
 
     @abstractmethod
-    def forward(self, batch: StepBatch) -> Tensor:
-        """Log-odds that each step is sound [batch, steps], float32."""
+    def observe(self, batch: StepBatch) -> Tensor:
+        """What the body says of each step [batch, steps, width], all that `judge` needs."""
+
+    @abstractmethod
+    def judge(self, observed: Tensor) -> Tensor:
+        """Log-odds [batch, steps] from what `observe` gives."""
 
     @abstractmethod
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -54,21 +68,24 @@ class StepModel(nn.Module, ABC):
 class TokenHead(StepModel):
     """A token classification model: class 1 is sound."""
 
+    body_ends_at_observe = False
+
     def __init__(self, network: PreTrainedModel) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, batch: StepBatch) -> Tensor:
-        logits = self.network(input_ids=batch.ids, attention_mask=batch.mask).logits.float()
-        at = batch.positions.clamp(min=0)
-        chosen = logits.gather(1, at[..., None].expand(-1, -1, 2))
-        odds: Tensor = chosen[..., 1] - chosen[..., 0]
-        return odds
+    def observe(self, batch: StepBatch) -> Tensor:
+        # The network's own head is inside it: what is left for `judge` is to compare the classes.
+        logits = self.network(input_ids=batch.ids, attention_mask=batch.mask).logits
+        return at_steps(logits.float(), batch)
+
+    def judge(self, observed: Tensor) -> Tensor:
+        return observed[..., 1] - observed[..., 0]
 
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        body = getattr(self.network, self.network.base_model_prefix)
-        known = {id(p) for p in body.parameters()}
-        return list(body.parameters()), [p for p in self.parameters() if id(p) not in known]
+        body = list(getattr(self.network, self.network.base_model_prefix).parameters())
+        known = {id(p) for p in body}
+        return body, [p for p in self.parameters() if id(p) not in known]
 
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
@@ -85,6 +102,8 @@ class LikelihoodHead(StepModel):
     that it is, with the head in a file of its own.
     """
 
+    body_ends_at_observe = True
+
     def __init__(self, network: PreTrainedModel) -> None:
         super().__init__()
         self.network = network
@@ -94,15 +113,17 @@ class LikelihoodHead(StepModel):
         for weight in (self.hidden.weight, self.hidden.bias, self.features.weight):
             nn.init.zeros_(weight)
 
-    def forward(self, batch: StepBatch) -> Tensor:
+    def observe(self, batch: StepBatch) -> Tensor:
         body = self.network.base_model
         hidden = body(input_ids=batch.ids, attention_mask=batch.mask, use_cache=False)
         states = hidden.last_hidden_state
         language_head = cast(nn.Module, self.network.get_output_embeddings())
         features = likelihood_features(token_logprobs(states, language_head, batch), batch)
-        at = batch.positions.clamp(min=0)[..., None].expand(-1, -1, states.shape[-1])
-        chosen = states.gather(1, at).float()
-        logits: Tensor = (self.hidden(chosen) + self.features(features))[..., 0]
+        return torch.cat([at_steps(states, batch).float(), features], dim=-1)
+
+    def judge(self, observed: Tensor) -> Tensor:
+        states, features = observed.split([observed.shape[-1] - NUM_FEATURES, NUM_FEATURES], -1)
+        logits: Tensor = (self.hidden(states) + self.features(features))[..., 0]
         return logits
 
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -162,9 +183,10 @@ def load_step_model(folder: Path, head: HeadKind, *, dtype: str = "float32") -> 
     return model
 
 
-def step_mask(batch: StepBatch) -> Tensor:
-    """[batch, steps], True for steps that are there."""
-    return batch.positions != PADDING
+def at_steps(states: Tensor, batch: StepBatch) -> Tensor:
+    """Hidden states [batch, seq, width] at the steps' positions [batch, steps, width]."""
+    at = batch.positions.clamp(min=0)[..., None].expand(-1, -1, states.shape[-1])
+    return states.gather(1, at)
 
 
 def _load(

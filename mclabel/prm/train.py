@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
@@ -32,6 +33,8 @@ from mclabel.prm.model import StepModel
 
 MEGABATCH = 50
 """Batches among whose solutions neighbours in length are put together."""
+MAX_OBSERVED_BYTES = 2 * 2**30
+"""What a frozen body says of the examples is kept if it is no more than this."""
 COMPLETE = "complete"
 """Empty file, the last to be written into a checkpoint."""
 
@@ -104,6 +107,9 @@ def train_step_model(
         groups.append({"params": body, "lr": settings.backbone_lr})
     per_epoch = math.ceil(len(train) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
+    observed = None
+    if settings.backbone_lr == 0 and model.body_ends_at_observe:
+        observed = _observe(model, train, on_progress)
     trainer = _StepTrainer(
         model=model,
         args=TrainingArguments(
@@ -125,7 +131,7 @@ def train_step_model(
             disable_tqdm=True,
             report_to=[],
         ),
-        train_dataset=_Dataset(train),
+        train_dataset=_Dataset(train, observed),
         data_collator=_collate,
         optimizers=(
             torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
@@ -189,15 +195,41 @@ def validate(model: StepModel, examples: Sequence[Example], *, batch_size: int =
     )
 
 
-class _Dataset(Dataset[Example]):
-    def __init__(self, examples: Sequence[Example]) -> None:
-        self._examples = examples
+@torch.no_grad()
+def _observe(
+    model: StepModel,
+    examples: Sequence[Example],
+    on_progress: Callable[[int, int, str], None],
+    *,
+    batch_size: int = 32,
+) -> list[Tensor] | None:
+    """What a frozen body says of every step, computed once; None if that is too much to keep."""
+    model.eval()
+    device = next(model.parameters()).device
+    order = sorted(range(len(examples)), key=lambda i: len(examples[i].encoded.ids))
+    observed: dict[int, Tensor] = {}
+    num_bytes = 0
+    for start in range(0, len(order), batch_size):
+        indices = order[start : start + batch_size]
+        batch = make_batch([examples[i].encoded for i in indices]).to(device)
+        for index, rows in zip(indices, model.observe(batch).cpu(), strict=True):
+            observed[index] = rows[: len(examples[index].targets)].clone()
+            num_bytes += observed[index].nbytes
+        if num_bytes > MAX_OBSERVED_BYTES:
+            return None
+        on_progress(0, 0, f"{len(observed)} of {len(examples)} solutions read")
+    return [observed[i] for i in range(len(examples))]
+
+
+class _Dataset(Dataset[tuple[Example, Tensor | None]]):
+    def __init__(self, examples: Sequence[Example], observed: Sequence[Tensor] | None) -> None:
+        self._examples, self._observed = examples, observed
 
     def __len__(self) -> int:
         return len(self._examples)
 
-    def __getitem__(self, index: int) -> Example:
-        return self._examples[index]
+    def __getitem__(self, index: int) -> tuple[Example, Tensor | None]:
+        return self._examples[index], self._observed[index] if self._observed else None
 
     @property
     def lengths(self) -> list[int]:
@@ -239,8 +271,14 @@ class LengthGroupedSampler(Sampler[int]):
         return (index for group in (*whole, *rest) for index in group)
 
 
-def _collate(examples: Sequence[Example]) -> dict[str, Tensor]:
-    return {**vars(make_batch([e.encoded for e in examples])), "targets": _targets(examples)}
+def _collate(items: Sequence[tuple[Example, Tensor | None]]) -> dict[str, Tensor]:
+    examples = [example for example, _ in items]
+    observed = [rows for _, rows in items if rows is not None]
+    if observed:
+        inputs = {"observed": pad_sequence(observed, batch_first=True)}
+    else:
+        inputs = vars(make_batch([e.encoded for e in examples]))
+    return {**inputs, "targets": _targets(examples)}
 
 
 def _targets(examples: Sequence[Example]) -> Tensor:
@@ -274,7 +312,9 @@ class _StepTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         targets = inputs.pop("targets")
-        loss = step_loss(model(StepBatch(**inputs)), targets)
+        observed = inputs.pop("observed", None)
+        logits = model(StepBatch(**inputs) if observed is None else observed)
+        loss = step_loss(logits, targets)
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss.item()} at step {self.state.global_step}. {_REMEDY}"
