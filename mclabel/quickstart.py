@@ -42,7 +42,7 @@ SCORERS: dict[Size, dict[str, list[str]]] = {
     "full": {
         "prm": [],
         "prm-from-policy": ["base=arith:policy"],
-        "prm-plain-head": ["head=token", "backbone_lr=1.0e-4", "head_lr=1.0e-3", "epochs=2"],
+        "prm-plain-head": ["head=token", "backbone_lr=1.0e-4", "head_lr=1.0e-3", "epochs=1"],
         "orm": ["target=outcome"],
     },
 }

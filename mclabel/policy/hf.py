@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from mclabel.errors import EngineError
 from mclabel.policy.base import EngineStats, SamplingParams
-from mclabel.policy.text import PolicyText, model_source
+from mclabel.policy.text import PolicyText, model_source, quiet_transformers
 from mclabel.records import Completion
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ class HfPolicy:
     def _load(self) -> SharedPrefixDecoder:
         import torch
         from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
-        from transformers.utils.logging import disable_progress_bar
 
         from mclabel.policy.cascade import ATTENTION
         from mclabel.policy.decoder import SharedPrefixDecoder
@@ -83,7 +82,7 @@ class HfPolicy:
             self._model, revision=self._revision, template=self._template, system=self._system
         )
         torch.set_num_threads(self._threads)
-        disable_progress_bar()
+        quiet_transformers()
         try:
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
                 model_source(self._model),

@@ -96,6 +96,14 @@ class PolicyText:
         return frozenset(ids)
 
 
+def quiet_transformers() -> None:
+    """Turn off loading bars, and reports of what is meant to be so, such as a fresh head."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
 def require_model(model: str, *, revision: str | None) -> None:
     """Check that a model can be loaded, without loading it: fetch its configuration alone.
 

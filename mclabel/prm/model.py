@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from mclabel.errors import EngineError
+from mclabel.policy.text import quiet_transformers
 from mclabel.prm.batch import StepBatch
 from mclabel.prm.likelihood import NUM_FEATURES, likelihood_features, token_logprobs
 
@@ -192,9 +193,7 @@ def at_steps(states: Tensor, batch: StepBatch) -> Tensor:
 def _load(
     kind: Any, base: str, revision: str | None, dtype: str, **arguments: Any
 ) -> PreTrainedModel:
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
+    quiet_transformers()
     try:
         network: PreTrainedModel = kind.from_pretrained(
             base, revision=revision, dtype=getattr(torch, dtype), **arguments
