@@ -98,14 +98,18 @@ class PolicyConfig(Config):
 class EstimatorConfig(Config):
     """What is rolled out, and when to stop."""
 
-    kind: Literal["fixed", "bisect", "outcome"] = "fixed"
+    kind: Literal["fixed", "first_error", "bisect", "sequential", "outcome"] = "fixed"
     """`outcome` rolls nothing out: only the last step is labelled, by the answer."""
     rollouts: int = Field(16, ge=1)
-    """Of every prefix (fixed), or at most of a probed one (bisect)."""
+    """Of every prefix (fixed), of every one reached (first_error), or at most of one."""
     root_rollouts: int = Field(0, ge=0)
     """Of the bare problem (fixed)."""
     batch: int = Field(4, ge=1)
-    """Rollouts of a probe that are started together (bisect)."""
+    """Rollouts of a prefix that are started together, where their number is not fixed."""
+    threshold: float = Field(0.25, ge=0, lt=1, allow_inf_nan=False)
+    """A step is wrong when its value is at most this times the bare problem's (sequential)."""
+    width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
+    """Of an interval that is narrow enough (sequential)."""
     truncated: Literal["wrong", "exclude"] = "wrong"
     """What a rollout cut by its length counts as. Excluding biases values up."""
 

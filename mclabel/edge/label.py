@@ -18,6 +18,7 @@ from mclabel.data.problems import read_problems
 from mclabel.data.solutions import read_solutions
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, ShardError
+from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.fleet import Fleet, LocalFleet, RayFleet
 from mclabel.labeling.job import (
     JobReport,
@@ -139,11 +140,7 @@ def label_settings(config: LabelConfig) -> LabelSettings:
     return LabelSettings(
         seed=config.seed,
         num_solutions=config.solutions.per_problem,
-        estimator=config.estimator.kind,
-        rollouts=config.estimator.rollouts,
-        root_rollouts=config.estimator.root_rollouts,
-        batch=config.estimator.batch,
-        truncated=config.estimator.truncated,
+        estimator=EstimatorSettings(**config.estimator.model_dump()),
     )
 
 

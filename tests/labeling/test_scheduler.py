@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from mclabel.errors import DataError
+from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.scheduler import (
     GivenSolution,
     LabelSettings,
@@ -31,8 +32,13 @@ def label(
     given: tuple[GivenSolution, ...] = (),
     **changes: object,
 ) -> ProblemLabels:
-    arguments = {"seed": 0, "num_solutions": 4, "estimator": "fixed", "rollouts": 16, **changes}
-    settings = LabelSettings(**arguments)  # type: ignore[arg-type]
+    num_solutions = changes.pop("num_solutions", 4)
+    chosen = {"kind": "fixed", "rollouts": 16, **changes}
+    settings = LabelSettings(
+        seed=0,
+        num_solutions=num_solutions,  # type: ignore[arg-type]
+        estimator=EstimatorSettings(**chosen),  # type: ignore[arg-type]
+    )
     return asyncio.run(label_problem(problem(number), policy, settings, given=given))
 
 
@@ -79,7 +85,7 @@ def test_bisect_agrees_with_fixed_on_certain_errors() -> None:
     found = 0
     for number in range(40):
         fixed = label(number, policy, rollouts=64).labeled
-        bisect = label(number, policy, estimator="bisect", rollouts=64).labeled
+        bisect = label(number, policy, kind="bisect", rollouts=64).labeled
         assert [r.solution for r in fixed] == [r.solution for r in bisect]
         for one, other in zip(fixed, bisect, strict=True):
             certain = "wrong" in one.solution.text
