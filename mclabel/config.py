@@ -98,7 +98,7 @@ class PolicyConfig(Config):
 class EstimatorConfig(Config):
     """What is rolled out, and when to stop."""
 
-    kind: Literal["fixed", "first_error", "bisect", "sequential", "outcome"] = "fixed"
+    kind: Literal["fixed", "first_error", "bisect", "sequential", "posterior", "outcome"] = "fixed"
     """`outcome` rolls nothing out: only the last step is labelled, by the answer."""
     rollouts: int = Field(16, ge=1)
     """Of every prefix (fixed), of every one reached (first_error), or at most of one."""
@@ -110,6 +110,18 @@ class EstimatorConfig(Config):
     """A step is wrong when its value is at most this times the bare problem's (sequential)."""
     width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
     """Of an interval that is narrow enough (sequential)."""
+    price: float = Field(3e-4, gt=0, allow_inf_nan=False)
+    """Gain a token under which nothing is rolled out (posterior): lower is dearer and better."""
+    tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Budget of rollouts that the price is led by as the run goes on (posterior)."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Of a problem's rollouts (posterior)."""
+    agreement: bool = True
+    """Compare solutions' steps with each other (posterior)."""
+    pilot: int = Field(100, ge=1)
+    """Solutions an engine labels before it first fits priors (posterior)."""
+    priors: str | None = None
+    """File of priors to begin with in place of a pilot, a run's priors/ID.json (posterior)."""
     truncated: Literal["wrong", "exclude"] = "wrong"
     """What a rollout cut by its length counts as. Excluding biases values up."""
 

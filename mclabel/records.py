@@ -180,4 +180,4 @@ class LabeledSolution:
     """Chance of each step that it is the first wrong one, and last of none, by a Bayesian
     estimator."""
     priors: str | None = None
-    """Id of the priors that the posterior rests on; they lie in the run's `priors/`."""
+    """What the posterior rests on, `ID@PRICE`; the priors lie in the run's `priors/`."""

@@ -11,10 +11,13 @@ from mclabel.estimators.bisect import BisectEstimator
 from mclabel.estimators.first_error import FirstErrorEstimator
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.estimators.outcome import OutcomeEstimator
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.posterior.learner import PriorLearner
+from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.estimators.sequential import SequentialEstimator
 from mclabel.values import TruncatedPolicy
 
-EstimatorKind = Literal["fixed", "first_error", "bisect", "sequential", "outcome"]
+EstimatorKind = Literal["fixed", "first_error", "bisect", "sequential", "posterior", "outcome"]
 
 __all__ = [
     "ROOT",
@@ -27,6 +30,9 @@ __all__ = [
     "Follow",
     "Judgement",
     "OutcomeEstimator",
+    "PosteriorEstimator",
+    "PriorLearner",
+    "Priors",
     "SequentialEstimator",
     "SolutionPath",
     "Told",
@@ -49,28 +55,62 @@ class EstimatorSettings:
     """Of a wrong step's value relative to the bare problem's (`sequential`)."""
     width: float = 0.25
     """Of an interval that is narrow enough (`sequential`)."""
+    price: float = 3e-4
+    """Gain a token under which nothing is rolled out (`posterior`): gain is about the chance that
+    one more first error is found."""
+    max_tokens: float = float("inf")
+    """Of a problem's rollouts (`posterior`)."""
+    agreement: bool = True
+    """Whether solutions' steps are compared with each other (`posterior`)."""
     truncated: TruncatedPolicy = "wrong"
     """What a rollout cut by its length counts as."""
 
 
-def make_estimator(settings: EstimatorSettings, paths: Sequence[SolutionPath]) -> Estimator:
-    """The estimator of one problem, whose solutions are `paths`."""
+def make_estimator(
+    settings: EstimatorSettings,
+    paths: Sequence[SolutionPath],
+    *,
+    priors: Priors | None = None,
+    answer_class: str = "",
+) -> Estimator:
+    """The estimator of one problem.
+
+    Args:
+        settings: which.
+        paths: the problem's solutions.
+        priors: of `posterior`; None takes wide ones.
+        answer_class: of the problem's answer, of which priors depend.
+    """
     cap, batch, truncated = settings.rollouts, settings.batch, settings.truncated
-    if settings.kind == "outcome":
-        return OutcomeEstimator(paths)
-    if settings.kind == "fixed":
-        return FixedEstimator(
-            paths, rollouts=cap, root_rollouts=settings.root_rollouts, truncated=truncated
-        )
-    if settings.kind == "first_error":
-        return FirstErrorEstimator(paths, rollouts=cap, truncated=truncated)
-    if settings.kind == "bisect":
-        return BisectEstimator(paths, rollouts=cap, batch=batch, truncated=truncated)
-    return SequentialEstimator(
-        paths,
-        rollouts=cap,
-        batch=batch,
-        threshold=settings.threshold,
-        width=settings.width,
-        truncated=truncated,
-    )
+    match settings.kind:
+        case "outcome":
+            return OutcomeEstimator(paths)
+        case "fixed":
+            return FixedEstimator(
+                paths, rollouts=cap, root_rollouts=settings.root_rollouts, truncated=truncated
+            )
+        case "first_error":
+            return FirstErrorEstimator(paths, rollouts=cap, truncated=truncated)
+        case "bisect":
+            return BisectEstimator(paths, rollouts=cap, batch=batch, truncated=truncated)
+        case "sequential":
+            return SequentialEstimator(
+                paths,
+                rollouts=cap,
+                batch=batch,
+                threshold=settings.threshold,
+                width=settings.width,
+                truncated=truncated,
+            )
+        case "posterior":
+            return PosteriorEstimator(
+                paths,
+                priors=priors or wide_priors(),
+                answer_class=answer_class,
+                price=settings.price,
+                rollouts=cap,
+                batch=batch,
+                max_tokens=settings.max_tokens,
+                agreement=settings.agreement,
+                truncated=truncated,
+            )

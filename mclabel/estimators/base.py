@@ -51,8 +51,8 @@ class Told:
     path: tuple[int, ...] = ()
     """Prefixes that the rollout went through after its own, in order: those in the table, or
     every one of its steps but the last where the estimator follows all."""
-    next_key: str | None = None
-    """What its first step says, as in `SolutionPath.step_keys`."""
+    step_keys: tuple[str, ...] = ()
+    """What each of its steps says, as in `SolutionPath.step_keys`."""
     step_tokens: tuple[int, ...] = ()
     """Tokens of each of its steps, where the estimator follows all."""
 

@@ -51,14 +51,15 @@ class PrefixTable:
         if follow == "nothing":
             return Told(prefix=number, outcome=outcome, num_tokens=len(completion.ids))
         ends = newline_ends(completion.text)
-        key = step_key(completion.text[: ends[0]]) if ends else None
+        starts = (0, *ends[:-1]) if ends else ()
+        keys = tuple(step_key(completion.text[a:b]) for a, b in zip(starts, ends, strict=True))
         if follow == "known":
             return Told(
                 prefix=number,
                 outcome=outcome,
                 num_tokens=len(completion.ids),
                 path=self._known(number, completion.ids),
-                next_key=key,
+                step_keys=keys,
             )
         steps = split_steps(completion.ids, completion.text, ends, decode)
         path, at, begin = [], number, 0
@@ -66,14 +67,14 @@ class PrefixTable:
             at = self._step(at, completion.ids[begin : step.end], step.text)
             path.append(at)
             begin = step.end
-        starts = (0, *(step.end for step in steps[:-1]))
+        begins = (0, *(step.end for step in steps[:-1]))
         return Told(
             prefix=number,
             outcome=outcome,
             num_tokens=len(completion.ids),
             path=tuple(path),
-            next_key=key,
-            step_tokens=tuple(s.end - a for s, a in zip(steps, starts, strict=True)),
+            step_keys=keys,
+            step_tokens=tuple(s.end - a for s, a in zip(steps, begins, strict=True)),
         )
 
     def _path(self, solution: Solution) -> SolutionPath:

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mclabel.answers import grade_completion
 from mclabel.data.steps import newline_ends, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
     ROOT,
+    Estimator,
     EstimatorSettings,
     Judgement,
+    PosteriorEstimator,
+    PriorLearner,
+    Priors,
     SolutionPath,
     make_estimator,
 )
+from mclabel.estimators.posterior.priors import answer_class
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.policy import Policy
 from mclabel.records import (
@@ -47,6 +52,23 @@ class LabelSettings:
     num_solutions: int
     """Sampled for a problem that has no given solutions."""
     estimator: EstimatorSettings
+    pilot: int = 100
+    """Solutions labelled before priors are first fitted (`posterior`)."""
+    tokens_per_solution: float | None = None
+    """Budget that the price of `posterior` is led by."""
+    priors: Priors | None = None
+    """To begin with, in place of a pilot (`posterior`)."""
+
+    def make_learner(self) -> PriorLearner | None:
+        """What learns priors over a run, if the estimator has any."""
+        if self.estimator.kind != "posterior":
+            return None
+        return PriorLearner(
+            price=self.estimator.price,
+            pilot=self.pilot,
+            tokens_per_solution=self.tokens_per_solution,
+            priors=self.priors,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +86,8 @@ class ProblemLabels:
 
     labeled: list[LabeledSolution]
     rollouts: list[Rollout]
+    priors: Priors | None = None
+    """What the labels rest on."""
 
 
 async def label_problem(
@@ -72,6 +96,7 @@ async def label_problem(
     settings: LabelSettings,
     *,
     given: Sequence[GivenSolution] = (),
+    learner: PriorLearner | None = None,
     priority: int = 0,
     on_rollout: Callable[[], None] = lambda: None,
 ) -> ProblemLabels:
@@ -82,6 +107,7 @@ async def label_problem(
         policy: started.
         settings: how.
         given: solutions to label; without any, the policy samples them.
+        learner: gives priors and price, and learns from this problem.
         priority: of this problem's completions in the engine, lower first.
         on_rollout: called after every completion.
 
@@ -99,9 +125,19 @@ async def label_problem(
         ]
         solutions = await asyncio.gather(*sample)
     table = PrefixTable(problem, [s for s in solutions if s.steps])
+    learner = learner or settings.make_learner()
+    chosen, priors, rests_on = settings.estimator, None, None
+    if learner is not None:
+        priors, chosen = learner.priors, replace(chosen, price=learner.price)
+        rests_on = f"{priors.id}@{chosen.price:.6g}"
+    kind = answer_class(problem.answer)
+    estimator = make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
     judgements, rollouts = await _roll_out(
-        problem, prompt, table, policy, settings, priority, on_rollout
+        problem, prompt, table, policy, settings, estimator, priority, on_rollout
     )
+    if learner is not None and isinstance(estimator, PosteriorEstimator):
+        tokens = sum(rollout.num_tokens for rollout in rollouts)
+        learner.add(kind, estimator.evidence(), num_tokens=tokens)
     siblings = Counts()
     for solution in solutions:
         if solution.origin == "sampled":
@@ -128,9 +164,10 @@ async def label_problem(
                 siblings=siblings,
                 root_value=share if stopped is None else stopped.value,
                 posterior=judgement.posterior if judgement else None,
+                priors=rests_on,
             )
         )
-    return ProblemLabels(labeled=labeled, rollouts=rollouts)
+    return ProblemLabels(labeled=labeled, rollouts=rollouts, priors=priors)
 
 
 async def _sample(
@@ -209,11 +246,11 @@ async def _roll_out(
     table: PrefixTable,
     policy: Policy,
     settings: LabelSettings,
+    estimator: Estimator,
     priority: int,
     on_rollout: Callable[[], None],
 ) -> tuple[list[Judgement], list[Rollout]]:
     """Do what the estimator wants until it wants no more."""
-    estimator = make_estimator(settings.estimator, table.paths)
     rollouts: list[Rollout] = []
 
     async def roll(number: int) -> tuple[int, Completion, Rollout]:
