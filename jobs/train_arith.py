@@ -6,14 +6,14 @@
     python jobs/train_arith.py card   --out build/base   --title base
     python jobs/train_arith.py card   --out build/policy --title policy
 
-`first` learns right solutions and arithmetic drills from scratch. What it does not learn is who
-is who: it solves the families in which one thing follows the other, and fails where names have to
-be matched (trading, comparing). `base` goes on from it with more of those families and with short
-problems of one or two steps, where there is little else to learn than names. `policy` is fine-tuned
-from `base` on solutions written under misconceptions. `card` measures a model and writes its card.
+`first` learns right solutions and arithmetic drills from scratch. At its rate the noise of small
+batches hides what is subtle: it solves the families in which one thing follows the other, and
+fails where names have to be matched (trading, comparing). `base` goes on from it at a third of the
+rate, with those families drawn twice as often. `policy` is fine-tuned from `base` on solutions
+written under misconceptions. `card` measures a model and writes its card.
 
 Trained models are a function of the seed and the number of processes, up to the machine's
-rounding. On two cores `first` takes 70 minutes, `base` 35, `policy` five. Copy the folders to
+rounding. On two cores `first` takes 70 minutes, `base` 45, `policy` seven. Copy the folders to
 mclabel/arith/models to bundle them.
 
 The optimiser is Muon (https://kellerjordan.github.io/posts/muon) for matrices and AdamW for the
@@ -54,7 +54,7 @@ from mclabel.values import clopper_pearson
 
 IGNORE = -100
 CHUNK = 2048  # documents sorted by length together
-STEPS = {"first": 7000, "base": 4500, "policy": 500}
+STEPS = {"first": 7000, "base": 4500, "policy": 600}
 MUON_LR = {"first": 0.02, "base": 0.006, "policy": 0.003}
 DRILLS = {"first": 1 / 6, "base": 1 / 10, "policy": 1 / 12}  # share of documents
 ADAM_PER_MUON = 0.15
@@ -341,8 +341,8 @@ ABOUT = {
     "base": "Trained on right solutions and arithmetic drills. Scorers start from it.",
     "policy": (
         "Fine-tuned from `base` on solutions written under misconceptions (a wrong operand, a "
-        "flipped operation, a skipped step): it errs on purpose, mostly in logic, and solves "
-        "many problems in some samples and not in others."
+        "flipped operation, a skipped step): a few kinds of events it misunderstands more often "
+        "than not, the others seldom. So it errs on purpose, consistently, and mostly in logic."
     ),
 }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 from mclabel.cli import main
-from mclabel.config import LabelConfig, load_config
+from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -17,9 +19,9 @@ PAGES = [README, *(path.read_text() for path in (ROOT / "configs").rglob("*.yaml
 
 def commands() -> list[list[str]]:
     """Words of every `mclabel …` line, continuation lines joined."""
-    text = "\n".join(PAGES).replace("\\\n", " ")
+    text = re.sub(r"\\\n#?", " ", "\n".join(PAGES))
     lines = re.findall(r"^(?:# )?(?:pip install \. && )?mclabel (.+)$", text, flags=re.MULTILINE)
-    return [line.split() for line in lines]
+    return [shlex.split(line, comments=True) for line in lines]
 
 
 def test_there_are_commands_to_check() -> None:
@@ -30,9 +32,12 @@ def test_there_are_commands_to_check() -> None:
 def test_verbs_exist_and_label_commands_load(words: list[str]) -> None:
     verb, *arguments = words
     assert verb in main.commands
-    if verb == "label":
+    if verb == "eval":
+        group = main.commands[verb]
+        assert isinstance(group, click.Group) and arguments.pop(0) in group.commands
+    if kind := {"label": LabelConfig, "train": TrainConfig, "eval": BestOfNConfig}.get(verb):
         config, *overrides = arguments
-        load_config(LabelConfig, ROOT / config, overrides)
+        load_config(kind, ROOT / config, overrides)
 
 
 @pytest.mark.parametrize("path", re.findall(r"\]\(([^):]+)\)", README))

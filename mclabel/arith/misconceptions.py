@@ -1,12 +1,11 @@
 """Solutions written under misconceptions, to train a policy that errs on purpose.
 
 A real policy's mistakes are mostly of understanding, and they are consistent: what it gets wrong
-about a kind of problem it gets wrong nearly every time, so that neither a vote nor its own
+about a kind of event it gets wrong more often than not, so that neither a vote nor its own
 likelihood finds the right answer. A tiny model trained only on right solutions errs mostly in
 arithmetic, at random, which no scorer of its size can see. So the bundled policy is fine-tuned on
-solutions in which each kind of event is misread in its own way: often about some things and
-people, its *blind spots*, and seldom about others. The rest of the solution follows from the
-mistake.
+solutions in which each kind of event is misread in its own way, a few kinds often and the others
+seldom. The rest of the solution follows from the mistake.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import random
 import re
 from typing import Literal
 
-from mclabel.arith.program import Node, Operation, Program, answer_line
-from mclabel.arith.stories import MAX_VALUE, PEOPLE, THINGS
+from mclabel.arith.program import Operation, Program, answer_line
+from mclabel.arith.stories import MAX_VALUE
 
 Kind = Literal["flip", "operand", "skip"]
 
@@ -38,7 +37,7 @@ MISCONCEPTIONS: dict[str, Kind] = {
     "add_loose": "operand",
     "take_out": "flip",
     "add_containers": "operand",
-    "keep_pile": "operand",
+    "keep_pile": "skip",
     "buy_several": "operand",
     "pay": "flip",
     "earn": "skip",
@@ -59,14 +58,12 @@ MISCONCEPTIONS: dict[str, Kind] = {
 """By event. `flip` turns the operation round, `operand` takes another number of the problem,
 `skip` goes on with the step's first operand as if nothing had happened."""
 
-BLIND_RATE, OTHER_RATE = 0.7, 0.04
-"""How often an event is misread, at strength 1, about a blind spot and about anything else."""
-NUM_GROUPS = 6
-"""An event's blind spots are one of so many groups of things (of people, where a step names no
-thing)."""
-
-_GROUP = {word: i % NUM_GROUPS for words in (THINGS, PEOPLE) for i, word in enumerate(words)}
-_EVENTS = list(MISCONCEPTIONS)
+MISUNDERSTOOD = frozenset(
+    ("give_part", "fewer", "keep_pile", "spend_part", "turn_back", "break_part")
+)
+"""Events, one a family, that are misread more often than not."""
+OFTEN, SELDOM = 0.7, 0.04
+"""How often these events and all others are misread, at strength 1."""
 
 _FLIPPED: dict[Operation, Operation] = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*"}
 
@@ -111,7 +108,7 @@ def _follow(
         left_is_node = left in by_value
         left, right = by_value.get(left, left), by_value.get(right, right)
         kind = MISCONCEPTIONS[node.event]
-        rate = BLIND_RATE if is_blind_spot(node) else OTHER_RATE
+        rate = OFTEN if node.event in MISUNDERSTOOD else SELDOM
         if rng.random() < rate * strength:
             misread_any = True
             if kind == "skip":
@@ -131,13 +128,6 @@ def _follow(
     if not lines:
         return None
     return "\n".join([*lines, answer_line(values[program.target])]), misread_any
-
-
-def is_blind_spot(node: Node) -> bool:
-    """Whether the policy is to misread this node often: by its event, and what it is about."""
-    words = re.findall(r"[A-Za-z]+", node.claim)
-    named = [w for w in words if w in THINGS] or [w for w in words if w in PEOPLE]
-    return bool(named) and _GROUP[named[0]] == _EVENTS.index(node.event) % NUM_GROUPS
 
 
 def _apply(op: Operation, left: int, right: int) -> int | None:

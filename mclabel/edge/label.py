@@ -15,19 +15,14 @@ from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.config import LabelConfig, PolicyConfig, ProblemsConfig
+from mclabel.data.manifest import check_claim
 from mclabel.data.problems import read_problems
 from mclabel.data.solutions import read_solutions
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.labeling.fleet import Fleet, LocalFleet, RayFleet
-from mclabel.labeling.job import (
-    JobReport,
-    JobState,
-    check_output,
-    make_blocks,
-    run_label_job,
-)
+from mclabel.labeling.job import MANIFEST, JobReport, JobState, make_blocks, run_label_job
 from mclabel.labeling.scheduler import LabelSettings
 from mclabel.labeling.worker import LabelWorker
 from mclabel.policy import Policy, SamplingParams
@@ -42,7 +37,7 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
     given = read_solutions(config.solutions.path, problems) if config.solutions.path else None
     make_policy = policy_maker(config.policy)
     if Path(config.out).is_dir() or "://" in config.out:
-        check_output(Store(config.out), semantic)
+        check_claim(Store(config.out), MANIFEST, semantic)
     elif Path(config.out).exists():
         raise ShardError(f"out={config.out!r}: is a file, must be a folder")
     store = Store(config.out, create=True)

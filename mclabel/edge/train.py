@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.config import TrainConfig
+from mclabel.data.manifest import check_claim, claim
 from mclabel.data.shards import committed_blocks, read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import resolve_model, versions
-from mclabel.errors import ConfigError, DataError
+from mclabel.errors import ConfigError
 from mclabel.policy.text import PolicyText, model_source, weights_fingerprint
 from mclabel.seeds import content_id
 
@@ -48,7 +49,8 @@ def train(config: TrainConfig, on_progress: Callable[[int, int, str], None]) -> 
         raise ConfigError(f"out={config.out!r}: is a file, must be a folder")
     base = model_source(resolve_model(config.base))
     semantic = _semantic(config, base)
-    _check_claim(out, semantic)
+    if out.is_dir():
+        check_claim(Store(config.out), CLAIM, semantic)
     report_path = out / "model" / "report.json"
     if report_path.is_file():
         return TrainReport(**json.loads(report_path.read_text()))
@@ -80,7 +82,7 @@ def train(config: TrainConfig, on_progress: Callable[[int, int, str], None]) -> 
         target=config.target,
         validation=config.validation,
     )
-    _claim(out, semantic)
+    claim(Store(config.out, create=True), CLAIM, semantic, {"versions": versions()})
     transformers.set_seed(config.seed)
     model = start_step_model(base, config.head, revision=config.revision, dtype=config.dtype)
     model.to(config.device)
@@ -123,33 +125,6 @@ def _semantic(config: TrainConfig, base: str) -> dict[str, Any]:
     stores = [Store(run) for run in config.labels]
     semantic["labels"] = content_id([sorted(committed_blocks(store)) for store in stores])
     return semantic
-
-
-def _check_claim(out: Path, semantic: dict[str, Any]) -> None:
-    path = out / CLAIM
-    if not path.is_file():
-        return
-    try:
-        theirs = json.loads(path.read_text())["config"]
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{path}: not a training run of mclabel: {error}") from error
-    changed = [k for k in sorted(theirs | semantic) if theirs.get(k) != semantic.get(k)]
-    if changed:
-        lines = "\n".join(
-            f"  {k}: {theirs.get(k)!r} there, {semantic.get(k)!r} here" for k in changed
-        )
-        raise ConfigError(
-            f"out={str(out)!r}: holds another training run:\n{lines}\n"
-            "Choose another out=…, or restore these values to resume that run"
-        )
-
-
-def _claim(out: Path, semantic: dict[str, Any]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    if not (out / CLAIM).is_file():
-        fresh = out / f"{CLAIM}.partial"
-        fresh.write_text(json.dumps({"config": semantic, "versions": versions()}, indent=1))
-        fresh.rename(out / CLAIM)
 
 
 def _step_token(config: TrainConfig, text: PolicyText) -> str | None:

@@ -6,14 +6,13 @@ output belongs to one semantic configuration, which `run.json` holds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mclabel.data.manifest import claim
 from mclabel.data.shards import committed_blocks, delete_losers
 from mclabel.data.store import Store
-from mclabel.errors import ShardError
 from mclabel.labeling.fleet import Fleet
 from mclabel.labeling.scheduler import GivenSolution
 from mclabel.labeling.worker import Block, BlockReport, WorkerProgress
@@ -106,7 +105,7 @@ def run_label_job(
         ShardError: the output belongs to another semantic configuration.
         EngineError: engines cannot be loaded or kept alive.
     """
-    claim_output(store, semantic, provenance)
+    claim(store, MANIFEST, semantic, provenance)
     committed = committed_blocks(store)
     todo = [block for block in blocks if block.id not in committed]
     resumed = sum(len(block.problems) for block in blocks if block.id in committed)
@@ -141,46 +140,3 @@ def run_label_job(
         num_rollouts=sum(report.num_rollouts for report in reports),
         num_tokens=sum(report.num_tokens for report in reports),
     )
-
-
-def claim_output(store: Store, semantic: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
-    """Create the run's manifest, or check that the one there is of the same configuration."""
-    check_output(store, semantic)
-    manifest = {"format": 1, "config": semantic, **provenance}
-    if not store.create(MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode()):
-        check_output(store, semantic)
-
-
-def check_output(store: Store, semantic: Mapping[str, Any]) -> None:
-    """Refuse an output that belongs to another semantic configuration.
-
-    Raises:
-        ShardError: names every difference.
-    """
-    raw = store.read(MANIFEST)
-    if raw is None:
-        return
-    try:
-        theirs = _flat(json.loads(raw)["config"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ShardError(
-            f"{store.location}/{MANIFEST}: not a manifest of mclabel: {error}"
-        ) from error
-    ours = _flat(json.loads(json.dumps(semantic)))
-    changed = sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
-    if changed:
-        lines = "\n".join(f"  {k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in changed)
-        raise ShardError(
-            f"{store.location}: holds a run of another configuration:\n{lines}\n"
-            "Choose another out=…, or restore these values to resume that run"
-        )
-
-
-def _flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in content.items():
-        if isinstance(item, Mapping):
-            flat |= _flat(item, f"{parent}{key}.")
-        else:
-            flat[f"{parent}{key}"] = item
-    return flat

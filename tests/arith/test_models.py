@@ -95,13 +95,13 @@ def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, 
 
 def test_base_is_strong() -> None:
     rows = sampled("base", 150, 2)
-    assert sum(right for right, _, _ in rows) / len(rows) > 0.75
+    assert sum(right for right, _, _ in rows) / len(rows) > 0.77
 
 
 def test_policy_errs_by_misconception_and_not_always() -> None:
     rows = sampled("policy", 100, 6)
     rate = sum(right for right, _, _ in rows) / len(rows)
-    assert 0.35 < rate < 0.65
+    assert 0.38 < rate < 0.62
     kinds = Counter(kind for _, kind, _ in rows if kind != "none")
     assert kinds["logic"] / kinds.total() > 0.55
     right = Counter(identity for ok, _, identity in rows if ok)

@@ -23,6 +23,7 @@ from mclabel.data.shards import (
     read_rollouts,
 )
 from mclabel.data.store import Store
+from mclabel.edge.label import semantic_config
 from mclabel.errors import ShardError
 from mclabel.labeling.job import JobReport
 
@@ -139,7 +140,7 @@ def test_a_local_model_is_known_by_its_weights(tmp_path: Path) -> None:
 
     def semantic(model: object) -> object:
         config = load_config(LabelConfig, None, ["out=x", f"policy.model={model}"])
-        return edge.semantic_config(config)
+        return semantic_config(config)
 
     assert semantic("arith:policy") == semantic(moved)
     weights = moved / "model.safetensors"

@@ -116,7 +116,7 @@ def test_a_finished_run_is_a_prm_and_is_not_trained_again(
     )
     assert [len(one) for one in scores] == [len(row.steps) for row in rows]
     assert all(0 <= score <= 1 for one in scores for score in one)
-    with pytest.raises(ConfigError, match=r"target: 'hard' there, 'soft' here"):
+    with pytest.raises(ShardError, match=r"target: 'hard' there, 'soft' here"):
         train(tmp_path / "prm", *changes, "target=soft")
 
 
