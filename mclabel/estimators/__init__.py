@@ -15,9 +15,12 @@ from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.estimators.sequential import SequentialEstimator
+from mclabel.estimators.tree import TreeEstimator
 from mclabel.values import TruncatedPolicy
 
-EstimatorKind = Literal["fixed", "first_error", "bisect", "sequential", "posterior", "outcome"]
+EstimatorKind = Literal[
+    "fixed", "first_error", "bisect", "sequential", "posterior", "tree", "outcome"
+]
 
 __all__ = [
     "ROOT",
@@ -36,6 +39,7 @@ __all__ = [
     "SequentialEstimator",
     "SolutionPath",
     "Told",
+    "TreeEstimator",
     "make_estimator",
 ]
 
@@ -46,7 +50,8 @@ class EstimatorSettings:
 
     kind: EstimatorKind
     rollouts: int = 16
-    """Of every prefix (`fixed`), of every one reached (`first_error`), or at most of one."""
+    """Of every prefix (`fixed`), of every one reached or probed (`first_error`, `tree`), or at
+    most of one."""
     root_rollouts: int = 0
     """Of the bare problem (`fixed`)."""
     batch: int = 4
@@ -58,10 +63,14 @@ class EstimatorSettings:
     price: float = 3e-4
     """Gain a token under which nothing is rolled out (`posterior`): gain is about the chance that
     one more first error is found."""
+    every: int = 0
+    """Rollouts of every prefix before the search begins (`posterior`)."""
     max_tokens: float = float("inf")
     """Of a problem's rollouts (`posterior`)."""
     agreement: bool = True
     """Whether solutions' steps are compared with each other (`posterior`)."""
+    searches: int = 16
+    """Of a problem (`tree`)."""
     truncated: TruncatedPolicy = "wrong"
     """What a rollout cut by its length counts as."""
 
@@ -102,6 +111,10 @@ def make_estimator(
                 width=settings.width,
                 truncated=truncated,
             )
+        case "tree":
+            return TreeEstimator(
+                paths, rollouts=cap, searches=settings.searches, truncated=truncated
+            )
         case "posterior":
             return PosteriorEstimator(
                 paths,
@@ -110,6 +123,7 @@ def make_estimator(
                 price=settings.price,
                 rollouts=cap,
                 batch=batch,
+                every=settings.every,
                 max_tokens=settings.max_tokens,
                 agreement=settings.agreement,
                 truncated=truncated,

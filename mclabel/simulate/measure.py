@@ -61,8 +61,8 @@ class Measurement:
     def ratio(self, top: str, bottom: str, weights: NDArray[np.float64] | None = None) -> float:
         """Sum of a column over sum of another, cases weighted."""
         w = np.ones(len(self.table)) if weights is None else weights
-        a, b = self.table[:, COLUMNS.index(top)], self.table[:, COLUMNS.index(bottom)]
-        return float(w @ a / max(w @ b, 1e-9))
+        above, below = (float(w @ self.table[:, COLUMNS.index(name)]) for name in (top, bottom))
+        return above / max(below, 1e-9)
 
     @property
     def tokens_per_solution(self) -> float:
@@ -156,10 +156,14 @@ def _cause(truth: int | None, label: int | None) -> str:
 def _check_intervals(
     case: Case, done: Replay, rules: dict[str, RuleTally], means: RuleTally
 ) -> None:
+    seen: set[int] = set()
     for path, judgement in zip(case.paths, done.judgements, strict=True):
         for prefix, rule, estimate in zip(
             path.prefixes, judgement.rules, judgement.estimates, strict=False
         ):
+            if prefix in seen:
+                continue  # shared: one interval
+            seen.add(prefix)
             true, counts = case.values[prefix], done.counts[prefix]
             if estimate.mean is not None:
                 _add_value(means, estimate.mean - true)
@@ -186,7 +190,7 @@ def reliability(
     beliefs: Sequence[tuple[float, bool]], *, bins: int = 10
 ) -> list[tuple[float, float, int]]:
     """Mean belief, share that was right, and number, in bins of belief."""
-    table = np.array([(belief, right) for belief, right in beliefs]).reshape(-1, 2)
+    table = np.array(beliefs, dtype=np.float64).reshape(-1, 2)
     at = np.minimum((table[:, 0] * bins).astype(int), bins - 1)
     return [
         (float(table[at == i, 0].mean()), float(table[at == i, 1].mean()), int((at == i).sum()))

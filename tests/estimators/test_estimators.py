@@ -149,7 +149,7 @@ def problems(draw: st.DrawFn) -> tuple[list[SolutionPath], int]:
 
 @given(
     problems(),
-    st.sampled_from(["fixed", "first_error", "bisect", "sequential"]),
+    st.sampled_from(["fixed", "first_error", "bisect", "sequential", "posterior", "tree"]),
     st.randoms(use_true_random=False),
     st.integers(1, 9),
     st.integers(1, 5),

@@ -21,6 +21,7 @@ from mclabel.estimators.base import (
     Judgement,
     SolutionPath,
     Told,
+    distinct_prefixes,
     outcome_estimate,
     outcome_label,
 )
@@ -28,7 +29,7 @@ from mclabel.estimators.posterior.chain import Beliefs, Evidence, infer
 from mclabel.estimators.posterior.evidence import EvidenceTable
 from mclabel.estimators.posterior.plan import probe_gains
 from mclabel.estimators.posterior.priors import Priors
-from mclabel.records import Counts, StepRule
+from mclabel.records import Counts, Outcome, StepRule
 from mclabel.values import TruncatedPolicy, estimate_anytime
 
 UNKNOWN_STEP_TOKENS = 20
@@ -49,6 +50,7 @@ class PosteriorEstimator:
         price: float,
         rollouts: int,
         batch: int = 4,
+        every: int = 0,
         max_tokens: float = float("inf"),
         agreement: bool = True,
         truncated: TruncatedPolicy = "wrong",
@@ -61,18 +63,21 @@ class PosteriorEstimator:
             that one more label is right. Lower is dearer and better.
         rollouts: of each prefix, at most.
         batch: rollouts of a prefix that are started together.
+        every: rollouts of every prefix before the search begins: soft values of all steps.
         max_tokens: of the problem, expected: no batch is started that would exceed it.
         agreement: whether other samples' steps are compared with the solutions'.
         truncated: what a rollout cut by its length counts as.
         """
-        if rollouts < 1 or batch < 1:
-            raise ValueError(f"rollouts={rollouts}, batch={batch}: must be >= 1")
+        if rollouts < 1 or batch < 1 or not 0 <= every <= rollouts:
+            raise ValueError(
+                f"rollouts={rollouts}, batch={batch}: must be >= 1; every={every}: 0 to rollouts"
+            )
         self._paths, self._priors = paths, priors.of(answer_class)
         self._price, self._max_rollouts, self._batch = price, rollouts, batch
         self._tokens_left, self._truncated = max_tokens, truncated
         self._table = EvidenceTable(paths, agreement=agreement, truncated=truncated)
         self._asked: dict[int, int] = {}
-        self._num_due = 0
+        self._num_due, self._every = 0, every
         self._beliefs: Beliefs | None = None
         self._done = not paths
         self._candidates, self._shares, self._cost = _candidates(paths, self._table)
@@ -80,6 +85,13 @@ class PosteriorEstimator:
     def wanted(self) -> list[int]:
         if self._done or self._num_due:
             return []
+        if self._every:
+            prefixes = distinct_prefixes(self._paths)
+            self._asked = dict.fromkeys(prefixes, self._every)
+            first = [prefix for prefix in prefixes for _ in range(self._every)]
+            self._num_due, self._every = len(first), 0
+            if first:
+                return first
         choice = self._choose()
         if choice is None:
             self._done = True
@@ -145,7 +157,9 @@ class PosteriorEstimator:
             float(by_steps_to_go[0]),
         )
         mode = int(np.argmax(posterior))
-        first_error = None if mode == steps else mode
+        # The last step's label is the outcome: it is wrong only if that is.
+        spared = mode == steps - 1 and path.outcome is not Outcome.WRONG
+        first_error = None if mode == steps or spared else mode
         hard = [first_error is None or t < first_error for t in range(steps - 1)]
         rules: list[StepRule] = ["posterior"] * (steps - 1)
         estimates = [
