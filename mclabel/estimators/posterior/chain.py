@@ -2,24 +2,21 @@
 
 Prefixes are indexed by their steps to go, r = T for the bare problem down to 0 for the whole
 solution, so that chains of several solutions end together and one matrix serves them all. The
-first error is told by e: the step from e steps to go is the first wrong one, e = 0: none. All
-arrays are over a batch of chains of one answer class; a chain shorter than the batch's longest has
-no prefixes beyond its own length.
+first error is told by e: the step from e steps to go is the first wrong one, e = 0: none. Under
+each e a solution is a plain chain of values, so all e are inferred side by side: quadratic in the
+number of steps, but in few operations on arrays. All arrays are over a batch of chains of one
+answer class; a chain shorter than the longest has no prefixes beyond its own length.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators.posterior.priors import (
-    GRID,
-    NUM_TO_GO,
-    ClassPriors,
-    agreement_likelihood,
-)
+from mclabel.estimators.posterior.priors import GRID, NUM_TO_GO, ClassPriors
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,8 +48,8 @@ class Beliefs:
     """Posterior of a batch of chains."""
 
     joint: Floats
-    """[batch, R + 1, R + 1, grid]: chance of (first error e, value) at each prefix r. Index 0 of r
-    and prefixes beyond a chain's length hold zeros."""
+    """[R + 1, e, batch, grid]: chance of the first error and of the value at each prefix r. Zero at
+    r = 0, at prefixes beyond a chain's length, and at errors beyond it."""
     first_error: Floats
     """[batch, R + 1]: chance of each e."""
     log_likelihood: Floats
@@ -61,66 +58,66 @@ class Beliefs:
     @property
     def mean(self) -> Floats:
         """[batch, R + 1]: expected value of each prefix."""
-        return np.asarray(self.joint.sum(2) @ GRID)
+        return np.asarray((self.joint.sum(1) @ GRID).T)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Messages:
+    """Of forward-backward; all are [R + 1, e, batch, grid]."""
+
+    forward: Floats
+    """Of what was seen up to prefix r, its own rollouts included."""
+    back: Floats
+    """Of what was seen after prefix r."""
+    seen: Floats
+    """At r: likelihood of the agreement on the step from r, and of the rollouts after it."""
 
 
 def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
-    """Forward-backward over a batch."""
-    forward_sound, forward_unsound, back_sound, back_unsound = _messages(evidence, priors)
-    longest = evidence.right.shape[1] - 1
-    errors = np.arange(longest + 1)
-    joint = np.where(
-        errors[None, :, None] <= errors[:, None, None],
-        forward_sound[:, :, None, :] * back_sound,
-        forward_unsound * back_unsound[:, :, None, :],
-    )
-    # Any prefix of a chain gives the same marginal of e; that of the bare problem is exact even
-    # where a chain has one step only.
-    rows = np.arange(len(joint))
-    total = joint[rows, evidence.num_steps].sum(-1)
+    """Forward-backward over a batch, one chain of values for each first error."""
+    messages = pass_messages(evidence, priors)
+    joint = messages.forward * messages.back
+    # Every prefix of a chain gives the same marginal of e.
+    total = joint[evidence.num_steps, :, np.arange(len(evidence.num_steps))].sum(-1)
     mass = total.sum(-1)
-    joint /= mass[:, None, None, None]
+    joint /= mass[:, None]
     return Beliefs(joint=joint, first_error=total / mass[:, None], log_likelihood=np.log(mass))
 
 
-def _messages(evidence: Evidence, priors: ClassPriors) -> tuple[Floats, Floats, Floats, Floats]:
-    """Forward messages hold a prefix's own emission, backward ones what comes after it."""
+def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
+    """Messages along every chain, under every first error."""
     count, width = evidence.right.shape
-    longest, size = width - 1, len(GRID)
+    moves, moves_back = priors.moves(width)
+    kinds, length = _kinds(width), np.arange(width)
     emission = _emissions(evidence)
-    agree = agreement_likelihood(evidence.same, evidence.others, priors.agreement)[..., None]
-    forward_sound = np.zeros((count, width, size))
-    forward_unsound = np.zeros((count, width, width, size))
-    back_sound = np.zeros((count, width, width, size))
-    back_unsound = np.zeros((count, width, size))
-    starts = [evidence.num_steps == r for r in range(width)]
-    for r in range(longest, 0, -1):
-        i = min(r, NUM_TO_GO) - 1
-        if starts[r].any():
-            forward_sound[starts[r], r] = emission[starts[r], r] * priors.root[i]
-        if r == 1:
-            break
-        below = emission[:, r - 1]
-        here = forward_sound[:, r]
-        forward_sound[:, r - 1] = (here @ priors.sound[i]) * (below * agree[0, :, r])
-        forward_unsound[:, r - 1, r] = (here @ priors.wrong[i]) * (below * agree[1, :, r])
-        if r < longest:
-            moved = forward_unsound[:, r, r + 1 :] @ priors.unsound[i]
-            forward_unsound[:, r - 1, r + 1 :] = moved * (below * agree[2, :, r])[:, None]
-    ends = np.einsum("sgo,bo->sbg", priors.leaf, evidence.outcome) * agree[:, :, 1]
-    back_sound[:, 1, 0], back_sound[:, 1, 1], back_unsound[:, 1] = ends
+    agree = priors.agree(evidence.same.T, evidence.others.T)  # [kind, R + 1, batch]
+    agreed = agree[kinds, length[:, None]][..., None]
+    seen = agreed[1:] * emission[:-1, None]
+    seen = np.concatenate([np.zeros_like(seen[:1]), seen])
+    forward = np.zeros((width, width, count, len(GRID)))
+    back = np.zeros_like(forward)
+    batch, steps = np.arange(count), evidence.num_steps
+    start = emission[steps, batch] * priors.root[np.minimum(steps, NUM_TO_GO) - 1]
+    forward[steps, :, batch] = start[:, None] * (length <= steps[:, None])[..., None]
+    for r in range(width - 1, 1, -1):
+        forward[r - 1] += (forward[r] @ moves[r]) * seen[r]
+    back[1] = (priors.leaf[kinds[1]] @ evidence.outcome.T).transpose(0, 2, 1) * agreed[1]
     for r in range(2, width):
-        i = min(r, NUM_TO_GO) - 1
-        below = emission[:, r - 1]
-        lost = below * back_unsound[:, r - 1]
-        back_sound[:, r, r] = (lost * agree[1, :, r]) @ priors.wrong[i].T
-        back_unsound[:, r] = (lost * agree[2, :, r]) @ priors.unsound[i].T
-        kept = (below * agree[0, :, r])[:, None] * back_sound[:, r - 1, :r]
-        back_sound[:, r, :r] = kept @ priors.sound[i].T
-    return forward_sound, forward_unsound, back_sound, back_unsound
+        back[r] = (back[r - 1] * seen[r]) @ moves_back[r]
+    return Messages(forward=forward, back=back, seen=seen)
+
+
+@lru_cache
+def _kinds(width: int) -> Ints:
+    """[R + 1, e]: 0 where the step from r is right under e, 1 where it is the first wrong one, 2
+    where it follows an error.
+    """
+    r, e = np.arange(width)[:, None], np.arange(width)
+    return np.where(e < r, 0, np.where(e == r, 1, 2))
 
 
 def _emissions(evidence: Evidence) -> Floats:
-    """[batch, R + 1, grid]: likelihood of a prefix's rollouts, scaled to at most 1."""
-    log = evidence.right[..., None] * _LOG_VALUES[0] + evidence.wrong[..., None] * _LOG_VALUES[1]
+    """[R + 1, batch, grid]: likelihood of a prefix's rollouts, scaled to at most 1."""
+    right, wrong = evidence.right.T[..., None], evidence.wrong.T[..., None]
+    log = right * _LOG_VALUES[0] + wrong * _LOG_VALUES[1]
     return np.asarray(np.exp(log - log.max(-1, keepdims=True)))

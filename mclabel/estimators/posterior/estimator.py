@@ -77,28 +77,29 @@ class PosteriorEstimator:
         self._tokens_left, self._truncated = max_tokens, truncated
         self._table = EvidenceTable(paths, agreement=agreement, truncated=truncated)
         self._asked: dict[int, int] = {}
+        self._full: set[int] = set()  # candidates that may not be asked for again
         self._num_due, self._every = 0, every
         self._beliefs: Beliefs | None = None
         self._done = not paths
-        self._candidates, self._shares, self._cost = _candidates(paths, self._table)
+        self._candidates, self._shares, self._tokens = _candidates(paths, self._table)
+        self._cost = self._tokens / np.maximum(self._shares.sum(-1), 1.0)
 
     def wanted(self) -> list[int]:
         if self._done or self._num_due:
             return []
         if self._every:
-            prefixes = distinct_prefixes(self._paths)
-            self._asked = dict.fromkeys(prefixes, self._every)
-            first = [prefix for prefix in prefixes for _ in range(self._every)]
-            self._num_due, self._every = len(first), 0
-            if first:
-                return first
+            prefixes, size = distinct_prefixes(self._paths), self._every
+            self._every = 0
+            for prefix in prefixes:
+                self._ask(prefix, size)
+            if prefixes:
+                return [prefix for prefix in prefixes for _ in range(size)]
         choice = self._choose()
         if choice is None:
             self._done = True
             return []
         prefix, size = choice
-        self._asked[prefix] = self._asked.get(prefix, 0) + size
-        self._num_due = size
+        self._ask(prefix, size)
         return [prefix] * size
 
     def tell(self, rollout: Told) -> None:
@@ -121,6 +122,12 @@ class PosteriorEstimator:
             for b, path in enumerate(self._paths)
         ]
 
+    def _ask(self, prefix: int, size: int) -> None:
+        self._asked[prefix] = self._asked.get(prefix, 0) + size
+        self._num_due += size
+        if self._asked[prefix] == self._max_rollouts and prefix in self._candidates:
+            self._full.add(self._candidates.index(prefix))
+
     def _infer(self) -> Beliefs:
         if self._beliefs is None:
             self._beliefs = infer(self._table.evidence(), self._priors)
@@ -131,18 +138,17 @@ class PosteriorEstimator:
         gains, draws = probe_gains(self._infer())
         flat = gains.reshape(-1, gains.shape[-1])
         worth = self._shares @ flat
-        expected = (self._shares @ draws.reshape(flat.shape)) / self._shares.sum(1)[:, None]
-        rates = (worth / (expected * self._cost[:, None])).max(1)
-        rates[[self._room(prefix) < 1 for prefix in self._candidates]] = -1.0
+        # The sum of expected draws over the solutions that hold a prefix becomes their mean by
+        # `_cost`, tokens over their number.
+        rates = (worth / (self._shares @ draws.reshape(flat.shape) * self._cost[:, None])).max(1)
+        if self._full:
+            rates[list(self._full)] = -1.0
         # Rounding makes equal solutions equal, whatever the order of summation.
         best = int(np.argmax(np.round(rates, 12)))
         prefix = self._candidates[best]
-        size = self._room(prefix)
-        affordable = size * self._cost[best] <= self._tokens_left
+        size = min(self._batch, self._max_rollouts - self._asked.get(prefix, 0))
+        affordable = size * self._tokens[best] <= self._tokens_left
         return (prefix, size) if rates[best] > self._price and affordable else None
-
-    def _room(self, prefix: int) -> int:
-        return min(self._batch, self._max_rollouts - self._asked.get(prefix, 0))
 
     def _judge(
         self,
@@ -186,7 +192,7 @@ def _candidates(
     """Prefixes to choose from, where each lies in the chains, and its rollouts' expected tokens.
 
     Returns:
-        Prefix indices; [prefixes, chains x steps to go]; [prefixes].
+        Prefix indices; [prefixes, steps to go x chains]; [prefixes].
     """
     longest = int(table.num_steps.max(initial=1))
     candidates: list[int] = []
@@ -197,10 +203,10 @@ def _candidates(
         if tuple(holders) in seen:
             continue  # says the same as one that is there already
         seen.add(tuple(holders))
-        share = np.zeros((len(paths), longest))
+        share = np.zeros((longest, len(paths)))
         left = []
         for b, depth in holders:
-            share[b, paths[b].num_steps - depth - 1] = 1.0
+            share[paths[b].num_steps - depth - 1, b] = 1.0
             tokens = paths[b].step_tokens
             left.append(
                 sum(tokens[depth:])

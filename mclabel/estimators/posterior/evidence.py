@@ -32,6 +32,8 @@ class EvidenceTable:
         self.num_steps = np.array([path.num_steps for path in paths])
         width = int(self.num_steps.max(initial=1)) + 1
         self._right, self._wrong, self._same, self._others = np.zeros((4, len(paths), width))
+        ends = [_end(path.outcome, truncated) for path in paths]
+        self._outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
         self.holders: dict[int, list[tuple[int, int]]] = {}
         """By prefix: the solutions that hold it, and after how many steps."""
         self._hold()
@@ -47,14 +49,13 @@ class EvidenceTable:
 
     def evidence(self) -> Evidence:
         """All of it, as it is now."""
-        outcome = np.array([_end(path.outcome, self._truncated) for path in self._paths])
         return Evidence(
             num_steps=self.num_steps,
             right=self._right,
             wrong=self._wrong,
             same=self._same,
             others=self._others,
-            outcome=outcome.reshape(-1, 2),
+            outcome=self._outcome,
         )
 
     def _hold(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from mclabel.estimators.posterior.chain import Evidence, _emissions, _messages
+from mclabel.estimators.posterior.chain import Evidence, pass_messages
 from mclabel.estimators.posterior.evidence import stack_evidence
 from mclabel.estimators.posterior.priors import (
     GRID,
@@ -23,7 +23,6 @@ from mclabel.estimators.posterior.priors import (
     POOLED,
     ClassPriors,
     Priors,
-    agreement_likelihood,
     wide_priors,
 )
 
@@ -110,53 +109,48 @@ def _rows(evidence: Evidence, part: slice) -> Evidence:
 
 
 def _expect_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
-    forward_sound, forward_unsound, back_sound, back_unsound = _messages(evidence, priors)
-    emission = _emissions(evidence)
-    agree = agreement_likelihood(evidence.same, evidence.others, priors.agreement)[..., None]
-    longest = evidence.right.shape[1] - 1
-    batch = np.arange(len(evidence.num_steps))
-    starts = evidence.num_steps
-    begin = forward_sound[batch, starts] * back_sound[batch, starts].sum(1)
-    mass = begin.sum(-1, keepdims=True)
+    messages = pass_messages(evidence, priors)
+    width = evidence.right.shape[1]
+    batch, starts = np.arange(len(evidence.num_steps)), evidence.num_steps
+    begin = (messages.forward * messages.back)[starts, :, batch]
+    mass = begin.sum((1, 2))
     size = len(GRID)
     root = np.zeros((NUM_TO_GO, size))
-    np.add.at(root, np.minimum(starts, NUM_TO_GO) - 1, begin / mass)
+    np.add.at(root, np.minimum(starts, NUM_TO_GO) - 1, begin.sum(1) / mass[:, None])
+    forward = messages.forward / mass[:, None]
+    moves, _ = priors.moves(width)
     sound, wrong, unsound = np.zeros((3, NUM_TO_GO, size, size))
-    forward_sound, forward_unsound = (
-        forward_sound / mass[:, None],
-        forward_unsound / mass[:, None, None],
-    )
-    for r in range(2, longest + 1):
+    for r in range(2, width):
         i = min(r, NUM_TO_GO) - 1
-        below = emission[:, r - 1]
-        kept = below * agree[0, :, r] * back_sound[:, r - 1, :r].sum(1)
-        lost = below * back_unsound[:, r - 1]
-        sound[i] += priors.sound[i] * (forward_sound[:, r].T @ kept)
-        wrong[i] += priors.wrong[i] * (forward_sound[:, r].T @ (lost * agree[1, :, r]))
-        gone = forward_unsound[:, r, r + 1 :].sum(1)
-        unsound[i] += priors.unsound[i] * (gone.T @ (lost * agree[2, :, r]))
-    before = np.stack([forward_sound[:, 1], forward_sound[:, 1], forward_unsound[:, 1, 2:].sum(1)])
-    leaf = priors.leaf * np.einsum("sbg,bo,sb->sgo", before, evidence.outcome, agree[:, :, 1, 0])
+        after = messages.seen[r] * messages.back[r - 1]
+        counts = moves[r] * (forward[r].transpose(0, 2, 1) @ after)  # [e, grid, grid]
+        sound[i] += counts[:r].sum(0)
+        wrong[i] += counts[r]
+        unsound[i] += counts[r + 1 :].sum(0)
+    before = np.stack([forward[1, 0], forward[1, 1], forward[1, 2:].sum(0)])
+    agree = priors.agree(evidence.same[:, 1], evidence.others[:, 1])
+    leaf = priors.leaf * np.einsum("sbg,bo,sb->sgo", before, evidence.outcome, agree)
     return _Expected(
         root=root,
         sound=sound,
         wrong=wrong,
         unsound=unsound,
         leaf=leaf,
-        **_agreement(evidence, forward_sound, back_sound),
+        **_agreement(evidence, begin.sum(-1) / mass[:, None]),
     )
 
 
-def _agreement(evidence: Evidence, forward_sound: Floats, back_sound: Floats) -> dict[str, Floats]:
-    """Agreement where there were other samples, with the chance of each kind of step."""
-    width = evidence.right.shape[1]
-    batch = np.arange(len(evidence.num_steps))
-    starts = evidence.num_steps
-    error = (forward_sound[batch, starts][:, None] * back_sound[batch, starts]).sum(-1)
-    r = np.arange(width)
+def _agreement(evidence: Evidence, error: Floats) -> dict[str, Floats]:
+    """Agreement where there were other samples, with the chance of each kind of step.
+
+    Args:
+        evidence: of a batch.
+        error: [batch, R + 1], the chance of each first error.
+    """
+    r = np.arange(evidence.right.shape[1])
     at = np.stack([np.cumsum(error, axis=1) - error, error])
     weight = np.concatenate([at, 1 - at.sum(0, keepdims=True)])
-    there = (evidence.others > 0) & (r <= starts[:, None]) & (r >= 1)
+    there = (evidence.others > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
     return {
         "same": evidence.same[there],
         "others": evidence.others[there],

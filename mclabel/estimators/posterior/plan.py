@@ -29,20 +29,22 @@ def probe_gains(beliefs: Beliefs) -> tuple[Floats, Floats]:
     """What each probe of each prefix would teach, and how many rollouts it would take.
 
     Returns:
-        Gain and expected rollouts, [batch, R, len(DRAWS)]; index 0 of R is one step to go.
+        Gain and expected rollouts, [R, batch, len(DRAWS)]; index 0 of R is one step to go.
     """
-    joint = beliefs.joint[:, 1:]
-    chances = joint @ _OUTCOMES  # [batch, R, e, 2 macros]
+    joint = beliefs.joint[1:]
+    chances = joint @ _OUTCOMES  # [R, e, batch, 2 macros]
     marginal = beliefs.first_error
-    split = (*chances.shape[:3], 2, len(DRAWS))
-    best = chances.max(2).reshape(*split[:2], 2, len(DRAWS)).sum(2)
-    whole = chances.sum(2)
-    spread = _xlogx(chances).sum(2) - _xlogx(whole)
-    known = spread.reshape(*split[:2], 2, len(DRAWS)).sum(2)
-    rise = best - marginal.max(1)[:, None, None]
-    fall = known - _xlogx(marginal).sum(1)[:, None, None]
-    draws = joint.sum(2) @ _EXPECTED_DRAWS
+    best = _both(chances.max(1))
+    known = _both(_xlogx(chances).sum(1) - _xlogx(chances.sum(1)))
+    rise = best - marginal.max(1)[:, None]
+    fall = known - _xlogx(marginal).sum(1)[:, None]
+    draws = joint.sum(1) @ _EXPECTED_DRAWS
     return rise + ENTROPY_WEIGHT * fall, draws
+
+
+def _both(outcomes: Floats) -> Floats:
+    """Summed over the two outcomes of each macro."""
+    return np.asarray(outcomes[..., : len(DRAWS)] + outcomes[..., len(DRAWS) :])
 
 
 def _xlogx(p: Floats) -> Floats:

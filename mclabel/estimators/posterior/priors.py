@@ -34,9 +34,10 @@ NUM_TO_GO = 8
 POOLED = "pooled"
 """The class that a class without priors of its own takes."""
 FORMAT = 1
+AGREEMENT_TABLE = 512
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ClassPriors:
     """Priors of one answer class; r is the number of steps to go from the earlier prefix.
 
@@ -58,6 +59,42 @@ class ClassPriors:
     agreement: Floats
     """[3, 2]: beta-binomial parameters of the share of other samples that take the same step,
     when it is right, when it is the first wrong one, and after an error."""
+
+    @lru_cache(maxsize=16)  # noqa: B019 - priors are few and live as long as a run
+    def moves(self, width: int) -> tuple[Floats, Floats]:
+        """[r, e, grid, grid] for r, e < width: how values move from r steps to go if e is the
+        first error; and the same transposed.
+        """
+        table = np.zeros((width, width, len(GRID), len(GRID)))
+        for r in range(1, width):
+            i = min(r, NUM_TO_GO) - 1
+            table[r, :r], table[r, r], table[r, r + 1 :] = (
+                self.sound[i],
+                self.wrong[i],
+                self.unsound[i],
+            )
+        return table, np.ascontiguousarray(table.transpose(0, 1, 3, 2))
+
+    def agree(self, same: Floats, others: Floats) -> Floats:
+        """[3, *shape]: `agreement_likelihood`, from tables where they reach."""
+        if not others.any():
+            return np.ones((3, *same.shape))
+        if others.max() >= AGREEMENT_TABLE:
+            return agreement_likelihood(same, others, self.agreement)
+        agreed, parted, all_of = self._agreement_logs
+        m, n = same.astype(np.intp), others.astype(np.intp)
+        return np.asarray(np.exp(agreed[:, m] + parted[:, n - m] - all_of[:, n]))
+
+    @cached_property
+    def _agreement_logs(self) -> tuple[Floats, Floats, Floats]:
+        """[3, n]: logs of the rising factorials of a, b and a + b."""
+        count = np.arange(AGREEMENT_TABLE - 1)
+        a, b = self.agreement[:, :1], self.agreement[:, 1:]
+
+        def rising(x: Floats) -> Floats:
+            return np.concatenate([np.zeros((3, 1)), np.cumsum(np.log(x + count), axis=1)], axis=1)
+
+        return rising(a), rising(b), rising(a + b)
 
 
 @dataclass(frozen=True, kw_only=True)
