@@ -15,9 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,6 @@ from rich.table import Table
 
 from mclabel import edge
 from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.data.store import Store
 from mclabel.estimators import (
     Estimator,
     EstimatorSettings,
@@ -36,24 +32,16 @@ from mclabel.estimators import (
     Priors,
     make_estimator,
 )
-from mclabel.estimators.posterior.fit import fit_priors
-from mclabel.estimators.posterior.priors import wide_priors
 from mclabel.evaluation.bootstrap import resample_weights
-from mclabel.evaluation.label_quality import arith_truth
-from mclabel.intervals import clopper_pearson
 from mclabel.labeling.progress import job_progress
-from mclabel.records import Outcome
-from mclabel.simulate.measure import COLUMNS, Measurement, RuleTally, measure, reliability
-from mclabel.simulate.pool import read_pool
-from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
+from mclabel.simulate.measure import COLUMNS, Measurement, measure, reliability
 from mclabel.simulate.replay import Case
-from tests.benchmarks.paraphrase import FreeForm, canonical_key
+from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted, load_pool
+from tests.benchmarks.estimators_free_form import free_form
+from tests.benchmarks.estimators_values import simulate_intervals, soft_values
 
 PRICES = (1e-2, 5e-3, 3e-3, 2e-3, 1.3e-3, 8e-4, 5e-4, 3e-4, 1.5e-4, 8e-5, 4e-5, 2e-5)
 CAP = 64
-FIT_PRICE = 1e-4
-POSTERIORS = {"posterior": False, "posterior+agreement": True}
-"""By name: whether it uses agreement."""
 
 
 def main() -> None:
@@ -61,6 +49,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--validation", action="append", default=[], help="run(s) to tune on")
     parser.add_argument("--test", action="append", default=[], help="run(s) to report on")
+    parser.add_argument("--cap", type=int, help="rollouts of a prefix that the pools have")
     parser.add_argument("--out", type=Path, help="keep pools here that have to be made")
     parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
     args = parser.parse_args()
@@ -70,12 +59,12 @@ def main() -> None:
         sizes = {"validation": 8 if args.quick else 100, "test": 16 if args.quick else 250}
         rollouts = 16 if args.quick else CAP
         pools = {
-            split: _pool(given or [_make_pool(out, split, size, rollouts, console)])
+            split: load_pool(given or [_make_pool(out, split, size, rollouts, console)])
             for (split, size), given in zip(
                 sizes.items(), (args.validation, args.test), strict=True
             )
         }
-        cap = CAP if args.validation and args.test else rollouts
+        cap = args.cap or (CAP if args.validation and args.test else rollouts)
         figures = _report(pools["validation"], pools["test"], cap, args, console)
     print(json.dumps(figures))
 
@@ -92,62 +81,6 @@ def _make_pool(out: Path, split: str, count: int, rollouts: int, console: Consol
     with job_progress(console, f"pool {split}") as progress:
         edge.label(config, progress)
     return where
-
-
-def _pool(runs: Sequence[str], **options: Any) -> list[Case]:
-    cases = [case for run in runs for case in read_pool(Store(run), arith_truth, **options)]
-    kept = []
-    for case in cases:
-        graded = [
-            i for i, path in enumerate(case.paths) if path.outcome in (Outcome.RIGHT, Outcome.WRONG)
-        ]
-        if graded:
-            kept.append(
-                replace(
-                    case,
-                    paths=tuple(case.paths[i] for i in graded),
-                    truth=tuple(case.truth[i] for i in graded),
-                )
-            )
-    return kept
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """One setting of one estimator."""
-
-    name: str
-    settings: EstimatorSettings
-    label: str
-    priors: Priors | None = None
-
-    def make(self, case: Case) -> Estimator:
-        return make_estimator(
-            self.settings, case.paths, priors=self.priors, answer_class=case.answer_class
-        )
-
-
-def fitted(cases: Sequence[Case], *, agreement: bool, cap: int, rounds: int = 2) -> Priors:
-    """Priors learned on these cases as a run would, without truth."""
-    priors = wide_priors()
-    for _ in range(rounds):
-        priors = fit_priors(collect(cases, priors, agreement=agreement, cap=cap))
-    return priors
-
-
-def collect(cases: Iterable[Case], priors: Priors, *, agreement: bool, cap: int) -> dict[str, list]:
-    seen: dict[str, list] = defaultdict(list)
-
-    def keep(case: Case, estimator: Estimator, done: object) -> None:
-        assert isinstance(estimator, PosteriorEstimator)
-        seen[case.answer_class].append(estimator.evidence())
-
-    settings = EstimatorSettings(
-        kind="posterior", rollouts=cap, price=FIT_PRICE, agreement=agreement
-    )
-    point = Point(name="posterior", settings=settings, label="", priors=priors)
-    measure(point.make, cases, on_done=keep)
-    return seen
 
 
 def points(priors: dict[str, Priors], cap: int) -> list[Point]:
@@ -170,17 +103,15 @@ def points(priors: dict[str, Priors], cap: int) -> list[Point]:
             add("sequential", f"cap={k}", kind="sequential", rollouts=k, width=0.3)
     for name, agreement in POSTERIORS.items():
         for price in PRICES:
-            for batch in (4, 1):
-                add(
-                    name if batch == 4 else f"{name}, batch 1",
-                    f"price={price:g}",
-                    priors[name],
-                    kind="posterior",
-                    rollouts=cap,
-                    price=price,
-                    batch=batch,
-                    agreement=agreement,
-                )
+            add(
+                name,
+                f"price={price:g}",
+                priors[name],
+                kind="posterior",
+                rollouts=cap,
+                price=price,
+                agreement=agreement,
+            )
     return made
 
 
@@ -209,10 +140,10 @@ def _report(
     best = _best(tuned, found)
     console.print("chosen on validation, the most accurate of each:", best)
     calibration, causes = _posterior_report(found, best, test, console)
-    simulated = _simulate(args.quick, test, priors["posterior"], cap, console)
-    soft = _soft_values(test, priors, cap, console)
+    simulated = simulate_intervals(args.quick, test, priors["posterior"], console)
+    soft = soft_values(test, priors, cap, console)
     pilot = _with_pilot(test, cap, console) if not args.quick else {}
-    free = {} if args.quick else _free_form(args, priors, cap, console)
+    free = {} if args.quick else free_form(args.validation, args.test, cap=cap, console=console)
     if args.plot:
         _plot(found, weights, args.plot)
     default = found[best["posterior+agreement"]["key"]]
@@ -375,148 +306,6 @@ def _posterior_report(
     return calibration, causes
 
 
-def _simulate(
-    quick: bool, pool: list[Case], priors: Priors, cap: int, console: Console
-) -> dict[str, Any]:
-    """Intervals and values on simulated cases whose values are known, and where who loses."""
-    count = 60 if quick else 2500
-    kinds = [
-        EstimatorSettings(kind="fixed", rollouts=16),
-        EstimatorSettings(kind="first_error", rollouts=16),
-        EstimatorSettings(kind="bisect", rollouts=16),
-        EstimatorSettings(kind="sequential", rollouts=64),
-        EstimatorSettings(kind="posterior", rollouts=64, price=1e-4, agreement=False),
-    ]
-    tallies: dict[str, RuleTally] = defaultdict(RuleTally)
-    means = RuleTally()
-    table = Table(title="Simulated profiles", title_justify="left")
-    for column in ("profile", "estimator", "tokens", "first error", "where wrong", "problems/s"):
-        table.add_column(column)
-    for profile in (*PROFILES, "measured"):
-        for settings in kinds:
-            number = count * (3 if settings.kind == "first_error" else 2)
-            if settings.kind == "posterior":
-                number = count
-            cases = (
-                resampled_cases(pool, number)
-                if profile == "measured"
-                else simulated_cases(profile, number)
-            )
-            learned = priors if profile == "measured" else None
-            if settings.kind == "posterior" and learned is None:
-                train = list(simulated_cases(profile, 40 if quick else 150, seed=1))
-                learned = fitted(train, agreement=False, cap=64, rounds=1)
-            point = Point(name=settings.kind, label="", settings=settings, priors=learned)
-            one = measure(point.make, cases, intervals=True)
-            table.add_row(
-                profile,
-                settings.kind,
-                f"{one.tokens_per_solution:,.0f}",
-                f"{one.first_error_accuracy:.3f}",
-                f"{one.first_error_accuracy_wrong:.3f}",
-                f"{number / one.seconds:,.0f}",
-            )
-            for rule, tally in one.rules.items():
-                name = f"{rule} ({settings.kind})" if rule == "fixed" else rule
-                _add(tallies[name], tally)
-            _add(means, one.means)
-    console.print(table)
-    coverage = {
-        rule: clopper_pearson(t.covered, t.labels, level=0.98)[0] for rule, t in tallies.items()
-    }
-    width = {rule: t.width / t.fixed_width for rule, t in tallies.items()}
-    bias = {rule: t.error / t.values if t.values else None for rule, t in tallies.items()}
-    bias["mean of posterior"] = means.error / max(1, means.values)
-    for rule, tally in tallies.items():
-        console.print(
-            f"{rule}: {tally.labels:,} labels, covered {tally.covered / tally.labels:.4f} (99%: >= "
-            f"{coverage[rule]:.4f}), width {width[rule]:.3f} of Clopper-Pearson, bias {bias[rule]}"
-        )
-    console.print(f"bias of posterior means: {bias['mean of posterior']:+.4f}")
-    return {"coverage": coverage, "width_ratio": width, "bias": bias}
-
-
-def _add(total: RuleTally, part: RuleTally) -> None:
-    for name in vars(part):
-        setattr(total, name, getattr(total, name) + getattr(part, name))
-
-
-def _soft_values(
-    test: list[Case], priors: dict[str, Priors], cap: int, console: Console
-) -> dict[str, Any]:
-    """Squared error of soft values, half of each pool drawn from, the other half the truth.
-
-    The mean q of the held-out n rollouts is the value plus noise of variance q (1 - q) / (n - 1),
-    estimated without bias, which is taken off.
-    """
-    half = cap // 2
-    halves = [_half(case, half) for case in test]
-    made: list[tuple[str, EstimatorSettings, Priors | None]] = []
-    for k in (1, 2, 4, 8, 16):
-        made.append((f"fixed K={k}", EstimatorSettings(kind="fixed", rollouts=k), None))
-        for name, agreement in POSTERIORS.items():
-            settings = EstimatorSettings(
-                kind="posterior", rollouts=half, price=1.0, every=k, agreement=agreement
-            )
-            made.append((f"{name} every={k}", settings, priors[name]))
-    for price in (3e-3, 1e-3, 3e-4, 1e-4):
-        for name, agreement in POSTERIORS.items():
-            settings = EstimatorSettings(
-                kind="posterior", rollouts=half, price=price, agreement=agreement
-            )
-            made.append((f"{name} price={price:g}", settings, priors[name]))
-    if half >= 16:
-        for width in (0.6, 0.4):
-            settings = EstimatorSettings(kind="sequential", rollouts=half, width=width)
-            made.append((f"sequential width={width}", settings, None))
-    found = {}
-    for label, settings, learned in made:
-        point = Point(name="", label="", settings=settings, priors=learned)
-        errors: list[tuple[float, float]] = []
-
-        def keep(case: Case, estimator: Estimator, done: Any) -> None:
-            seen: set[int] = set()
-            for path, judgement in zip(case.paths, done.judgements, strict=True):
-                pairs = zip(path.prefixes, judgement.estimates, strict=False)
-                for prefix, estimate in pairs:
-                    guess = estimate.mean if estimate.mean is not None else estimate.value
-                    if guess is not None and prefix not in seen:
-                        seen.add(prefix)
-                        q = case.values[prefix]
-                        noise = q * (1 - q) / (half - 1)
-                        errors.append((guess - q, (guess - q) ** 2 - noise))  # noqa: B023
-
-        one = measure(point.make, [case for case, _ in halves], on_done=keep)
-        table = np.array(errors)
-        found[label] = {
-            "tokens": one.tokens_per_solution,
-            "rmse": float(np.sqrt(max(0.0, table[:, 1].mean()))),
-            "bias": float(table[:, 0].mean()),
-        }
-    table_ = Table(title="Soft values on test", title_justify="left")
-    for column in ("estimator", "tokens", "RMSE", "bias"):
-        table_.add_column(column)
-    for label, one_ in sorted(found.items(), key=lambda item: item[1]["tokens"]):
-        table_.add_row(
-            label, f"{one_['tokens']:,.0f}", f"{one_['rmse']:.3f}", f"{one_['bias']:+.4f}"
-        )
-    console.print(table_)
-    return found
-
-
-def _half(case: Case, half: int) -> tuple[Case, int]:
-    """The case with its first rollouts to draw from and the share of the others as values."""
-    values = []
-    for prefix in range(case.num_prefixes):
-        try:
-            told = [case.draw(prefix, half + i) for i in range(half)]
-        except IndexError:
-            told = []
-        right = sum(one.outcome is Outcome.RIGHT for one in told)
-        values.append(right / half if told else float("nan"))
-    return replace(case, values=tuple(values)), half
-
-
 def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
     """The test problems as one run that begins with wide priors, its pilot included."""
     found = {}
@@ -556,48 +345,6 @@ def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
                 found[f"{name} price={price:g}"],
             )
     return found
-
-
-def _free_form(
-    args: argparse.Namespace, priors: dict[str, Priors], cap: int, console: Console
-) -> dict[str, Any]:
-    """Agreement on paraphrased steps: by what they say, by their wording, and without."""
-    keys: dict[str, Callable[[int], Callable[[str], str]]] = {
-        "exact texts": lambda seed: canonical_key,
-        "paraphrased, compared by what is said": lambda seed: FreeForm(seed),
-        "paraphrased, compared by wording": lambda seed: FreeForm(seed, by_text=True),
-    }
-    found: dict[str, Any] = {}
-    for name, key in keys.items():
-        learned = fitted(_pool(args.validation, key=key(1)), agreement=True, cap=cap)
-        cases = _pool(args.test, key=key(2))
-        settings = EstimatorSettings(kind="posterior", rollouts=cap, price=1e-3)
-        point = Point(name="posterior", label="", settings=settings, priors=learned)
-        one = measure(point.make, cases)
-        found[name] = {"tokens": one.tokens_per_solution, "accuracy": one.first_error_accuracy}
-        console.print(f"agreement, {name}: {found[name]}")
-    found["pairs"] = _pairs(args.test)
-    console.print("pairs of steps after the same beginning, said the same:", found["pairs"])
-    return found
-
-
-def _pairs(runs: Sequence[str]) -> dict[str, float]:
-    """Precision and recall of `step_key` on paraphrases against exact identity of steps."""
-    exact, free = _pool(runs, key=canonical_key), _pool(runs, key=FreeForm(3))
-    tally: Counter[tuple[bool, bool]] = Counter()
-    for one, other in zip(exact, free, strict=True):
-        for i, (a, x) in enumerate(zip(one.paths, other.paths, strict=True)):
-            for b, y in zip(one.paths[:i], other.paths[:i], strict=True):
-                for depth in range(min(len(a.step_keys), len(b.step_keys))):
-                    same = a.step_keys[depth] == b.step_keys[depth]
-                    tally[same, x.step_keys[depth] == y.step_keys[depth]] += 1
-                    if not same:
-                        break
-    return {
-        "precision": tally[True, True] / max(1, tally[True, True] + tally[False, True]),
-        "recall": tally[True, True] / max(1, tally[True, True] + tally[True, False]),
-        "pairs": sum(tally.values()),
-    }
 
 
 def _plot(found: dict[Key, Measurement], weights: np.ndarray, path: Path) -> None:
