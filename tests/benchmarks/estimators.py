@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--validation", action="append", default=[], help="run(s) to tune on")
     parser.add_argument("--test", action="append", default=[], help="run(s) to report on")
+    parser.add_argument("--fit", action="append", default=[], help="more runs to fit priors on")
     parser.add_argument("--cap", type=int, help="rollouts of a prefix that the pools have")
     parser.add_argument("--out", type=Path, help="keep pools here that have to be made")
     parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
@@ -123,7 +124,7 @@ def _report(
         f"validation: {len(validation)} problems; test: {len(test)}, {solutions} solutions"
     )
     priors = {
-        name: fitted(validation, agreement=agreement, cap=cap)
+        name: fitted([*validation, *load_pool(args.fit)], agreement=agreement, cap=min(cap, 16))
         for name, agreement in POSTERIORS.items()
     }
     settings = points(priors, cap)

@@ -170,7 +170,9 @@ def wide_priors() -> Priors:
     logit = np.log(GRID / (1 - GRID))
     to_go = np.arange(1, NUM_TO_GO + 1)[:, None]
     # If nothing else can go wrong than the steps to come, each is right with v ** (1 / r).
-    hazard = np.clip(1 - GRID ** (1 / to_go), 0.01, 0.6)
+    # But a hopeless problem is no more likely to go wrong at its first step: the policy may be
+    # blind to a later one. The bound was chosen on arith's validation problems.
+    hazard = np.clip(1 - GRID ** (1 / to_go), 0.01, 0.15)
     kept = GRID ** ((to_go - 1) / to_go)
     drift = np.log(kept / (1 - np.minimum(kept, 0.9995)))
     sound = _kernel(drift, logit, width=1.0)
