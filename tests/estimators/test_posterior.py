@@ -128,7 +128,7 @@ def keyed(outcome: Outcome, prefixes: tuple[int, ...], keys: str) -> SolutionPat
 
 
 def test_evidence_by_hand() -> None:
-    paths = [keyed(WRONG, (1, 2), "abc"), keyed(RIGHT, (1, 3), "abd"), keyed(RIGHT, (4,), "xd")]
+    paths = [keyed(WRONG, (1, 2), "abc"), keyed(RIGHT, (1, 3), "abe"), keyed(RIGHT, (4,), "xe")]
     table = EvidenceTable(paths, agreement=True, truncated="wrong")
     seen = table.evidence()
     # To solution 0 the two others are rollouts of the bare problem, three steps to go, both right.
