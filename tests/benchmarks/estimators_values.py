@@ -19,7 +19,7 @@ from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.simulate.replay import Case
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted
 
-CASES = {"fixed": 2400, "first_error": 5600, "bisect": 6500, "sequential": 2100, "posterior": 3800}
+CASES = {"fixed": 2600, "first_error": 6200, "bisect": 7000, "sequential": 2400, "posterior": 5200}
 """Of each profile, for 100,000 labels of each rule."""
 
 
