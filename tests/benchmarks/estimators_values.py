@@ -97,7 +97,7 @@ def soft_values(
     half = cap // 2
     halves = [_half(case, half) for case in test]
     made: list[tuple[str, EstimatorSettings, Priors | None]] = []
-    for k in (1, 2, 4, 8, 16):
+    for k in [k for k in (1, 2, 4, 8, 16) if k <= half]:
         made.append((f"fixed K={k}", EstimatorSettings(kind="fixed", rollouts=k), None))
         for name, agreement in POSTERIORS.items():
             settings = EstimatorSettings(
