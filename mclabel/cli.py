@@ -132,6 +132,26 @@ def score(prm: str, solutions: str, out: str | None, device: str) -> None:
         click.echo(line)
 
 
+@main.command()
+@click.option("--problems", default=300, show_default=True, help="Of each profile.")
+@click.option(
+    "--profile", multiple=True, help="Only these; sharp, decay, recovery, lucky, hopeless."
+)
+@click.option("--seed", default=0, show_default=True)
+def simulate(problems: int, profile: tuple[str, ...], seed: int) -> None:
+    """Compare the estimators on simulated problems whose step values are known.
+
+    Five profiles of how values answer to an error; no model is needed.
+    """
+    from mclabel.simulate.profiles import PROFILES
+    from mclabel.simulate.table import simulate, simulation_table
+
+    if unknown := [name for name in profile if name not in PROFILES]:
+        _fail(f"--profile {unknown[0]}: must be among {', '.join(PROFILES)}", EXIT_USER_ERROR)
+    rows = simulate(problems, seed=seed, profiles=profile or PROFILES)
+    console.print(simulation_table(rows))
+
+
 @main.group(name="eval")
 def evaluate() -> None:
     """Measure PRMs and labels."""

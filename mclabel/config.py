@@ -98,14 +98,37 @@ class PolicyConfig(Config):
 class EstimatorConfig(Config):
     """What is rolled out, and when to stop."""
 
-    kind: Literal["fixed", "bisect", "outcome"] = "fixed"
+    kind: Literal[
+        "fixed", "first_error", "bisect", "sequential", "posterior", "tree", "outcome"
+    ] = "fixed"
     """`outcome` rolls nothing out: only the last step is labelled, by the answer."""
     rollouts: int = Field(16, ge=1)
-    """Of every prefix (fixed), or at most of a probed one (bisect)."""
+    """Of every prefix (fixed), of every one reached or probed (first_error, tree), or at most of
+    one (the others)."""
     root_rollouts: int = Field(0, ge=0)
     """Of the bare problem (fixed)."""
     batch: int = Field(4, ge=1)
-    """Rollouts of a probe that are started together (bisect)."""
+    """Rollouts of a prefix that are started together, where their number is not fixed."""
+    threshold: float = Field(0.25, ge=0, lt=1, allow_inf_nan=False)
+    """A step is wrong when its value is at most this times the bare problem's (sequential)."""
+    width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
+    """Of an interval that is narrow enough (sequential)."""
+    price: float = Field(3e-4, gt=0, allow_inf_nan=False)
+    """Gain a token under which nothing is rolled out (posterior): lower is dearer and better."""
+    every: int = Field(0, ge=0)
+    """Rollouts of every prefix before the search begins (posterior): soft values of all steps."""
+    tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Budget of rollouts that the price is led by as the run goes on (posterior)."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Of a problem's rollouts (posterior)."""
+    agreement: bool = True
+    """Compare solutions' steps with each other (posterior)."""
+    searches: int = Field(16, ge=0)
+    """Of a problem; its wrong solutions are searched anyway (tree)."""
+    pilot: int = Field(100, ge=1)
+    """Solutions an engine labels before it first fits priors (posterior)."""
+    priors: str | None = None
+    """File of priors to begin with in place of a pilot, a run's priors/ID.json (posterior)."""
     truncated: Literal["wrong", "exclude"] = "wrong"
     """What a rollout cut by its length counts as. Excluding biases values up."""
 

@@ -127,12 +127,16 @@ class Counts:
         )
 
 
-StepRule = Literal["fixed", "first_success", "implied", "outcome", "none"]
+StepRule = Literal[
+    "fixed", "first_success", "sequential", "posterior", "implied", "outcome", "none"
+]
 """How a step came to its label. `fixed`: a fixed number of rollouts. `first_success`: rolled
-out until the first right completion or a cap, so its counts are biased and only its hard label
-means something. `implied`: not rolled out, it follows from other steps or from the solution's
-outcome if hard labels do not rise along a solution. `outcome`: the last step, whose label is
-the solution's own outcome. `none`: no label was asked for."""
+out until the first right completion or a cap, so a share would be biased. `sequential`: rolled
+out until an interval was decided or narrow; the value is unbiased under that rule. `posterior`:
+by the posterior of a Bayesian search, with or without rollouts of its own. `implied`: not rolled
+out, it follows from other steps or from the solution's outcome if hard labels do not rise along
+a solution. `outcome`: the last step, whose label is the solution's own outcome. `none`: no
+label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +153,9 @@ class StepLabel:
     """Estimated share of completions that end right; None where the rule biases it."""
     low: float | None
     high: float | None
-    """Exact 95% interval of the value."""
+    """95% interval of the value, valid under the rule."""
+    mean: float | None = None
+    """Expected value given every piece of evidence, by a Bayesian estimator's priors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,3 +174,10 @@ class LabeledSolution:
     siblings: Counts
     """Outcomes of all solutions of the problem that the policy sampled, this one included:
     free observations of the bare problem's value."""
+    root_value: float | None = None
+    """Value of the bare problem, unbiased under the estimator's rule, or None."""
+    posterior: tuple[float, ...] | None = None
+    """Chance of each step that it is the first wrong one, and last of none, by a Bayesian
+    estimator."""
+    priors: str | None = None
+    """What the posterior rests on, `ID@PRICE`; the priors lie in the run's `priors/`."""

@@ -34,7 +34,10 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
     ("override", "fault"),
     [
         ("estimator.rollouts=0", "estimator.rollouts=0: input should be greater"),
-        ("estimator.kind=magic", "estimator.kind='magic': input should be 'fixed', 'bisect' or"),
+        (
+            "estimator.kind=magic",
+            "estimator.kind='magic': input should be 'fixed', 'first_error', 'bisect'",
+        ),
         ("policy.top_p=0", "policy.top_p=0: input should be greater than 0"),
         ("seed", "overrides are written key=value"),
         ("seed.deeper.still=1", "seed"),

@@ -2,8 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.records import Counts
-from mclabel.values import clopper_pearson, first_error, hard_label, num_trials, value
+from mclabel.lattice import first_success
+from mclabel.records import Counts, Outcome
+from mclabel.values import (
+    advantages,
+    clopper_pearson,
+    estimate_anytime,
+    estimate_fixed,
+    estimate_stopped,
+    first_error,
+    first_error_posterior,
+    hard_label,
+    num_trials,
+    orm_label,
+    relative_progress,
+    root_value,
+    value,
+)
 
 COUNTS = Counts(num_right=3, num_wrong=5, num_truncated=2, num_ungraded=7, num_tokens=99)
 
@@ -67,3 +82,43 @@ def test_hard_label_rules() -> None:
 def test_first_error_skips_steps_without_a_verdict() -> None:
     assert first_error([True, None, False, True]) == 2
     assert first_error([True, None]) is None
+
+
+def test_estimates_by_rule() -> None:
+    fixed = estimate_fixed(Counts(num_right=8, num_wrong=2))
+    assert fixed.value == pytest.approx(0.8)
+    assert (fixed.low, fixed.high) == pytest.approx((0.443905, 0.974789), abs=1e-6)
+    assert estimate_fixed(Counts(num_ungraded=3)).low is None
+    rule = first_success(batch=1, cap=4)
+    stopped = estimate_stopped(Counts(num_right=1, num_wrong=1), rule)
+    assert stopped.value == 0.0  # the first draw, which alone is unbiased
+    # Two or more draws were needed: 1 - p >= .025; at most two: 1 - (1 - p) ** 2 >= .025.
+    assert (stopped.low, stopped.high) == pytest.approx((0.012579, 0.975), abs=1e-3)
+    assert estimate_stopped(Counts(num_right=1, num_wrong=1), rule, soft=False).value is None
+    off = estimate_stopped(Counts(num_right=1, num_wrong=1, num_ungraded=1), rule)
+    assert off.value is None and off.low is not None
+    assert off == estimate_anytime(Counts(num_right=1, num_wrong=1), horizon=4)
+    assert estimate_anytime(Counts(num_ungraded=1), horizon=4, mean=0.5).mean == 0.5
+
+
+def test_the_first_error_posterior_is_where_soundness_is_lost() -> None:
+    assert first_error_posterior([0.9, 0.6, 0.6]) == pytest.approx((0.1, 0.3, 0.0, 0.6))
+
+
+def test_advantage_and_relative_progress() -> None:
+    values = [0.8, 0.2, 0.0, 0.0, None, 0.5]
+    assert advantages(values, 0.4) == pytest.approx([0.4, -0.6, -0.2, 0.0, None, None])
+    assert relative_progress(values, 0.4) == [2.0, 0.25, 0.0, 0.0, None, None]
+    assert advantages([0.3], None) == [None]
+    assert relative_progress([0.3], 0.0) == [float("inf")]
+
+
+def test_root_value_takes_rollouts_and_siblings_together() -> None:
+    root, siblings = Counts(num_right=1, num_wrong=3), Counts(num_right=1, num_truncated=1)
+    assert root_value(root, siblings) == pytest.approx(2 / 6)
+    assert root_value(root, siblings, truncated="exclude") == pytest.approx(2 / 5)
+    assert root_value(Counts(), Counts(num_ungraded=2)) is None
+
+
+def test_orm_label_is_the_outcome() -> None:
+    assert [orm_label(o) for o in Outcome] == [True, False, None, None]

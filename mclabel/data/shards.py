@@ -35,7 +35,7 @@ from mclabel.records import (
     StepLabel,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 METADATA_KEY = b"mclabel"
 
 _COUNTS = pa.struct(
@@ -58,6 +58,7 @@ _STEP = pa.struct(
         pa.field("value", pa.float64()),
         pa.field("low", pa.float64()),
         pa.field("high", pa.float64()),
+        pa.field("mean", pa.float64()),
         *_COUNTS,
     ]
 )
@@ -81,6 +82,9 @@ LABELS_SCHEMA = pa.schema(
         pa.field("steps", pa.list_(_STEP), nullable=False),
         pa.field("root", _COUNTS, nullable=False),
         pa.field("siblings", _COUNTS, nullable=False),
+        pa.field("root_value", pa.float64()),
+        pa.field("posterior", pa.list_(pa.float64())),
+        pa.field("priors", pa.string()),
     ]
 )
 """One row a labelled solution; the columns are explained in docs/formats.md."""
@@ -265,12 +269,16 @@ def _label_row(row: LabeledSolution) -> dict[str, Any]:
                 "value": label.value,
                 "low": label.low,
                 "high": label.high,
+                "mean": label.mean,
                 **_counts_row(label.counts),
             }
             for step, label in steps
         ],
         "root": _counts_row(row.root),
         "siblings": _counts_row(row.siblings),
+        "root_value": row.root_value,
+        "posterior": row.posterior,
+        "priors": row.priors,
     }
 
 
@@ -313,10 +321,14 @@ def _labeled(row: Mapping[str, Any]) -> LabeledSolution:
                 value=s["value"],
                 low=s["low"],
                 high=s["high"],
+                mean=s["mean"],
             )
             for s in steps
         ),
         first_error=row["first_error"],
         root=_counts(row["root"]),
         siblings=_counts(row["siblings"]),
+        root_value=row["root_value"],
+        posterior=None if row["posterior"] is None else tuple(row["posterior"]),
+        priors=row["priors"],
     )

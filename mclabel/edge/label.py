@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ from mclabel.data.problems import read_problems
 from mclabel.data.solutions import read_solutions
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, ShardError
+from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.labeling.fleet import Fleet, LocalFleet, RayFleet
 from mclabel.labeling.job import MANIFEST, JobReport, JobState, make_blocks, run_label_job
 from mclabel.labeling.scheduler import LabelSettings
@@ -67,6 +69,8 @@ def semantic_config(config: LabelConfig) -> dict[str, Any]:
         model = resolve_model(config.policy.model)
         if Path(model_source(model)).is_dir():
             semantic["policy"]["model"] = f"weights:{weights_fingerprint(Path(model))}"
+    if (priors := read_priors(config.estimator.priors)) is not None:
+        semantic["estimator"]["priors"] = priors.id
     return semantic
 
 
@@ -134,12 +138,37 @@ def label_settings(config: LabelConfig) -> LabelSettings:
     return LabelSettings(
         seed=config.seed,
         num_solutions=config.solutions.per_problem,
-        estimator=config.estimator.kind,
-        rollouts=config.estimator.rollouts,
-        root_rollouts=config.estimator.root_rollouts,
-        batch=config.estimator.batch,
-        truncated=config.estimator.truncated,
+        estimator=EstimatorSettings(
+            kind=config.estimator.kind,
+            rollouts=config.estimator.rollouts,
+            root_rollouts=config.estimator.root_rollouts,
+            batch=config.estimator.batch,
+            threshold=config.estimator.threshold,
+            width=config.estimator.width,
+            price=config.estimator.price,
+            every=config.estimator.every,
+            max_tokens=config.estimator.max_tokens or math.inf,
+            agreement=config.estimator.agreement,
+            searches=config.estimator.searches,
+            truncated=config.estimator.truncated,
+        ),
+        pilot=config.estimator.pilot,
+        tokens_per_solution=config.estimator.tokens_per_solution,
+        priors=read_priors(config.estimator.priors),
     )
+
+
+def read_priors(path: str | None) -> Priors | None:
+    """Priors of an earlier run."""
+    if path is None:
+        return None
+    try:
+        return Priors.from_json(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"estimator.priors={path!r}: not readable as priors ({error}). Give a file "
+            "priors/ID.json of a run labelled with estimator.kind=posterior"
+        ) from error
 
 
 def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:

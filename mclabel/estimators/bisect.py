@@ -6,16 +6,18 @@ ends wrong the first error is found in log2(steps) probes. A probe rolls a prefi
 first right completion, at most `rollouts` times, in batches; what it proves for one solution
 holds for every solution of the problem that begins with the same prefix.
 
-The counts of a probe that stopped at a success are biased, so steps get hard labels only.
+The share of a probe that stopped at a success is biased, so steps get hard labels and exact
+intervals but no values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mclabel.estimators.base import Judgement, SolutionPath
+from mclabel.estimators.base import Follow, Judgement, SolutionPath, Told, outcome_estimate
+from mclabel.lattice import first_success
 from mclabel.records import Counts, Outcome, StepRule
-from mclabel.values import TruncatedPolicy, first_error
+from mclabel.values import NOTHING, TruncatedPolicy, estimate_stopped, first_error
 
 
 class BisectEstimator:
@@ -24,6 +26,8 @@ class BisectEstimator:
     A solution whose outcome is unknown or was cut gets no labels: there is nothing to search
     for without knowing that an error exists.
     """
+
+    follow: Follow = "nothing"
 
     def __init__(
         self,
@@ -43,17 +47,21 @@ class BisectEstimator:
         self._recovers: dict[int, bool | None] = {}  # a probe's result, once it has one
 
     def wanted(self) -> list[int]:
+        # A probe spares another solution its own, so which are made must not depend on which
+        # rollout arrives first: all of a round's are awaited.
+        if any(self._due.values()):
+            return []
         requests: list[int] = []
         for prefix in sorted({p for path in self._paths if (p := self._probe(path)) is not None}):
-            if self._due.get(prefix, 0) == 0:
-                asked = self._asked.get(prefix, 0)
-                size = min(self._batch, self._max_rollouts - asked)
-                self._asked[prefix] = asked + size
-                self._due[prefix] = size
-                requests += [prefix] * size
+            asked = self._asked.get(prefix, 0)
+            size = min(self._batch, self._max_rollouts - asked)
+            self._asked[prefix] = asked + size
+            self._due[prefix] = size
+            requests += [prefix] * size
         return requests
 
-    def tell(self, prefix: int, outcome: Outcome) -> None:
+    def tell(self, rollout: Told) -> None:
+        prefix, outcome = rollout.prefix, rollout.outcome
         self._due[prefix] -= 1
         if outcome is Outcome.RIGHT:
             self._recovers[prefix] = True
@@ -100,16 +108,33 @@ class BisectEstimator:
         return [self._judge(path, counts) for path in self._paths]
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
-        rules: list[StepRule] = [
-            "first_success" if counts[p].num_rollouts else "implied" for p in path.prefixes
+        boundary = first_success(batch=self._batch, cap=self._max_rollouts)
+        estimates = [
+            estimate_stopped(counts[p], boundary, truncated=self._truncated, soft=False)
+            if counts[p].num_rollouts
+            else NOTHING
+            for p in path.prefixes
         ]
-        rules.append("outcome")
+        hard: list[bool | None]
         if path.outcome is Outcome.RIGHT:
-            hard: list[bool | None] = [True] * path.num_steps
-            return Judgement(hard=tuple(hard), rules=tuple(rules), first_error=None)
-        if path.outcome is not Outcome.WRONG:
+            hard = [True] * path.num_steps
+        elif path.outcome is Outcome.WRONG:
+            low, high = self._bracket(path)
+            steps = range(path.num_steps)
+            hard = [True if t <= low else False if t >= high else None for t in steps]
+        else:
             hard = [None] * path.num_steps
-            return Judgement(hard=tuple(hard), rules=tuple(rules), first_error=None)
-        low, high = self._bracket(path)
-        hard = [True if t <= low else False if t >= high else None for t in range(path.num_steps)]
-        return Judgement(hard=tuple(hard), rules=tuple(rules), first_error=first_error(hard))
+        rules: list[StepRule] = [
+            "first_success"
+            if counts[p].num_rollouts
+            else "implied"
+            if label is not None
+            else "none"
+            for p, label in zip(path.prefixes, hard, strict=False)
+        ]
+        return Judgement(
+            hard=tuple(hard),
+            rules=(*rules, "outcome"),
+            first_error=first_error(hard),
+            estimates=(*estimates, outcome_estimate(path.outcome)),
+        )

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mclabel.estimators.base import Judgement, SolutionPath, outcome_label
-from mclabel.records import Counts, Outcome, StepRule
+from mclabel.estimators.base import (
+    Follow,
+    Judgement,
+    SolutionPath,
+    Told,
+    outcome_estimate,
+    outcome_label,
+)
+from mclabel.records import Counts, StepRule
+from mclabel.values import NOTHING
 
 
 class OutcomeEstimator:
     """Asks for nothing."""
+
+    follow: Follow = "nothing"
 
     def __init__(self, paths: Sequence[SolutionPath]) -> None:
         self._paths = paths
@@ -21,7 +31,7 @@ class OutcomeEstimator:
     def wanted(self) -> list[int]:
         return []
 
-    def tell(self, prefix: int, outcome: Outcome) -> None:
+    def tell(self, rollout: Told) -> None:
         raise AssertionError("no rollout was asked for")
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
@@ -33,4 +43,5 @@ class OutcomeEstimator:
             hard=(*[None] * len(path.prefixes), outcome_label(path.outcome)),
             rules=(*rules, "outcome"),
             first_error=None,
+            estimates=(*[NOTHING] * len(path.prefixes), outcome_estimate(path.outcome)),
         )

@@ -10,12 +10,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from mclabel.answers import grade_completion
 from mclabel.data.steps import newline_ends, split_steps
 from mclabel.errors import DataError
-from mclabel.estimators import ROOT, EstimatorKind, Judgement, SolutionPath, make_estimator
+from mclabel.estimators import (
+    ROOT,
+    Estimator,
+    EstimatorSettings,
+    Judgement,
+    PosteriorEstimator,
+    PriorLearner,
+    Priors,
+    SolutionPath,
+    make_estimator,
+)
+from mclabel.estimators.posterior.priors import answer_class
+from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.policy import Policy
 from mclabel.records import (
     Completion,
@@ -29,7 +41,7 @@ from mclabel.records import (
     Verdict,
 )
 from mclabel.seeds import content_id, prefix_id, sampling_seed
-from mclabel.values import TruncatedPolicy, clopper_pearson, num_trials, value
+from mclabel.values import root_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +51,24 @@ class LabelSettings:
     seed: int
     num_solutions: int
     """Sampled for a problem that has no given solutions."""
-    estimator: EstimatorKind
-    rollouts: int
-    root_rollouts: int = 0
-    batch: int = 4
-    truncated: TruncatedPolicy = "wrong"
+    estimator: EstimatorSettings
+    pilot: int = 100
+    """Solutions labelled before priors are first fitted (`posterior`)."""
+    tokens_per_solution: float | None = None
+    """Budget that the price of `posterior` is led by."""
+    priors: Priors | None = None
+    """To begin with, in place of a pilot (`posterior`)."""
+
+    def make_learner(self) -> PriorLearner | None:
+        """What learns priors over a run, if the estimator has any."""
+        if self.estimator.kind != "posterior":
+            return None
+        return PriorLearner(
+            price=self.estimator.price,
+            pilot=self.pilot,
+            tokens_per_solution=self.tokens_per_solution,
+            priors=self.priors,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +86,8 @@ class ProblemLabels:
 
     labeled: list[LabeledSolution]
     rollouts: list[Rollout]
-
-
-@dataclass
-class _Prefix:
-    """One distinct prefix of a problem's solutions."""
-
-    id: str
-    ids: tuple[int, ...]
-    text: str
-    counts: Counts = field(default_factory=Counts)
-    num_asked: int = 0
+    priors: Priors | None = None
+    """What the labels rest on."""
 
 
 async def label_problem(
@@ -80,6 +96,7 @@ async def label_problem(
     settings: LabelSettings,
     *,
     given: Sequence[GivenSolution] = (),
+    learner: PriorLearner | None = None,
     priority: int = 0,
     on_rollout: Callable[[], None] = lambda: None,
 ) -> ProblemLabels:
@@ -90,6 +107,7 @@ async def label_problem(
         policy: started.
         settings: how.
         given: solutions to label; without any, the policy samples them.
+        learner: gives priors and price, and learns from this problem.
         priority: of this problem's completions in the engine, lower first.
         on_rollout: called after every completion.
 
@@ -106,35 +124,50 @@ async def label_problem(
             for i in range(settings.num_solutions)
         ]
         solutions = await asyncio.gather(*sample)
-    prefixes, paths = _prefix_table(problem, [s for s in solutions if s.steps])
+    table = PrefixTable(problem, [s for s in solutions if s.steps])
+    learner = learner or settings.make_learner()
+    chosen, priors, rests_on = settings.estimator, None, None
+    if learner is not None:
+        priors, chosen = learner.priors, replace(chosen, price=learner.price)
+        rests_on = f"{priors.id}@{chosen.price:.6g}"
+    kind = answer_class(problem.answer)
+    estimator = make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
     judgements, rollouts = await _roll_out(
-        problem, prompt, prefixes, paths, policy, settings, priority, on_rollout
+        problem, prompt, table, policy, settings, estimator, priority, on_rollout
     )
+    if learner is not None and isinstance(estimator, PosteriorEstimator):
+        tokens = sum(rollout.num_tokens for rollout in rollouts)
+        learner.add(kind, estimator.evidence(), num_tokens=tokens)
     siblings = Counts()
     for solution in solutions:
         if solution.origin == "sampled":
             siblings = siblings.plus(solution.outcome, len(solution.ids))
-    judged = iter(zip(paths, judgements, strict=True))
+    root = table.prefixes[ROOT].counts
+    share = root_value(root, siblings, truncated=settings.estimator.truncated)
+    judged = iter(zip(table.paths, judgements, strict=True))
     labeled = []
     for solution in solutions:
         steps: tuple[StepLabel, ...] = ()
-        first_error = None
+        judgement = None
         if solution.steps:
             path, judgement = next(judged)
-            steps = _labels(solution, prefixes, path, judgement, settings.truncated)
-            first_error = judgement.first_error
+            steps = _labels(solution, table.prefixes, path, judgement)
+        stopped = judgement.root if judgement else None
         labeled.append(
             LabeledSolution(
                 problem=problem,
                 solution=solution,
                 prompt_ids=prompt,
                 steps=steps,
-                first_error=first_error,
-                root=prefixes[ROOT].counts,
+                first_error=judgement.first_error if judgement else None,
+                root=root,
                 siblings=siblings,
+                root_value=share if stopped is None else stopped.value,
+                posterior=judgement.posterior if judgement else None,
+                priors=rests_on,
             )
         )
-    return ProblemLabels(labeled=labeled, rollouts=rollouts)
+    return ProblemLabels(labeled=labeled, rollouts=rollouts, priors=priors)
 
 
 async def _sample(
@@ -207,55 +240,28 @@ _OUTCOMES: Mapping[Verdict, Outcome] = {
 }
 
 
-def _prefix_table(
-    problem: Problem, solutions: Sequence[Solution]
-) -> tuple[list[_Prefix], list[SolutionPath]]:
-    """The distinct prefixes, the bare problem first, and each solution's way through them."""
-    index_of: dict[tuple[int, ...], int] = {(): ROOT}
-    prefixes = [_Prefix(id=prefix_id(problem.id, ()), ids=(), text="")]
-    paths = []
-    for solution in solutions:
-        path, text = [], ""
-        for step in solution.steps[:-1]:
-            ids, text = solution.ids[: step.end], text + step.text
-            if ids not in index_of:
-                index_of[ids] = len(prefixes)
-                prefixes.append(_Prefix(id=prefix_id(problem.id, ids), ids=ids, text=text))
-            path.append(index_of[ids])
-        paths.append(SolutionPath(prefixes=tuple(path), outcome=solution.outcome))
-    return prefixes, paths
-
-
 async def _roll_out(
     problem: Problem,
     prompt: tuple[int, ...],
-    prefixes: list[_Prefix],
-    paths: Sequence[SolutionPath],
+    table: PrefixTable,
     policy: Policy,
     settings: LabelSettings,
+    estimator: Estimator,
     priority: int,
     on_rollout: Callable[[], None],
 ) -> tuple[list[Judgement], list[Rollout]]:
     """Do what the estimator wants until it wants no more."""
-    estimator = make_estimator(
-        settings.estimator,
-        paths,
-        rollouts=settings.rollouts,
-        root_rollouts=settings.root_rollouts,
-        batch=settings.batch,
-        truncated=settings.truncated,
-    )
     rollouts: list[Rollout] = []
 
-    async def roll(number: int) -> tuple[int, Rollout]:
-        prefix = prefixes[number]
+    async def roll(number: int) -> tuple[int, Completion, Rollout]:
+        prefix = table.prefixes[number]
         index = prefix.num_asked
         prefix.num_asked += 1
         seed = sampling_seed(settings.seed, problem.id, prefix.id, index)
         completion = await policy.sample(prompt, prefix.ids, seed=seed, priority=priority)
         on_rollout()
         prediction, outcome = grade_rollout(completion, problem.answer, prefix=prefix.text)
-        return number, Rollout(
+        rollout = Rollout(
             problem_id=problem.id,
             prefix_id=prefix.id,
             index=index,
@@ -266,8 +272,9 @@ async def _roll_out(
             prediction=prediction,
             outcome=outcome,
         )
+        return number, completion, rollout
 
-    due: set[asyncio.Task[tuple[int, Rollout]]] = set()
+    due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
     try:
         while True:
             due |= {asyncio.create_task(roll(number)) for number in estimator.wanted()}
@@ -275,51 +282,37 @@ async def _roll_out(
                 break
             done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                number, rollout = task.result()
-                prefix = prefixes[number]
+                number, completion, rollout = task.result()
+                prefix = table.prefixes[number]
                 prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-                estimator.tell(number, rollout.outcome)
+                estimator.tell(
+                    table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
+                )
                 rollouts.append(rollout)
     finally:
         for task in due:
             task.cancel()
     rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-    return estimator.judge([prefix.counts for prefix in prefixes]), rollouts
+    return estimator.judge([prefix.counts for prefix in table.prefixes]), rollouts
 
 
 def _labels(
-    solution: Solution,
-    prefixes: Sequence[_Prefix],
-    path: SolutionPath,
-    judgement: Judgement,
-    truncated: TruncatedPolicy,
+    solution: Solution, prefixes: Sequence[Prefix], path: SolutionPath, judgement: Judgement
 ) -> tuple[StepLabel, ...]:
-    labels = []
-    for number, hard, rule in zip(path.prefixes, judgement.hard, judgement.rules, strict=False):
-        counts = prefixes[number].counts
-        trials = num_trials(counts, truncated=truncated) if rule == "fixed" else 0
-        low, high = clopper_pearson(counts.num_right, trials) if trials else (None, None)
-        labels.append(
-            StepLabel(
-                prefix_id=prefixes[number].id,
-                counts=counts,
-                rule=rule,
-                hard=hard,
-                value=value(counts, truncated=truncated) if rule == "fixed" else None,
-                low=low,
-                high=high,
-            )
-        )
-    last = judgement.hard[-1]
-    labels.append(
+    last = prefix_id(solution.problem_id, solution.ids)
+    ids = [*(prefixes[number].id for number in path.prefixes), last]
+    counts = [*(prefixes[number].counts for number in path.prefixes), Counts()]
+    columns = zip(ids, counts, judgement.rules, judgement.hard, judgement.estimates, strict=True)
+    return tuple(
         StepLabel(
-            prefix_id=prefix_id(solution.problem_id, solution.ids),
-            counts=Counts(),
-            rule="outcome",
-            hard=last,
-            value=None if last is None else float(last),
-            low=None,
-            high=None,
+            prefix_id=identity,
+            counts=count,
+            rule=rule,
+            hard=hard,
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            mean=estimate.mean,
         )
+        for identity, count, rule, hard, estimate in columns
     )
-    return tuple(labels)

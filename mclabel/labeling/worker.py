@@ -10,7 +10,7 @@ from typing import Any
 
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
-from mclabel.labeling.scheduler import GivenSolution, LabelSettings, label_problem
+from mclabel.labeling.scheduler import GivenSolution, LabelSettings, ProblemLabels, label_problem
 from mclabel.policy import EngineStats, Policy
 from mclabel.records import Problem
 
@@ -75,6 +75,8 @@ class LabelWorker:
         self._store = Store(out)
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
         self._policy: Policy | None = None
+        self._learner = settings.make_learner()
+        self._fitting = asyncio.Lock()
         self._num_problems = self._num_completions = 0
 
     async def start(self) -> None:
@@ -87,6 +89,9 @@ class LabelWorker:
         results = await _gather([self._label(problem, block) for problem in block.problems])
         labeled = [row for result in results for row in result.labeled]
         rollouts = [row for result in results for row in result.rollouts]
+        for priors in {r.priors.id: r.priors for r in results if r.priors is not None}.values():
+            content = priors.to_json().encode()
+            await asyncio.to_thread(self._store.create, f"priors/{priors.id}.json", content)
         committed = await asyncio.to_thread(
             commit_block,
             self._store,
@@ -119,17 +124,21 @@ class LabelWorker:
         if self._policy is not None:
             await self._policy.close()
 
-    async def _label(self, problem: Problem, block: Block) -> Any:
+    async def _label(self, problem: Problem, block: Block) -> ProblemLabels:
         assert self._policy is not None, "start() first"
         result = await label_problem(
             problem,
             self._policy,
             self._settings,
             given=block.given.get(problem.id, ()),
+            learner=self._learner,
             priority=block.priority,
             on_rollout=self._count,
         )
         self._num_problems += 1
+        async with self._fitting:
+            if self._learner is not None and self._learner.due:
+                await asyncio.to_thread(self._learner.fit)
         return result
 
     def _count(self) -> None:

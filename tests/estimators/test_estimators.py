@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.estimators import BisectEstimator, Estimator, FixedEstimator, Judgement, SolutionPath
+from mclabel.estimators import (
+    BisectEstimator,
+    Estimator,
+    EstimatorSettings,
+    FixedEstimator,
+    Judgement,
+    SolutionPath,
+    Told,
+    make_estimator,
+)
 from mclabel.records import Counts, Outcome
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
@@ -33,7 +42,7 @@ def drive(
             return estimator.judge(counts), counts
         prefix, result = due.pop(order(len(due)))
         counts[prefix] = counts[prefix].plus(result, 10)
-        estimator.tell(prefix, result)
+        estimator.tell(Told(prefix=prefix, outcome=result, num_tokens=10))
 
 
 def path(prefixes: Sequence[int], outcome: Outcome) -> SolutionPath:
@@ -140,28 +149,61 @@ def problems(draw: st.DrawFn) -> tuple[list[SolutionPath], int]:
 
 @given(
     problems(),
-    st.sampled_from(["fixed", "bisect"]),
+    st.sampled_from(["fixed", "first_error", "bisect", "sequential", "posterior", "tree"]),
     st.randoms(use_true_random=False),
     st.integers(1, 9),
     st.integers(1, 5),
 )
+@settings(max_examples=200, deadline=None)
 def test_any_estimator_ends_within_its_cap_whatever_the_order(
     problem: tuple[list[SolutionPath], int], kind: str, rng, rollouts: int, batch: int
 ) -> None:
     paths, num_prefixes = problem
     table = [[rng.choice(list(Outcome)) for _ in range(rollouts)] for _ in range(num_prefixes)]
-    make = {
-        "fixed": lambda: FixedEstimator(paths, rollouts=rollouts),
-        "bisect": lambda: BisectEstimator(paths, rollouts=rollouts, batch=batch),
-    }[kind]
+    chosen = EstimatorSettings(kind=kind, rollouts=rollouts, batch=batch)  # type: ignore[arg-type]
     orders = [lambda due: 0, lambda due: due - 1, lambda due: rng.randrange(due)]
-    results = [drive(make(), num_prefixes, lambda p, i: table[p][i], order) for order in orders]
+    results = []
+    for order in orders:
+        estimator = make_estimator(chosen, paths)
+        results.append(drive(estimator, num_prefixes, lambda p, i: table[p][i], order))
+        assert not estimator.wanted()  # it never asks after it is done
     for judgements, counts in results:
         assert all(c.num_rollouts <= rollouts for c in counts)
         for judgement, one in zip(judgements, paths, strict=True):
-            assert len(judgement.hard) == len(judgement.rules) == one.num_steps
+            assert one.num_steps == len(judgement.hard)
+            assert one.num_steps == len(judgement.rules) == len(judgement.estimates)
             if judgement.first_error is not None:
                 assert judgement.hard[judgement.first_error] is False
-            if one.outcome is RIGHT and kind == "bisect":
+            if one.outcome is RIGHT and kind in ("bisect", "first_error"):
                 assert judgement.first_error is None
+            for estimate, prefix in zip(judgement.estimates, one.prefixes, strict=False):
+                graded = counts[prefix].num_rollouts - counts[prefix].num_ungraded
+                assert (estimate.low is None) == (graded == 0)
+                assert estimate.value is None or graded
     assert results[0][0] == results[1][0] == results[2][0]
+
+
+def test_first_error_stops_after_the_first_wrong_step() -> None:
+    paths = [path([1, 2, 3, 4], WRONG), path([1, 5], RIGHT)]
+    estimator = make_estimator(EstimatorSettings(kind="first_error", rollouts=8), paths)
+    judgements, counts = drive(estimator, 6, until(2))
+    assert [c.num_rollouts for c in counts] == [0, 8, 8, 0, 0, 0]
+    assert judgements[0].hard == (True, False, False, False, False)
+    assert judgements[0].rules == ("fixed", "fixed", "implied", "implied", "outcome")
+    assert judgements[0].estimates[0].value == 1.0
+    assert judgements[0].estimates[2].value is None
+    assert judgements[1].hard == (True, True, True)
+
+
+def test_sequential_decides_against_the_bare_problem_and_gives_unbiased_values() -> None:
+    paths = [path([1, 2], WRONG), path([3], RIGHT)]
+    chosen = EstimatorSettings(kind="sequential", rollouts=64, batch=8, width=0.1)
+    judgements, counts = drive(make_estimator(chosen, paths), 4, until(2))
+    assert counts[0].num_rollouts == 64  # the width is not reached
+    # Prefix 2 never recovers: the upper bound after 16 of 64 is .2512, after 24 it is .175; a
+    # quarter of the bare problem's lower bound, .8924, is .2231.
+    assert [c.num_rollouts for c in counts[1:]] == [8, 24, 24]
+    assert judgements[0].hard == (True, False, False)
+    assert judgements[0].estimates[1].value == 0.0
+    assert judgements[0].estimates[0].value == 1.0
+    assert judgements[0].root is not None and judgements[0].root.value is not None

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from mclabel.errors import DataError
+from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.scheduler import (
     GivenSolution,
     LabelSettings,
@@ -31,8 +32,13 @@ def label(
     given: tuple[GivenSolution, ...] = (),
     **changes: object,
 ) -> ProblemLabels:
-    arguments = {"seed": 0, "num_solutions": 4, "estimator": "fixed", "rollouts": 16, **changes}
-    settings = LabelSettings(**arguments)  # type: ignore[arg-type]
+    num_solutions = changes.pop("num_solutions", 4)
+    chosen = {"kind": "fixed", "rollouts": 16, **changes}
+    settings = LabelSettings(
+        seed=0,
+        num_solutions=num_solutions,  # type: ignore[arg-type]
+        estimator=EstimatorSettings(**chosen),  # type: ignore[arg-type]
+    )
     return asyncio.run(label_problem(problem(number), policy, settings, given=given))
 
 
@@ -79,7 +85,7 @@ def test_bisect_agrees_with_fixed_on_certain_errors() -> None:
     found = 0
     for number in range(40):
         fixed = label(number, policy, rollouts=64).labeled
-        bisect = label(number, policy, estimator="bisect", rollouts=64).labeled
+        bisect = label(number, policy, kind="bisect", rollouts=64).labeled
         assert [r.solution for r in fixed] == [r.solution for r in bisect]
         for one, other in zip(fixed, bisect, strict=True):
             certain = "wrong" in one.solution.text
@@ -133,3 +139,56 @@ def test_a_given_solution_that_the_tokenizer_changes_is_refused() -> None:
 
     with pytest.raises(DataError, match="problem p9, solution 0: the policy's tokenizer"):
         label(9, Lossy(sampling=SAMPLING), given=(GivenSolution(text=" x\n\\boxed{9}"),))
+
+
+def test_sequential_stores_an_unbiased_value_of_the_bare_problem() -> None:
+    policy = ScriptedPolicy(sampling=SAMPLING)
+    rows = [
+        row
+        for number in range(60)
+        for row in label(number, policy, kind="sequential", rollouts=32).labeled[:1]
+    ]
+    shares = [row.root_value for row in rows if row.root_value is not None]
+    assert len(shares) == len(rows)
+    assert abs(sum(shares) / len(shares) - policy.value("")) < 0.06
+    assert all(row.root.num_rollouts >= 4 for row in rows)
+    fixed = label(3, policy, root_rollouts=12).labeled[0]
+    right = fixed.root.num_right + fixed.siblings.num_right
+    assert fixed.root_value == right / 16
+
+
+def test_posterior_learns_over_problems_and_names_what_its_labels_rest_on() -> None:
+    policy = ScriptedPolicy(sampling=SAMPLING)
+    chosen = EstimatorSettings(kind="posterior", rollouts=16, price=1e-4)
+    settings = LabelSettings(seed=0, num_solutions=4, estimator=chosen, pilot=40)
+    learner = settings.make_learner()
+    assert learner is not None
+    seen = set()
+    for number in range(12):
+        result = asyncio.run(label_problem(problem(number), policy, settings, learner=learner))
+        assert result.priors is not None
+        for row in result.labeled:
+            assert row.priors == f"{result.priors.id}@{1e-5 if number < 10 else 1e-4:g}"
+            assert row.posterior is not None and len(row.posterior) == len(row.steps) + 1
+            for step in row.steps[:-1]:
+                assert step.rule == "posterior" and step.value is None
+                assert step.mean is not None and 0 < step.mean < 1
+                assert (step.low is None) == (step.counts.num_rollouts == 0)
+        seen.add(result.priors.id)
+        if learner.due:
+            learner.fit()
+    assert len(seen) == 2  # wide ones, and those of the pilot
+
+
+def test_tree_searches_inside_rollouts() -> None:
+    policy = ScriptedPolicy(sampling=SAMPLING)
+    rolled = 0
+    for number in range(20):
+        given = label(number, policy, kind="bisect", rollouts=8)
+        grown = label(number, policy, kind="tree", rollouts=8, searches=12)
+        known = {step.prefix_id for row in grown.labeled for step in row.steps}
+        rolled += len({r.prefix_id for r in grown.rollouts} - known)
+        for one, other in zip(given.labeled, grown.labeled, strict=True):
+            assert one.solution == other.solution
+            assert all(s.rule != "fixed" or s.counts.num_rollouts == 8 for s in other.steps)
+    assert rolled > 0  # prefixes that no solution holds were probed

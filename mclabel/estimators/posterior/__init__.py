@@ -1,0 +1,1 @@
+"""A Bayesian search for the first error: chains, priors, their fit, and the estimator."""

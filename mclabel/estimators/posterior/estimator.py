@@ -1,0 +1,230 @@
+"""The posterior over the first error from every piece of evidence, and the next best probe.
+
+After each batch the chains of the problem's solutions are inferred anew, and the prefix whose
+probe promises most for each token is rolled out next, until nothing is worth its price. The price
+is a rate, gain a token, and the same for all problems of a run: so tokens go where labels are
+least certain, and hopeless cases, from which nothing can be learned, cost nothing.
+
+One prefix of a problem is rolled out at a time, so that what is asked does not depend on the
+order in which rollouts arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.estimators.base import (
+    Follow,
+    Judgement,
+    SolutionPath,
+    Told,
+    distinct_prefixes,
+    outcome_estimate,
+    outcome_label,
+)
+from mclabel.estimators.posterior.chain import Beliefs, Evidence, infer
+from mclabel.estimators.posterior.evidence import EvidenceTable
+from mclabel.estimators.posterior.plan import probe_gains
+from mclabel.estimators.posterior.priors import Priors
+from mclabel.records import Counts, Outcome, StepRule
+from mclabel.values import TruncatedPolicy, estimate_anytime
+
+TEMPER = {False: 0.7, True: 0.5}
+"""Power that the posterior is taken to before it is told, without and with agreement. The chain
+takes samples for independent given its states, which they are not, least of all where they agree:
+so it is too sure of itself. Chosen on arith's validation problems, where it makes beliefs mean what
+they say; the likeliest first error stays what it is."""
+
+UNKNOWN_STEP_TOKENS = 20
+"""Of a step where the solution does not say."""
+
+
+class PosteriorEstimator:
+    """Probes one prefix at a time, the one worth most."""
+
+    follow: Follow = "known"
+
+    def __init__(
+        self,
+        paths: Sequence[SolutionPath],
+        *,
+        priors: Priors,
+        answer_class: str,
+        price: float,
+        rollouts: int,
+        batch: int = 4,
+        every: int = 0,
+        max_tokens: float = float("inf"),
+        agreement: bool = True,
+        truncated: TruncatedPolicy = "wrong",
+    ) -> None:
+        """Args:
+        paths: the problem's solutions.
+        priors: what is believed beforehand.
+        answer_class: of the problem's answer, chooses among the priors.
+        price: gain a token under which nothing is worth rolling out; gain is about the chance
+            that one more label is right. Lower is dearer and better.
+        rollouts: of each prefix, at most.
+        batch: rollouts of a prefix that are started together.
+        every: rollouts of every prefix before the search begins: soft values of all steps.
+        max_tokens: of the problem, expected: no batch is started that would exceed it.
+        agreement: whether other samples' steps are compared with the solutions'.
+        truncated: what a rollout cut by its length counts as.
+        """
+        if rollouts < 1 or batch < 1 or not 0 <= every <= rollouts:
+            raise ValueError(
+                f"rollouts={rollouts}, batch={batch}: must be >= 1; every={every}: 0 to rollouts"
+            )
+        self._paths, self._priors = paths, priors.of(answer_class)
+        self._price, self._max_rollouts, self._batch = price, rollouts, batch
+        self._tokens_left, self._truncated = max_tokens, truncated
+        self._agreement = agreement
+        self._table = EvidenceTable(paths, agreement=agreement, truncated=truncated)
+        self._asked: dict[int, int] = {}
+        self._full: set[int] = set()  # candidates that may not be asked for again
+        self._num_due, self._every = 0, every
+        self._beliefs: Beliefs | None = None
+        self._done = not paths
+        self._candidates, self._shares, self._tokens = _candidates(paths, self._table)
+        self._cost = self._tokens / np.maximum(self._shares.sum(-1), 1.0)
+
+    def wanted(self) -> list[int]:
+        if self._done or self._num_due:
+            return []
+        if self._every:
+            prefixes, size = distinct_prefixes(self._paths), self._every
+            self._every = 0
+            for prefix in prefixes:
+                self._ask(prefix, size)
+            if prefixes:
+                return [prefix for prefix in prefixes for _ in range(size)]
+        choice = self._choose()
+        if choice is None:
+            self._done = True
+            return []
+        prefix, size = choice
+        self._ask(prefix, size)
+        return [prefix] * size
+
+    def tell(self, rollout: Told) -> None:
+        self._num_due -= 1
+        self._table.tell(rollout)
+        self._tokens_left -= rollout.num_tokens
+        self._beliefs = None
+
+    def evidence(self) -> Evidence:
+        """What was seen, for fitting priors."""
+        return self._table.evidence()
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        if not self._paths:
+            return []
+        beliefs = self._infer()
+        means = beliefs.mean
+        return [
+            self._judge(path, counts, beliefs.first_error[b], means[b])
+            for b, path in enumerate(self._paths)
+        ]
+
+    def _ask(self, prefix: int, size: int) -> None:
+        self._asked[prefix] = self._asked.get(prefix, 0) + size
+        self._num_due += size
+        if self._asked[prefix] == self._max_rollouts and prefix in self._candidates:
+            self._full.add(self._candidates.index(prefix))
+
+    def _infer(self) -> Beliefs:
+        if self._beliefs is None:
+            self._beliefs = infer(self._table.evidence(), self._priors)
+        return self._beliefs
+
+    def _choose(self) -> tuple[int, int] | None:
+        """A prefix and how many rollouts of it, or None if nothing is worth its price."""
+        gains, draws = probe_gains(self._infer())
+        flat = gains.reshape(-1, gains.shape[-1])
+        worth = self._shares @ flat
+        # The sum of expected draws over the solutions that hold a prefix becomes their mean by
+        # `_cost`, tokens over their number.
+        rates = (worth / (self._shares @ draws.reshape(flat.shape) * self._cost[:, None])).max(1)
+        if self._full:
+            rates[list(self._full)] = -1.0
+        # Rounding makes equal solutions equal, whatever the order of summation.
+        best = int(np.argmax(np.round(rates, 12)))
+        prefix = self._candidates[best]
+        asked = self._asked.get(prefix, 0)
+        # The first rollouts say most: begin with one, and double.
+        size = min(self._batch, max(1, asked), self._max_rollouts - asked)
+        affordable = size * self._tokens[best] <= self._tokens_left
+        return (prefix, size) if rates[best] > self._price and affordable else None
+
+    def _judge(
+        self,
+        path: SolutionPath,
+        counts: Sequence[Counts],
+        by_steps_to_go: NDArray[np.float64],
+        means: NDArray[np.float64],
+    ) -> Judgement:
+        steps = path.num_steps
+        tempered = by_steps_to_go ** TEMPER[self._agreement]
+        by_steps_to_go = tempered / tempered.sum()
+        posterior = (
+            *(float(by_steps_to_go[steps - t]) for t in range(steps)),
+            float(by_steps_to_go[0]),
+        )
+        mode = int(np.argmax(posterior))
+        # The last step's label is the outcome: it is wrong only if that is.
+        spared = mode == steps - 1 and path.outcome is not Outcome.WRONG
+        first_error = None if mode == steps or spared else mode
+        hard = [first_error is None or t < first_error for t in range(steps - 1)]
+        rules: list[StepRule] = ["posterior"] * (steps - 1)
+        estimates = [
+            estimate_anytime(
+                counts[prefix],
+                horizon=self._max_rollouts,
+                truncated=self._truncated,
+                mean=float(means[steps - 1 - t]),
+            )
+            for t, prefix in enumerate(path.prefixes)
+        ]
+        return Judgement(
+            hard=(*hard, outcome_label(path.outcome)),
+            rules=(*rules, "outcome"),
+            first_error=first_error,
+            estimates=(*estimates, outcome_estimate(path.outcome)),
+            posterior=posterior,
+        )
+
+
+def _candidates(
+    paths: Sequence[SolutionPath], table: EvidenceTable
+) -> tuple[list[int], NDArray[np.float64], NDArray[np.float64]]:
+    """Prefixes to choose from, where each lies in the chains, and its rollouts' expected tokens.
+
+    Returns:
+        Prefix indices; [prefixes, steps to go x chains]; [prefixes].
+    """
+    longest = int(table.num_steps.max(initial=1))
+    candidates: list[int] = []
+    shares: list[NDArray[np.float64]] = []
+    cost: list[float] = []
+    seen: set[tuple[tuple[int, int], ...]] = set()
+    for prefix, holders in sorted(table.holders.items()):
+        if tuple(holders) in seen:
+            continue  # says the same as one that is there already
+        seen.add(tuple(holders))
+        share = np.zeros((longest, len(paths)))
+        left = []
+        for b, depth in holders:
+            share[paths[b].num_steps - depth - 1, b] = 1.0
+            tokens = paths[b].step_tokens
+            left.append(
+                sum(tokens[depth:])
+                if tokens
+                else UNKNOWN_STEP_TOKENS * (paths[b].num_steps - depth)
+            )
+        candidates.append(prefix)
+        shares.append(share.reshape(-1))
+        cost.append(max(1.0, sum(left) / len(left)))
+    return candidates, np.array(shares), np.array(cost)

@@ -1,0 +1,226 @@
+"""What the posterior believes before it sees a problem's rollouts.
+
+A prefix with r steps to go is in a state: sound or not, and a value on a grid. Priors say how
+states follow each other along a solution, how it ends, and how often other samples take the same
+step. They are fitted without truth on the evidence of finished problems
+(`mclabel.estimators.posterior.fit`), one set an answer class, since yes/no answers are reached by
+luck and free-form ones are not. Until then `wide_priors` stand in: values stay what they are while
+steps are right, fall to almost nothing at an error, and nothing is said of agreement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln
+
+from mclabel.answers.normalize import as_rational, normalize
+
+Floats = NDArray[np.float64]
+
+GRID = np.array(
+    [0.0007, 0.004, 0.012, 0.03, 0.06, 0.12, 0.22, 0.35, 0.5, 0.65, 0.8, 0.92, 0.985, 0.999]
+)
+NUM_TO_GO = 8
+"""Steps to go are told apart up to this number; more count as this many."""
+POOLED = "pooled"
+"""The class that a class without priors of its own takes."""
+FORMAT = 1
+AGREEMENT_TABLE = 512
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassPriors:
+    """Priors of one answer class; r is the number of steps to go from the earlier prefix.
+
+    Index 0 of r stands for one step to go, whose step is the last: its matrices are not used,
+    `leaf` is.
+    """
+
+    root: Floats
+    """[r, grid]: value of the bare problem, by the length of the solution."""
+    sound: Floats
+    """[r, grid, grid]: a sound prefix stays sound and its value moves. With `wrong` sums to 1."""
+    wrong: Floats
+    """[r, grid, grid]: a sound prefix is followed by a wrong step."""
+    unsound: Floats
+    """[r, grid, grid]: how values move after an error."""
+    leaf: Floats
+    """[3, grid, 2]: by value before the last step, the chance that it ends wrong or right: and
+    sound; with the last step wrong; from an unsound prefix. The first two sum to 1."""
+    agreement: Floats
+    """[3, 2]: beta-binomial parameters of the share of other samples that take the same step,
+    when it is right, when it is the first wrong one, and after an error."""
+
+    @lru_cache(maxsize=16)  # noqa: B019 - priors are few and live as long as a run
+    def moves(self, width: int) -> tuple[Floats, Floats]:
+        """[r, e, grid, grid] for r, e < width: how values move from r steps to go if e is the
+        first error; and the same transposed.
+        """
+        table = np.zeros((width, width, len(GRID), len(GRID)))
+        for r in range(1, width):
+            i = min(r, NUM_TO_GO) - 1
+            table[r, :r], table[r, r], table[r, r + 1 :] = (
+                self.sound[i],
+                self.wrong[i],
+                self.unsound[i],
+            )
+        return table, np.ascontiguousarray(table.transpose(0, 1, 3, 2))
+
+    def agree(self, same: Floats, others: Floats) -> Floats:
+        """[3, *shape]: `agreement_likelihood`, from tables where they reach."""
+        if not others.any():
+            return np.ones((3, *same.shape))
+        if others.max() >= AGREEMENT_TABLE:
+            return agreement_likelihood(same, others, self.agreement)
+        agreed, parted, all_of = self._agreement_logs
+        m, n = same.astype(np.intp), others.astype(np.intp)
+        return np.asarray(np.exp(agreed[:, m] + parted[:, n - m] - all_of[:, n]))
+
+    @cached_property
+    def _agreement_logs(self) -> tuple[Floats, Floats, Floats]:
+        """[3, n]: logs of the rising factorials of a, b and a + b."""
+        count = np.arange(AGREEMENT_TABLE - 1)
+        a, b = self.agreement[:, :1], self.agreement[:, 1:]
+
+        def rising(x: Floats) -> Floats:
+            return np.concatenate([np.zeros((3, 1)), np.cumsum(np.log(x + count), axis=1)], axis=1)
+
+        return rising(a), rising(b), rising(a + b)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priors:
+    """Priors of every answer class there was evidence of."""
+
+    classes: Mapping[str, ClassPriors]
+    num_solutions: int
+    """They were fitted on; 0: wide."""
+
+    def of(self, answer_class: str) -> ClassPriors:
+        return self.classes.get(answer_class, self.classes[POOLED])
+
+    @cached_property
+    def id(self) -> str:
+        """Hash of the content."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """All numbers at single precision, which is what reading back gives."""
+        content = {
+            name: {f.name: _listed(getattr(one, f.name)) for f in fields(one)}
+            for name, one in sorted(self.classes.items())
+        }
+        return json.dumps(
+            {"format": FORMAT, "num_solutions": self.num_solutions, "classes": content}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Priors:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: it is of another format.
+        """
+        raw: dict[str, Any] = json.loads(text)
+        if raw.get("format") != FORMAT:
+            raise ValueError(f"priors of format {raw.get('format')!r}: this mclabel reads {FORMAT}")
+        classes = {
+            name: ClassPriors(**{key: np.array(value) for key, value in one.items()})
+            for name, one in raw["classes"].items()
+        }
+        return cls(classes=classes, num_solutions=raw["num_solutions"])
+
+
+def _listed(array: Floats) -> Any:
+    return np.vectorize(lambda x: float(f"{x:.7g}"))(array).tolist()
+
+
+_BOOLEAN = {"yes", "no", "true", "false"}
+_CHOICE = re.compile(r"\(?[A-Ja-j]\)?")
+
+
+def answer_class(answer: str) -> str:
+    """What kind of answer a problem has, which decides how often luck finds it.
+
+    `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number`, `text`.
+    """
+    plain = normalize(answer)
+    if plain.casefold() in _BOOLEAN:
+        return "boolean"
+    if _CHOICE.fullmatch(plain):
+        return "choice"
+    number = as_rational(plain)
+    if number is None:
+        return "text"
+    return "digit" if number.denominator == 1 and abs(number) < 10 else "number"
+
+
+@lru_cache(maxsize=1)
+def wide_priors() -> Priors:
+    """Priors before any evidence."""
+    logit = np.log(GRID / (1 - GRID))
+    to_go = np.arange(1, NUM_TO_GO + 1)[:, None]
+    # If nothing else can go wrong than the steps to come, each is right with v ** (1 / r).
+    # But a hopeless problem is no more likely to go wrong at its first step: the policy may be
+    # blind to a later one. The bound was chosen on arith's validation problems.
+    hazard = np.clip(1 - GRID ** (1 / to_go), 0.01, 0.15)
+    kept = GRID ** ((to_go - 1) / to_go)
+    drift = np.log(kept / (1 - np.minimum(kept, 0.9995)))
+    sound = _kernel(drift, logit, width=1.0)
+    fall = np.exp(-0.9 * np.arange(len(GRID)))
+    wrong = np.broadcast_to(_normal(fall + 0.004), sound.shape)
+    unsound = np.broadcast_to(_kernel(logit[None], logit, width=0.8), sound.shape)
+    failing = np.stack([1 - GRID, GRID], axis=-1)
+    last_hazard = 1 - GRID
+    leaf = np.stack(
+        [
+            (1 - last_hazard)[:, None] * np.array([0.01, 0.99]),
+            last_hazard[:, None] * np.array([0.98, 0.02]),
+            failing,
+        ]
+    )
+    one = ClassPriors(
+        root=np.full((NUM_TO_GO, len(GRID)), 1 / len(GRID)),
+        sound=sound * (1 - hazard)[..., None],
+        wrong=wrong * hazard[..., None],
+        unsound=np.array(unsound),
+        leaf=leaf,
+        agreement=np.array([[1.0, 1.0]] * 3),
+    )
+    return Priors(classes={POOLED: one}, num_solutions=0)
+
+
+def _kernel(centre: Floats, logit: Floats, *, width: float) -> Floats:
+    """[r, grid, grid]: moves to about `centre`, on the scale of log odds."""
+    near = np.exp(-0.5 * ((logit[None, None, :] - centre[..., None]) / width) ** 2)
+    return _normal(_normal(near) + 0.05 / len(GRID))
+
+
+def _normal(rows: Floats) -> Floats:
+    return np.asarray(rows / rows.sum(-1, keepdims=True))
+
+
+def agreement_likelihood(same: Floats, others: Floats, parameters: Floats) -> Floats:
+    """Chance that `same` of `others` samples take the same step (beta-binomial).
+
+    Up to the number of ways, which does not depend on the state.
+
+    Args:
+        same: any shape.
+        others: the same shape.
+        parameters: [3, 2] of `ClassPriors.agreement`.
+
+    Returns:
+        [3, *shape]
+    """
+    a, b = (parameters[:, i].reshape(3, *[1] * same.ndim) for i in (0, 1))
+    return np.asarray(np.exp(betaln(same + a, others - same + b) - betaln(a, b)))

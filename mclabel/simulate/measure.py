@@ -1,0 +1,199 @@
+"""What an estimator's labels cost and are worth, over many cases."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.estimators import Estimator
+from mclabel.intervals import clopper_pearson
+from mclabel.simulate.replay import Case, Replay, replay
+
+COLUMNS = (
+    "solutions",
+    "tokens",
+    "hit",
+    "with_error",
+    "hit_wrong",
+    "true_positive_twice",
+    "flagged_and_unsound",
+)
+"""Of `Measurement.table`, one row a case."""
+
+
+@dataclass
+class RuleTally:
+    """Intervals and values of one rule against the truth."""
+
+    labels: int = 0
+    covered: int = 0
+    width: float = 0.0
+    fixed_width: float = 0.0
+    """Of Clopper-Pearson's at the same counts."""
+    values: int = 0
+    error: float = 0.0
+    squared_error: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Measurement:
+    """One estimator's run over cases."""
+
+    table: NDArray[np.float64]
+    groups: list[str]
+    """Of each row."""
+    rules: Mapping[str, RuleTally]
+    means: RuleTally
+    """Of posterior means: bias and squared error only."""
+    beliefs: list[tuple[float, bool]] = field(default_factory=list)
+    """Largest posterior and whether it was right, a solution."""
+    causes: Counter[str] = field(default_factory=Counter)
+    """Of wrong first errors."""
+    num_decisions: int = 0
+    num_rollouts: int = 0
+    seconds: float = 0.0
+
+    def ratio(self, top: str, bottom: str, weights: NDArray[np.float64] | None = None) -> float:
+        """Sum of a column over sum of another, cases weighted."""
+        w = np.ones(len(self.table)) if weights is None else weights
+        above, below = (float(w @ self.table[:, COLUMNS.index(name)]) for name in (top, bottom))
+        return above / max(below, 1e-9)
+
+    @property
+    def tokens_per_solution(self) -> float:
+        return self.ratio("tokens", "solutions")
+
+    @property
+    def first_error_accuracy(self) -> float:
+        return self.ratio("hit", "solutions")
+
+    @property
+    def first_error_accuracy_wrong(self) -> float:
+        return self.ratio("hit_wrong", "with_error")
+
+    @property
+    def f1(self) -> float:
+        return self.ratio("true_positive_twice", "flagged_and_unsound")
+
+
+def measure(
+    make: Callable[[Case], Estimator],
+    cases: Iterable[Case],
+    *,
+    on_done: Callable[[Case, Estimator, Replay], None] = lambda case, estimator, done: None,
+    intervals: bool = False,
+) -> Measurement:
+    """Run an estimator over cases.
+
+    Args:
+        make: the estimator of a case.
+        cases: with truth; with values, if intervals are to be measured.
+        on_done: called after each case.
+        intervals: measure coverage, width and bias, too.
+    """
+    rows: list[list[float]] = []
+    groups: list[str] = []
+    rules: dict[str, RuleTally] = defaultdict(RuleTally)
+    found = Measurement(
+        table=np.zeros((0, len(COLUMNS))), groups=groups, rules=rules, means=RuleTally()
+    )
+    for case in cases:
+        began = time.perf_counter()
+        estimator = make(case)
+        done = replay(estimator, case)
+        found.seconds += time.perf_counter() - began
+        found.num_decisions += done.num_decisions
+        found.num_rollouts += done.num_rollouts
+        rows.append(_row(case, done, found))
+        groups.append(case.group)
+        if intervals:
+            _check_intervals(case, done, rules, found.means)
+        on_done(case, estimator, done)
+    found.table = np.array(rows).reshape(-1, len(COLUMNS))
+    return found
+
+
+def _row(case: Case, done: Replay, found: Measurement) -> list[float]:
+    hit = with_error = hit_wrong = both = flagged_and_unsound = 0
+    for path, judgement, truth in zip(case.paths, done.judgements, case.truth, strict=True):
+        steps = path.num_steps
+        right = judgement.first_error == truth
+        hit += right
+        with_error += truth is not None
+        hit_wrong += right and truth is not None
+        true_at = steps if truth is None else truth
+        label_at = steps if judgement.first_error is None else judgement.first_error
+        both += steps - max(true_at, label_at)
+        flagged_and_unsound += 2 * steps - true_at - label_at
+        if judgement.posterior is not None:
+            found.beliefs.append((max(judgement.posterior), right))
+        if not right:
+            found.causes[_cause(truth, judgement.first_error)] += 1
+    return [
+        len(case.paths),
+        done.num_tokens,
+        hit,
+        with_error,
+        hit_wrong,
+        2 * both,
+        flagged_and_unsound,
+    ]
+
+
+def _cause(truth: int | None, label: int | None) -> str:
+    if truth is None:
+        return "error where there is none"
+    if label is None:
+        return "error not found: the answer is right by luck"
+    return "too late: recovered by luck" if label > truth else "too early: sound, never recovers"
+
+
+def _check_intervals(
+    case: Case, done: Replay, rules: dict[str, RuleTally], means: RuleTally
+) -> None:
+    seen: set[int] = set()
+    for path, judgement in zip(case.paths, done.judgements, strict=True):
+        for prefix, rule, estimate in zip(
+            path.prefixes, judgement.rules, judgement.estimates, strict=False
+        ):
+            if prefix in seen:
+                continue  # shared: one interval
+            seen.add(prefix)
+            true, counts = case.values[prefix], done.counts[prefix]
+            if estimate.mean is not None:
+                _add_value(means, estimate.mean - true)
+            if estimate.low is None or estimate.high is None:
+                continue
+            tally = rules[rule]
+            tally.labels += 1
+            tally.covered += estimate.low <= true <= estimate.high
+            tally.width += estimate.high - estimate.low
+            trials = counts.num_right + counts.num_wrong + counts.num_truncated
+            low, high = clopper_pearson(counts.num_right, trials)
+            tally.fixed_width += high - low
+            if estimate.value is not None:
+                _add_value(tally, estimate.value - true)
+
+
+def _add_value(tally: RuleTally, error: float) -> None:
+    tally.values += 1
+    tally.error += error
+    tally.squared_error += error * error
+
+
+def reliability(
+    beliefs: Sequence[tuple[float, bool]], *, bins: int = 10
+) -> list[tuple[float, float, int]]:
+    """Mean belief, share that was right, and number, in bins of belief."""
+    table = np.array(beliefs, dtype=np.float64).reshape(-1, 2)
+    at = np.minimum((table[:, 0] * bins).astype(int), bins - 1)
+    return [
+        (float(table[at == i, 0].mean()), float(table[at == i, 1].mean()), int((at == i).sum()))
+        for i in range(bins)
+        if (at == i).any()
+    ]

@@ -1,0 +1,139 @@
+"""A pool: the rollouts of a run labelled with `fixed`, to replay other estimators against.
+
+Rollouts of a prefix are drawn without replacement in a shuffled order, so an estimator that asks
+for no more of each prefix than the run made sees what an engine would have given it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import pairwise
+
+from mclabel.agreement import step_key
+from mclabel.data.shards import read_labels, read_rollouts
+from mclabel.data.steps import newline_ends
+from mclabel.data.store import Store
+from mclabel.estimators import ROOT, SolutionPath, Told
+from mclabel.estimators.posterior.priors import answer_class
+from mclabel.records import LabeledSolution, Outcome, Rollout
+from mclabel.seeds import prefix_id
+from mclabel.simulate.replay import Case
+
+Truth = Callable[[LabeledSolution], int | None]
+
+
+def read_pool(
+    store: Store,
+    truth: Truth,
+    *,
+    seed: int = 0,
+    key: Callable[[str], str] = step_key,
+    group: str = "answer_type",
+) -> list[Case]:
+    """The cases of a run, in the order of problem ids.
+
+    Args:
+        store: a run labelled with `fixed` and `root_rollouts`, rollouts kept.
+        truth: a solution's true first error.
+        seed: of the order in which rollouts are drawn.
+        key: what a step says.
+        group: field of the problems' metadata that cases are reported by.
+    """
+    rows: dict[str, list[LabeledSolution]] = defaultdict(list)
+    for row in read_labels(store):
+        rows[row.problem.id].append(row)
+    rollouts: dict[str, list[Rollout]] = defaultdict(list)
+    for rollout in read_rollouts(store):
+        rollouts[rollout.prefix_id].append(rollout)
+    return [
+        _case(
+            sorted(rows[name], key=lambda r: r.solution.sample_index),
+            rollouts,
+            truth,
+            seed,
+            key,
+            group,
+        )
+        for name in sorted(rows)
+    ]
+
+
+def _case(
+    rows: Sequence[LabeledSolution],
+    rollouts: dict[str, list[Rollout]],
+    truth: Truth,
+    seed: int,
+    key: Callable[[str], str],
+    group: str,
+) -> Case:
+    problem = rows[0].problem
+    rows = [row for row in rows if row.steps]
+    index_of: dict[str, int] = {"": ROOT}  # by text
+    ids: list[str] = [prefix_id(problem.id, ())]
+    paths = []
+    for row in rows:
+        text, path = "", []
+        for step, label in zip(row.solution.steps[:-1], row.steps, strict=False):
+            text += step.text
+            if text not in index_of:
+                index_of[text] = len(ids)
+                ids.append(label.prefix_id)
+            path.append(index_of[text])
+        ends = [0, *(step.end for step in row.solution.steps)]
+        paths.append(
+            SolutionPath(
+                prefixes=tuple(path),
+                outcome=row.solution.outcome,
+                sampled=row.solution.origin == "sampled",
+                step_tokens=tuple(b - a for a, b in pairwise(ends)),
+                step_keys=tuple(key(step.text) for step in row.solution.steps),
+            )
+        )
+    texts = {index: text for text, index in index_of.items()}
+    drawn: list[list[Told]] = []
+    for index, name in enumerate(ids):
+        told = [_told(r, index, texts[index], index_of, key) for r in rollouts.get(name, [])]
+        random.Random(f"{seed}:{name}").shuffle(told)
+        drawn.append(told)
+    return Case(
+        id=problem.id,
+        paths=tuple(paths),
+        num_prefixes=len(ids),
+        answer_class=answer_class(problem.answer),
+        truth=tuple(truth(row) for row in rows),
+        draw=partial(_draw, drawn),
+        values=tuple(_share(told) for told in drawn),
+        group=problem.meta.get(group, ""),
+    )
+
+
+def _draw(drawn: list[list[Told]], prefix: int, index: int) -> Told:
+    return drawn[prefix][index]
+
+
+def _told(
+    rollout: Rollout, index: int, prefix: str, index_of: dict[str, int], key: Callable[[str], str]
+) -> Told:
+    ends = newline_ends(rollout.text)
+    path: list[int] = []
+    for end in ends[:-1]:
+        known = index_of.get(prefix + rollout.text[:end])
+        if known is None:
+            break
+        path.append(known)
+    starts = [0, *ends[:-1]] if ends else []
+    return Told(
+        prefix=index,
+        outcome=rollout.outcome,
+        num_tokens=rollout.num_tokens,
+        path=tuple(path),
+        step_keys=tuple(key(rollout.text[a:b]) for a, b in zip(starts, ends, strict=True)),
+    )
+
+
+def _share(told: Iterable[Told]) -> float:
+    outcomes = [t.outcome is Outcome.RIGHT for t in told]
+    return sum(outcomes) / len(outcomes) if outcomes else float("nan")

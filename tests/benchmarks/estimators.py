@@ -1,0 +1,387 @@
+"""Every estimator's labels against their cost: on real rollouts, and on simulated values.
+
+    python -m tests.benchmarks.estimators [--quick] [--validation RUN]... [--test RUN]...
+        [--out FOLDER] [--plot docs/estimators.png]
+
+Replays estimators against pools: runs labelled with `fixed`, K=64, whose rollouts are drawn
+without replacement, so that all see the same solutions and share prefixes alike. Settings are
+chosen and priors fitted on validation problems and reported on test problems, with bootstrap
+intervals over problems. Pools that are not given are made: 100 and 250 problems, four solutions
+each, an hour on two cores; `--quick` makes small ones and takes two minutes. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from mclabel import edge
+from mclabel.config import LabelConfig, bundled_config, load_config
+from mclabel.estimators import (
+    Estimator,
+    EstimatorSettings,
+    PosteriorEstimator,
+    PriorLearner,
+    Priors,
+    make_estimator,
+)
+from mclabel.evaluation.bootstrap import resample_weights
+from mclabel.labeling.progress import job_progress
+from mclabel.simulate.measure import COLUMNS, Measurement, measure, reliability
+from mclabel.simulate.replay import Case
+from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted, load_pool
+from tests.benchmarks.estimators_free_form import free_form
+from tests.benchmarks.estimators_values import simulate_intervals, soft_values
+
+PRICES = (1e-2, 5e-3, 3e-3, 2e-3, 1.3e-3, 8e-4, 5e-4, 3e-4, 1.5e-4, 8e-5, 4e-5, 2e-5)
+CAP = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--validation", action="append", default=[], help="run(s) to tune on")
+    parser.add_argument("--test", action="append", default=[], help="run(s) to report on")
+    parser.add_argument("--fit", action="append", default=[], help="more runs to fit priors on")
+    parser.add_argument("--cap", type=int, help="rollouts of a prefix that the pools have")
+    parser.add_argument("--out", type=Path, help="keep pools here that have to be made")
+    parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
+    args = parser.parse_args()
+    console = Console(emoji=False, width=140)
+    with tempfile.TemporaryDirectory() as scratch:
+        out = args.out or Path(scratch)
+        sizes = {"validation": 8 if args.quick else 100, "test": 16 if args.quick else 250}
+        rollouts = 16 if args.quick else CAP
+        pools = {
+            split: load_pool(given or [_make_pool(out, split, size, rollouts, console)])
+            for (split, size), given in zip(
+                sizes.items(), (args.validation, args.test), strict=True
+            )
+        }
+        cap = args.cap or (CAP if args.validation and args.test else rollouts)
+        figures = _report(pools["validation"], pools["test"], cap, args, console)
+    print(json.dumps(figures))
+
+
+def _make_pool(out: Path, split: str, count: int, rollouts: int, console: Console) -> str:
+    where = str(out / split)
+    changes = [f"out={where}", f"problems.split={split}", f"problems.limit={count}"]
+    changes += [f"estimator.rollouts={rollouts}", f"estimator.root_rollouts={rollouts}"]
+    config = load_config(
+        LabelConfig,
+        bundled_config("label/quickstart.yaml"),
+        [*changes, "problems.seed=77", "seed=77", "ray.address=none", "block_problems=4"],
+    )
+    with job_progress(console, f"pool {split}") as progress:
+        edge.label(config, progress)
+    return where
+
+
+def points(priors: dict[str, Priors], cap: int) -> list[Point]:
+    """The curves: every estimator at every setting."""
+    sizes = [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= cap]
+    made = []
+
+    def add(name: str, label: str, learned: Priors | None = None, **settings: Any) -> None:
+        made.append(
+            Point(name=name, label=label, priors=learned, settings=EstimatorSettings(**settings))
+        )
+
+    for k in sizes:
+        add("fixed", f"K={k}", kind="fixed", rollouts=k)
+        add("first_error", f"K={k}", kind="first_error", rollouts=k)
+        add("bisect", f"K={k}", kind="bisect", rollouts=k, batch=min(k, 4))
+        add("bisect, batch 1", f"K={k}", kind="bisect", rollouts=k, batch=1)
+        add("tree", f"k={k}", kind="tree", rollouts=k, searches=0)
+        if k >= 8:
+            add("sequential", f"cap={k}", kind="sequential", rollouts=k, width=0.3)
+    for name, agreement in POSTERIORS.items():
+        for price in PRICES:
+            add(
+                name,
+                f"price={price:g}",
+                priors[name],
+                kind="posterior",
+                rollouts=cap,
+                price=price,
+                agreement=agreement,
+            )
+    return made
+
+
+def _report(
+    validation: list[Case], test: list[Case], cap: int, args: argparse.Namespace, console: Console
+) -> dict[str, Any]:
+    solutions = sum(len(case.paths) for case in test)
+    console.print(
+        f"validation: {len(validation)} problems; test: {len(test)}, {solutions} solutions"
+    )
+    priors = {
+        name: fitted([*validation, *load_pool(args.fit)], agreement=agreement, cap=min(cap, 16))
+        for name, agreement in POSTERIORS.items()
+    }
+    settings = points(priors, cap)
+    tuned = {(p.name, p.label): measure(p.make, validation) for p in settings}
+    found = {(p.name, p.label): measure(p.make, test) for p in settings}
+    weights = resample_weights(len(test), 0)
+    console.print(_curve_table(found, weights))
+    references = [k for k in (16, 64) if k <= cap]
+    matches = {
+        f"fixed{k}": _matched(tuned, found, ("fixed", f"K={k}"), weights) for k in references
+    }
+    for name, table in matches.items():
+        console.print(_match_table(name, table))
+    best = _best(tuned, found)
+    console.print("chosen on validation, the most accurate of each:", best)
+    calibration, causes = _posterior_report(found, best, test, console)
+    simulated = simulate_intervals(args.quick, test, priors["posterior"], console)
+    soft = soft_values(test, priors, cap, console)
+    pilot = _with_pilot(test, cap, console) if not args.quick else {}
+    free = {} if args.quick else free_form(args.validation, args.test, cap=cap, console=console)
+    if args.plot:
+        _plot(found, weights, args.plot)
+    default = found[best["posterior+agreement"]["key"]]
+    return {
+        "estimators": {
+            name: {key: value for key, value in one.items() if key != "key"}
+            for name, one in best.items()
+        },
+        "best": max(best, key=lambda name: best[name]["first_error_accuracy"]),
+        "tokens_ratio_to_fixed16": _cheapest(matches.get("fixed16"), agreement=False),
+        "tokens_ratio_to_fixed64": _cheapest(matches.get("fixed64"), agreement=False),
+        "tokens_ratio_to_fixed16_agreement": _cheapest(matches.get("fixed16"), agreement=True),
+        "tokens_ratio_to_fixed64_agreement": _cheapest(matches.get("fixed64"), agreement=True),
+        "matches": matches,
+        **simulated,
+        "soft": soft,
+        "calibration": calibration,
+        "causes": causes,
+        "with_pilot": pilot,
+        "free_form": free,
+        "us_per_decision": 1e6 * default.seconds / max(1, default.num_decisions),
+        "us_per_rollout": 1e6 * default.seconds / max(1, default.num_rollouts),
+    }
+
+
+Key = tuple[str, str]
+
+
+def _curve_table(found: dict[Key, Measurement], weights: np.ndarray) -> Table:
+    table = Table(title="Cost and quality on test [95% interval]", title_justify="left")
+    for column in ("estimator", "setting", "tokens", "first error", "where wrong", "F1"):
+        table.add_column(column, no_wrap=True)
+    for (name, label), one in found.items():
+        low, high = _interval(one, "hit", "solutions", weights)
+        table.add_row(
+            name,
+            label,
+            f"{one.tokens_per_solution:,.1f}",
+            f"{one.first_error_accuracy:.3f} [{low:.3f}, {high:.3f}]",
+            f"{one.first_error_accuracy_wrong:.3f}",
+            f"{one.f1:.3f}",
+        )
+    return table
+
+
+def _interval(one: Measurement, top: str, bottom: str, weights: np.ndarray) -> tuple[float, float]:
+    a, b = (weights @ one.table[:, COLUMNS.index(name)] for name in (top, bottom))
+    low, high = np.quantile(a / np.maximum(b, 1e-9), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _matched(
+    tuned: dict[Key, Measurement],
+    found: dict[Key, Measurement],
+    reference: Key,
+    weights: np.ndarray,
+) -> dict[str, Any]:
+    """The cheapest setting of each estimator that is as good as the reference on validation."""
+    goal, real = tuned[reference], found[reference]
+    table: dict[str, Any] = {}
+    for name in dict.fromkeys(name for name, _ in found):
+        good = [
+            key
+            for key, one in tuned.items()
+            if key[0] == name
+            and one.first_error_accuracy >= goal.first_error_accuracy
+            and one.first_error_accuracy_wrong >= goal.first_error_accuracy_wrong
+        ]
+        if not good:
+            continue
+        key = min(good, key=lambda k: tuned[k].tokens_per_solution)
+        one = found[key]
+        ratio = weights @ one.table[:, 1] / (weights @ real.table[:, 1])
+        low, high = np.quantile(ratio, [0.025, 0.975])
+        table[name] = {
+            "setting": key[1],
+            "tokens": one.tokens_per_solution,
+            "ratio": one.tokens_per_solution / real.tokens_per_solution,
+            "ratio_interval": [float(low), float(high)],
+            "accuracy_difference": _difference(one, real, "hit", "solutions", weights),
+            "wrong_difference": _difference(one, real, "hit_wrong", "with_error", weights),
+        }
+    return table
+
+
+def _difference(
+    one: Measurement, other: Measurement, top: str, bottom: str, weights: np.ndarray
+) -> list[float]:
+    """Value, low and high of the paired difference of two shares."""
+    shares = []
+    for found in (one, other):
+        a, b = (found.table[:, COLUMNS.index(name)] for name in (top, bottom))
+        shares.append((a.sum() / b.sum(), weights @ a / np.maximum(weights @ b, 1e-9)))
+    low, high = np.quantile(shares[0][1] - shares[1][1], [0.025, 0.975])
+    return [float(shares[0][0] - shares[1][0]), float(low), float(high)]
+
+
+def _match_table(name: str, matches: dict[str, Any]) -> Table:
+    table = Table(title=f"As good as {name} on validation; figures on test", title_justify="left")
+    for column in ("estimator", "setting", "tokens", "ratio", "accuracy less", "wrong less"):
+        table.add_column(column, no_wrap=True)
+    for estimator, one in matches.items():
+        low, high = one["ratio_interval"]
+        table.add_row(
+            estimator,
+            one["setting"],
+            f"{one['tokens']:,.1f}",
+            f"{one['ratio']:.2%} [{low:.2%}, {high:.2%}]",
+            "{:+.3f} [{:+.3f}, {:+.3f}]".format(*one["accuracy_difference"]),
+            "{:+.3f} [{:+.3f}, {:+.3f}]".format(*one["wrong_difference"]),
+        )
+    return table
+
+
+def _cheapest(matches: dict[str, Any] | None, *, agreement: bool) -> float | None:
+    """The smallest ratio; without agreement, of those that use rollouts and outcomes alone."""
+    ratios = [
+        one["ratio"]
+        for name, one in (matches or {}).items()
+        if name != "fixed" and ("agreement" in name) == agreement
+    ]
+    return min(ratios, default=None)
+
+
+def _best(tuned: dict[Key, Measurement], found: dict[Key, Measurement]) -> dict[str, Any]:
+    """Each estimator where it is the most accurate on validation."""
+    best = {}
+    for name in dict.fromkeys(name for name, _ in found):
+        key = max((k for k in tuned if k[0] == name), key=lambda k: tuned[k].first_error_accuracy)
+        one = found[key]
+        best[name] = {
+            "key": key,
+            "setting": key[1],
+            "tokens_per_solution": one.tokens_per_solution,
+            "first_error_accuracy": one.first_error_accuracy,
+            "first_error_accuracy_wrong": one.first_error_accuracy_wrong,
+            "f1": one.f1,
+        }
+    return best
+
+
+def _posterior_report(
+    found: dict[Key, Measurement], best: dict[str, Any], test: list[Case], console: Console
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    calibration: dict[str, Any] = {}
+    causes: dict[str, Any] = {}
+    for name in ("fixed", "bisect", *POSTERIORS):
+        one = found[best[name]["key"]]
+        causes[name] = dict(one.causes)
+        console.print(f"{name} {best[name]['setting']}: errors by cause {dict(one.causes)}")
+        if one.beliefs:
+            for price in ("price=0.003", "price=0.0003", best[name]["setting"]):
+                bins = reliability(found[name, price].beliefs)
+                calibration[f"{name} {price}"] = bins
+                shown = ", ".join(f"{a:.2f}: {b:.2f} ({n})" for a, b, n in bins)
+                console.print(f"  belief at {price}: was right (solutions): {shown}")
+        for group in sorted(set(one.groups)):
+            rows = one.table[[g == group for g in one.groups]].sum(0)
+            console.print(f"  {group}: {rows[2] / rows[0]:.3f} of {rows[0]:.0f}")
+    return calibration, causes
+
+
+def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
+    """The test problems as one run that begins with wide priors, its pilot included."""
+    found = {}
+    for name, agreement in POSTERIORS.items():
+        for price in (3e-3, 1e-3, 3e-4):
+            learner = PriorLearner(price=price, pilot=100)
+
+            def make(case: Case, learner: PriorLearner = learner) -> Estimator:
+                settings = EstimatorSettings(
+                    kind="posterior",
+                    rollouts=cap,
+                    price=learner.price,
+                    agreement=agreement,  # noqa: B023
+                )
+                return make_estimator(
+                    settings, case.paths, priors=learner.priors, answer_class=case.answer_class
+                )
+
+            def learn(case: Case, estimator: Estimator, done: Any, at: Any = learner) -> None:
+                assert isinstance(estimator, PosteriorEstimator)
+                at.add(case.answer_class, estimator.evidence(), num_tokens=done.num_tokens)
+                if at.due:
+                    at.fit()
+
+            one = measure(make, test, on_done=learn)
+            first = int(np.searchsorted(np.cumsum(one.table[:, 0]), 100)) + 1
+            rest = one.table[first:].sum(0)
+            found[f"{name} price={price:g}"] = {
+                "tokens": one.tokens_per_solution,
+                "accuracy": one.first_error_accuracy,
+                "wrong": one.first_error_accuracy_wrong,
+                "tokens_after_pilot": float(rest[1] / max(rest[0], 1)),
+                "accuracy_after_pilot": float(rest[2] / max(rest[0], 1)),
+            }
+            console.print(
+                f"one run with its pilot, {name}, price {price:g}:",
+                found[f"{name} price={price:g}"],
+            )
+    return found
+
+
+def _plot(found: dict[Key, Measurement], weights: np.ndarray, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = ("fixed", "first_error", "sequential", "tree", "bisect", *POSTERIORS)
+    colours = ("#666666", "#b5651d", "#8c6bb1", "#a6761d", "#1b9e77", "#7fb3d5", "#1f4e9c")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), dpi=120)
+    titles = ("first error found", "first error found, where there is one")
+    columns = (("hit", "solutions"), ("hit_wrong", "with_error"))
+    for axis, title, (top, bottom) in zip(axes, titles, columns, strict=True):
+        for name, colour in zip(names, colours, strict=True):
+            curve = sorted(
+                (
+                    max(one.tokens_per_solution, 1.0),
+                    one.ratio(top, bottom),
+                    *_interval(one, top, bottom, weights),
+                )
+                for key, one in found.items()
+                if key[0] == name
+            )
+            tokens, share, low, high = (np.array(c) for c in zip(*curve, strict=True))
+            axis.plot(tokens, share, "o-", ms=3.5, lw=1.5, color=colour, label=name)
+            if name in ("fixed", "posterior+agreement"):
+                axis.fill_between(tokens, low, high, color=colour, alpha=0.12, lw=0)
+        axis.set_xscale("log")
+        axis.set_xlabel("rollout tokens a solution (1: none)")
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.25)
+    axes[0].legend(fontsize=8, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""The posterior against brute force, its fit against data it should explain, and its manners."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mclabel.estimators import EstimatorSettings, SolutionPath, Told, make_estimator
+from mclabel.estimators.posterior.chain import Evidence, infer
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.posterior.evidence import EvidenceTable, stack_evidence
+from mclabel.estimators.posterior.fit import fit_priors
+from mclabel.estimators.posterior.learner import PriorLearner
+from mclabel.estimators.posterior.plan import DRAWS, probe_gains
+from mclabel.estimators.posterior.priors import (
+    GRID,
+    ClassPriors,
+    Priors,
+    agreement_likelihood,
+    answer_class,
+    wide_priors,
+)
+from mclabel.records import Counts, Outcome
+from mclabel.simulate.measure import measure
+from mclabel.simulate.profiles import simulated_cases
+from mclabel.simulate.replay import replay
+
+RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
+
+
+def some_priors() -> ClassPriors:
+    """Wide ones with an opinion on agreement."""
+    wide = wide_priors().of("any")
+    return replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]))
+
+
+def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
+    shape = (len(num_steps), max(num_steps) + 1)
+    there = np.arange(shape[1]) <= np.array(num_steps)[:, None]
+    there[:, 0] = False
+    others = rng.integers(0, 4, shape) * there
+    ends = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    return Evidence(
+        num_steps=np.array(num_steps),
+        right=rng.integers(0, 3, shape) * there * 1.0,
+        wrong=rng.integers(0, 5, shape) * there * 1.0,
+        same=rng.integers(0, others + 1) * 1.0,
+        others=others * 1.0,
+        outcome=ends[rng.integers(0, 3, len(num_steps))],
+    )
+
+
+def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
+    """Joint of (first error, values of all prefixes) by enumeration; the marginal [e, r, grid]."""
+    steps = int(evidence.num_steps[b])
+    agree = agreement_likelihood(evidence.same, evidence.others, priors.agreement)[:, b]
+    found = np.zeros((steps + 1, steps + 1, len(GRID)))
+    for e in range(steps + 1):
+        for values in itertools.product(range(len(GRID)), repeat=steps):
+            chance = priors.root[steps - 1, values[0]]  # values[0] is the bare problem's
+            for depth in range(steps):
+                r, v = steps - depth, values[depth]
+                p = GRID[v]
+                chance *= p ** evidence.right[b, r] * (1 - p) ** evidence.wrong[b, r]
+                kind = 0 if e < r else 1 if e == r else 2
+                chance *= agree[kind, r]
+                if r > 1:
+                    table = (priors.sound, priors.wrong, priors.unsound)[kind]
+                    chance *= table[r - 1, v, values[depth + 1]]
+                else:
+                    chance *= priors.leaf[kind, v] @ evidence.outcome[b]
+            for depth in range(steps):
+                found[e, steps - depth, values[depth]] += chance
+    return found
+
+
+def test_forward_backward_is_brute_force() -> None:
+    evidence = some_evidence(np.random.default_rng(1), [3, 1, 2, 3])
+    beliefs = infer(evidence, some_priors())
+    for b, steps in enumerate(evidence.num_steps):
+        exact = brute_force(evidence, b, some_priors())
+        exact /= exact[:, steps].sum()
+        assert beliefs.first_error[b, : steps + 1] == pytest.approx(exact[:, steps].sum(-1))
+        assert beliefs.first_error[b, steps + 1 :] == pytest.approx(0)
+        for r in range(1, steps + 1):
+            assert beliefs.joint[r, : steps + 1, b] == pytest.approx(exact[:, r], abs=1e-12)
+        assert beliefs.mean[b, steps] == pytest.approx(exact[:, steps].sum(0) @ GRID)
+
+
+def test_longer_solutions_than_the_priors_tell_apart() -> None:
+    evidence = some_evidence(np.random.default_rng(2), [20, 3])
+    beliefs = infer(evidence, some_priors())
+    alone = infer(some_evidence(np.random.default_rng(2), [20, 3]), some_priors())
+    assert beliefs.first_error.sum(1) == pytest.approx(1)
+    assert np.allclose(beliefs.joint, alone.joint)
+
+
+def test_gain_of_a_probe_by_hand() -> None:
+    # One step: the only prefix is the bare problem. Value and first error are one question.
+    evidence = Evidence(
+        num_steps=np.array([1]),
+        right=np.zeros((1, 2)),
+        wrong=np.zeros((1, 2)),
+        same=np.zeros((1, 2)),
+        others=np.zeros((1, 2)),
+        outcome=np.array([[1.0, 1.0]]),
+    )
+    beliefs = infer(evidence, wide_priors().of("any"))
+    joint, marginal = beliefs.joint[1, :, 0], beliefs.first_error[0]
+    gains, draws = probe_gains(beliefs)
+    for i, m in enumerate(DRAWS):
+        none = joint @ (1 - GRID) ** m
+        some = marginal - none
+        rise = none.max() + some.max() - marginal.max()
+        entropy = [-(p * np.log(p / p.sum())).sum() for p in (none, some)]
+        fall = -(marginal * np.log(marginal)).sum() - sum(entropy)
+        assert gains[0, 0, i] == pytest.approx(rise + 0.15 * fall)
+        # Geometric, cut at m: the sum of the chances that j rollouts have failed, j < m.
+        expected = sum(joint.sum(0) @ (1 - GRID) ** j for j in range(m))
+        assert draws[0, 0, i] == pytest.approx(expected)
+
+
+def keyed(outcome: Outcome, prefixes: tuple[int, ...], keys: str) -> SolutionPath:
+    return SolutionPath(prefixes=prefixes, outcome=outcome, step_keys=tuple(keys))
+
+
+def test_evidence_by_hand() -> None:
+    paths = [keyed(WRONG, (1, 2), "abc"), keyed(RIGHT, (1, 3), "abe"), keyed(RIGHT, (4,), "xe")]
+    table = EvidenceTable(paths, agreement=True, truncated="wrong")
+    seen = table.evidence()
+    # To solution 0 the two others are rollouts of the bare problem, three steps to go, both right.
+    assert seen.right[0].tolist() == [0, 0, 0, 2]
+    # One of two wrote its first step, that one wrote its second, too, and not its third.
+    assert seen.others[0].tolist() == [0, 1, 1, 2]
+    assert seen.same[0].tolist() == [0, 0, 1, 1]
+    # Prefixes 2 and 3 say the same: a rollout from one is evidence for both.
+    table.tell(Told(prefix=3, outcome=WRONG, step_keys=("c",)))
+    seen = table.evidence()
+    assert seen.wrong[0].tolist() == [0, 1, 0, 0]
+    assert seen.wrong[1].tolist() == [0, 1, 0, 1]  # solution 0 was wrong from the bare problem
+    assert seen.same[0].tolist() == [0, 1, 1, 1] and seen.same[1].tolist() == [0, 0, 1, 1]
+    assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
+    plain = EvidenceTable(paths, agreement=False, truncated="exclude")
+    plain.tell(Told(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
+    assert plain.evidence().others.sum() == 0
+    assert plain.evidence().wrong[0].sum() == 0
+
+
+def test_solutions_that_were_not_sampled_are_no_rollouts() -> None:
+    paths = [replace(keyed(RIGHT, (1,), "ab"), sampled=False), keyed(WRONG, (1,), "ac")]
+    seen = EvidenceTable(paths, agreement=True, truncated="wrong").evidence()
+    assert seen.wrong[0].sum() == 1 and seen.right[1].sum() == 0
+    assert seen.outcome.tolist() == [[0, 1], [1, 0]]
+
+
+def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
+    rng = np.random.default_rng(0)
+    parts = []
+    for _ in range(300):
+        # Three steps; the second is wrong in half of them, which others do not agree with and
+        # no rollout recovers from.
+        wrong = rng.random() < 0.5
+        after = 0.0 if wrong else 0.9
+        rolled = [rng.binomial(8, p) for p in (after, 0.8, 0.5)]
+        same = [3, rng.binomial(3, 0.1 if wrong else 0.9), 3]
+        parts.append(
+            Evidence(
+                num_steps=np.array([3]),
+                right=np.array([[0, *rolled]], dtype=float),
+                wrong=np.array([[0, *(8 - k for k in rolled)]], dtype=float),
+                same=np.array([[0, *same]], dtype=float),
+                others=np.array([[0, 3, 3, 3]], dtype=float),
+                outcome=np.array([[1.0, 0.0] if wrong else [0.0, 1.0]]),
+            )
+        )
+    batch = stack_evidence(parts)
+    likelihoods = [
+        infer(batch, fit_priors({"number": parts}, rounds=n).of("number")).log_likelihood.sum()
+        for n in (0, 1, 4, 8)
+    ]
+    assert likelihoods == sorted(likelihoods)
+    right, first_wrong, _ = fit_priors({"number": parts}).of("number").agreement
+    assert right[0] / right.sum() > 0.8
+    assert first_wrong[0] / first_wrong.sum() < 0.4
+
+
+def test_priors_survive_being_written_and_are_known_by_content() -> None:
+    priors = wide_priors()
+    again = Priors.from_json(priors.to_json())
+    assert again.id == priors.id and again.num_solutions == 0
+    assert np.allclose(again.of("x").sound, priors.of("x").sound, rtol=1e-6)
+    with pytest.raises(ValueError, match="format 9"):
+        Priors.from_json('{"format": 9}')
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [("Yes", "boolean"), ("(C)", "choice"), ("7", "digit"), ("17", "number"), ("x+1", "text")],
+)
+def test_answer_classes(answer: str, name: str) -> None:
+    assert answer_class(answer) == name
+
+
+def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
+    learner = PriorLearner(price=1e-3, pilot=40, tokens_per_solution=100)
+    assert learner.price == pytest.approx(1e-4)  # the pilot looks harder
+    for case in simulated_cases("sharp", 20):
+        estimator = PosteriorEstimator(
+            case.paths, priors=learner.priors, answer_class="number", price=1e-3, rollouts=8
+        )
+        assert not learner.due
+        done = replay(estimator, case)
+        learner.add("number", estimator.evidence(), num_tokens=done.num_tokens)
+    assert learner.due
+    learner.fit()
+    assert learner.priors.num_solutions == 40 and not learner.due
+    assert learner.price == pytest.approx(1e-3)
+    learner.add("number", estimator.evidence(), num_tokens=10_000)
+    assert learner.price == pytest.approx(1e-3 * np.exp(0.05))
+    learner.add("number", estimator.evidence(), num_tokens=0)
+    assert learner.price == pytest.approx(1e-3)
+
+
+def test_replaying_a_log_rebuilds_the_state() -> None:
+    for case in simulated_cases("sharp", 5, seed=3):
+        chosen = EstimatorSettings(kind="posterior", price=1e-4, rollouts=32)
+        first = make_estimator(chosen, case.paths)
+        log, counts = [], [Counts()] * case.num_prefixes
+        while wanted := first.wanted():
+            for prefix in wanted:
+                told = case.draw(prefix, counts[prefix].num_rollouts)
+                counts[prefix] = counts[prefix].plus(told.outcome, told.num_tokens)
+                log.append(told)
+                first.tell(told)
+        again = make_estimator(chosen, case.paths)
+        replayed = iter(log)
+        while wanted := again.wanted():
+            for prefix in wanted:
+                told = next(replayed)
+                assert told.prefix == prefix
+                again.tell(told)
+        assert next(replayed, None) is None
+        assert again.judge(counts) == first.judge(counts)
+
+
+def test_a_lower_price_buys_more_and_a_cap_holds() -> None:
+    def run(**changes: float) -> tuple[float, float]:
+        chosen = EstimatorSettings(kind="posterior", rollouts=64, **changes)  # type: ignore[arg-type]
+        found = measure(
+            lambda case: make_estimator(chosen, case.paths), simulated_cases("sharp", 60)
+        )
+        assert found.table[:, 1].max() <= changes.get("max_tokens", np.inf) * 1.5  # expected ones
+        return found.tokens_per_solution, found.first_error_accuracy
+
+    dear, cheap, capped = run(price=1e-4), run(price=3e-3), run(price=1e-4, max_tokens=200)
+    assert dear[0] > 1.5 * cheap[0] and dear[1] >= cheap[1]
+    assert capped[0] < dear[0]
+
+
+def test_hard_labels_follow_the_likeliest_first_error() -> None:
+    for case in simulated_cases("sharp", 20, seed=5):
+        chosen = EstimatorSettings(kind="posterior", price=1e-3, rollouts=16)
+        for path, judgement in zip(
+            case.paths, replay(make_estimator(chosen, case.paths), case).judgements, strict=True
+        ):
+            assert judgement.posterior is not None
+            assert len(judgement.posterior) == path.num_steps + 1
+            assert sum(judgement.posterior) == pytest.approx(1)
+            if judgement.first_error is not None:
+                assert judgement.first_error == int(np.argmax(judgement.posterior))
+                assert judgement.hard[judgement.first_error] is False

@@ -1,0 +1,75 @@
+"""OmegaPRM's quantities on a tree worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from mclabel.estimators import SolutionPath, Told
+from mclabel.estimators.tree import Candidate, TreeEstimator
+from mclabel.records import Counts, Outcome
+
+RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
+
+
+def told(prefix: int, outcome: Outcome, path: tuple[int, ...] = (), tokens: int = 50) -> Told:
+    return Told(prefix=prefix, outcome=outcome, path=path, num_tokens=tokens)
+
+
+def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
+    # One right and one wrong solution; the wrong one has five steps, 100 tokens.
+    paths = [
+        SolutionPath(prefixes=(1, 2, 3, 4), outcome=WRONG, step_tokens=(20,) * 5),
+        SolutionPath(prefixes=(5,), outcome=RIGHT, step_tokens=(20, 20)),
+    ]
+    tree = TreeEstimator(paths, rollouts=2, searches=2)
+    (given,) = tree.candidates
+    # MC(root) = 1/2, so Q = .5 ** .5 * .9 ** (100 / 500) = .7071068 * .9791484; no visit yet.
+    assert tree.score(given) == pytest.approx(0.6923624, abs=1e-6)
+
+    # Steps 0..4; bracket (-1, 4): the middle is step 1, prefix 2.
+    assert tree.wanted() == [2, 2]
+    assert tree.wanted() == []  # waits
+    tree.tell(told(2, RIGHT, (6,), tokens=60))
+    tree.tell(told(2, WRONG, (7, 8), tokens=60))
+    # MC(2) = 1/2 > 0: the error is later. Bracket (1, 4), the middle is step 2, prefix 3.
+    assert tree.wanted() == [3, 3]
+    tree.tell(told(3, WRONG, (9,)))
+    tree.tell(told(3, WRONG))
+    # MC(3) = 0: the first error is step 2. One visit so far, of the bare problem.
+    assert tree.states[0].visits == 1
+    ours = Candidate(2, (7, 8), 60, given=False)
+    lost = Candidate(3, (9,), 50, given=False)
+    # .5 ** .5 * .9 ** .12 + .125 * sqrt(1) / (1 + 0)
+    assert tree.score(ours) == pytest.approx(0.7071068 * 0.9874363 + 0.125, abs=1e-6)
+    # The second search takes the wrong rollout of prefix 2; that of prefix 3, where MC is 0, is
+    # no candidate. Bracket (-1, 2) of its steps, the middle is its first, prefix 7.
+    assert lost in tree.candidates
+    assert tree.wanted() == [7, 7]
+    assert tree.states[2].visits == 1
+    tree.tell(told(7, WRONG))
+    tree.tell(told(7, WRONG))
+    assert tree.wanted() == []  # two searches were allowed
+    counts = [Counts()] * 10
+    counts[2] = Counts(num_right=1, num_wrong=1)
+    counts[3] = Counts(num_wrong=2)
+    wrong, right = tree.judge(counts)
+    assert wrong.hard == (True, True, False, False, False)
+    assert wrong.first_error == 2
+    assert wrong.rules == ("implied", "fixed", "fixed", "implied", "outcome")
+    assert wrong.estimates[1].value == 0.5
+    assert right.hard == (True, True) and right.first_error is None
+
+
+def test_a_state_is_probed_once_for_all_rollouts_through_it() -> None:
+    paths = [
+        SolutionPath(prefixes=(1, 2, 3), outcome=WRONG),
+        SolutionPath(prefixes=(1, 2, 4), outcome=WRONG),
+    ]
+    tree = TreeEstimator(paths, rollouts=1, searches=0)
+    asked: list[int] = []
+    while wanted := tree.wanted():
+        asked += wanted
+        for prefix in wanted:
+            tree.tell(told(prefix, RIGHT if prefix == 2 else WRONG))
+    assert asked == [2, 4, 3] or asked == [2, 3, 4]
+    assert [j.first_error for j in tree.judge([Counts()] * 5)] == [2, 2]

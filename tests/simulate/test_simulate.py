@@ -1,0 +1,139 @@
+"""The simulator against values that it must honour, and pools against the run they come from."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from mclabel import edge
+from mclabel.agreement import step_key
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards import read_labels
+from mclabel.data.store import Store
+from mclabel.estimators import EstimatorSettings, FixedEstimator, make_estimator
+from mclabel.records import Outcome
+from mclabel.simulate.measure import measure, reliability
+from mclabel.simulate.pool import read_pool
+from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
+from mclabel.simulate.replay import replay
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_rollouts_follow_the_values_and_cases_repeat(profile: str) -> None:
+    cases = list(simulated_cases(profile, 40, seed=4))
+    again = list(simulated_cases(profile, 40, seed=4))
+    assert [c.paths for c in cases] == [c.paths for c in again]
+    errors = []
+    for case in cases:
+        done = replay(FixedEstimator(case.paths, rollouts=64), case)
+        for path, truth in zip(case.paths, case.truth, strict=True):
+            assert truth is None or truth < path.num_steps
+            assert truth is not None or path.outcome is Outcome.RIGHT
+            errors += [done.counts[p].num_right / 64 - case.values[p] for p in path.prefixes]
+    assert abs(np.mean(errors)) < 0.02
+
+
+def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
+    kinds = ("fixed", "first_error", "bisect", "sequential", "posterior")
+    for kind in kinds:
+        settings = EstimatorSettings(kind=kind, rollouts=32, price=1e-3)  # type: ignore[arg-type]
+        found = measure(
+            lambda case, settings=settings: make_estimator(settings, case.paths),
+            simulated_cases("recovery", 60, seed=9),
+            intervals=True,
+        )
+        for rule in found.rules.values():
+            assert rule.labels > 60
+            assert rule.covered / rule.labels > 0.95
+            assert rule.width / rule.fixed_width < 1.5
+            if rule.values:
+                assert abs(rule.error / rule.values) < 0.02
+
+
+def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text(
+        "\n".join(
+            json.dumps({"id": f"p{i}", "problem": f"Problem {i} [answer {i}]", "answer": str(i)})
+            for i in range(6)
+        )
+    )
+    config = load_config(
+        LabelConfig,
+        None,
+        [
+            f"out={tmp_path / 'run'}",
+            f"problems.source={problems}",
+            "policy.engine=scripted",
+            "policy.max_tokens=1000",
+            "estimator.kind=fixed",
+            "estimator.rollouts=3",
+            "estimator.root_rollouts=3",
+            "ray.address=none",
+        ],
+    )
+    edge.label(config, lambda state: None)
+    store = Store(str(tmp_path / "run"))
+    labels = {(r.problem.id, r.solution.sample_index): r for r in read_labels(store)}
+    pool = read_pool(store, lambda row: None)
+    assert len(pool) == 6
+    for case in pool:
+        done = replay(FixedEstimator(case.paths, rollouts=3), case)
+        for index, (path, judgement) in enumerate(zip(case.paths, done.judgements, strict=True)):
+            row = labels[case.id, index]
+            assert judgement.hard == tuple(step.hard for step in row.steps)
+            for step, prefix in zip(row.steps, path.prefixes, strict=False):
+                assert step.counts == done.counts[prefix]
+            assert sum(path.step_tokens) == len(row.solution.ids)
+    measured = list(resampled_cases(pool, 5, seed=1))
+    assert all(case.group == "measured" for case in measured)
+
+
+def test_reliability_by_hand() -> None:
+    beliefs = [(0.95, True), (0.91, False), (0.25, True)]
+    assert reliability(beliefs) == [(0.25, 1.0, 1), (pytest.approx(0.93), 0.5, 2)]
+
+
+def test_simulate_prints_a_table() -> None:
+    result = CliRunner().invoke(main, ["simulate", "--problems", "3", "--profile", "hopeless"])
+    assert result.exit_code == 0, result.output
+    assert "hopeless" in result.output and "posterior" in result.output
+    assert "sharp" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Ada has 3 * 4 = 12 pens.\n", "So that makes 12 pens (4 times 3).", True),
+        ("Ada has 3 * 4 = 12 pens.", "Ada has 3 + 4 = 7 pens.", False),
+        ("The answer is \\boxed{1,200}.", "$\\boxed{1200.0}$ it is", True),
+        ("The answer is \\boxed{12}.", "Ada has 12 pens.", False),
+        ("It cost 1,200 dollars.", "It cost 1200 dollars", True),
+        ("Let x be odd.", "let X be odd", True),
+        ("Let x be odd.", "Let x be even.", False),
+        ("Half is 0.5.", "Half is 1/2.", True),
+    ],
+)
+def test_step_keys(one: str, other: str, same: bool) -> None:
+    assert (step_key(one) == step_key(other)) is same
+
+
+def test_step_keys_see_through_paraphrases() -> None:
+    from benchmarks.paraphrase import canonical_key, paraphrase
+
+    rng = random.Random(0)
+    steps = [
+        "Ada has 12 + 5 = 17 pens.\n",
+        "Ada has 12 - 5 = 7 pens.\n",
+        "The answer is \\boxed{7}.",
+    ]
+    for step in steps:
+        assert all(step_key(paraphrase(step, rng)) == step_key(step) for _ in range(30))
+    assert len({step_key(step) for step in steps}) == 3
+    assert canonical_key("Ada has 5 + 12 = 17 pens.") == canonical_key(steps[0])

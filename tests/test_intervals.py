@@ -1,0 +1,113 @@
+"""Intervals against literals worked out by hand, and their coverage by exact enumeration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mclabel.intervals import clopper_pearson, mixture_interval, repeated_interval
+from mclabel.lattice import Boundary, first_success
+
+
+def test_mixture_interval_literal() -> None:
+    # No success in 4: the mixture gives B(.5, 4.5) / B(.5, .5) = 35 / 128, so p is rejected
+    # when (1 - p) ** 4 <= 35 / 128 / 20.
+    low, high = mixture_interval(0, 4)
+    assert low == 0.0
+    assert high == pytest.approx(1 - (35 / 128 / 20) ** 0.25, abs=1e-9)
+
+
+def test_repeated_interval_is_clopper_pearson_at_horizon_one_and_wider_after() -> None:
+    assert repeated_interval(1, 1, horizon=1) == pytest.approx(clopper_pearson(1, 1))
+    narrow, wide = clopper_pearson(8, 16), repeated_interval(8, 16, horizon=64)
+    assert wide[0] < narrow[0] and narrow[1] < wide[1]
+    assert (wide[1] - wide[0]) / (narrow[1] - narrow[0]) < 1.5
+    with pytest.raises(ValueError, match="num_trials=9: must be <= horizon=8"):
+        repeated_interval(0, 9, horizon=8)
+
+
+@pytest.mark.parametrize("interval", ["repeated", "mixture"])
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.25, 0.5, 0.77])
+def test_all_looks_are_covered_at_once(interval: str, p: float) -> None:
+    horizon = 32
+    alive, missed = np.zeros(horizon + 2), 0.0
+    alive[0] = 1.0
+    for n in range(1, horizon + 1):
+        alive[1:] = alive[1:] * (1 - p) + alive[:-1] * p
+        alive[0] *= 1 - p
+        for k in range(n + 1):
+            bounds = (
+                repeated_interval(k, n, horizon=horizon)
+                if interval == "repeated"
+                else mixture_interval(k, n)
+            )
+            if not bounds[0] <= p <= bounds[1]:
+                missed += alive[k]
+                alive[k] = 0.0
+    assert 0.0 < missed <= 0.05
+
+
+def test_first_success_by_hand() -> None:
+    rule = first_success(batch=2, cap=4)
+    assert rule == Boundary(looks=(2, 4), low=(-1, -1), high=(1, 1))
+    assert rule.stops(1, 2) and not rule.stops(0, 2) and rule.stops(0, 4)
+    # Three ways to succeed in the first batch; after a failed one nothing of it counts.
+    assert rule.value(1, 2) == 0.5
+    assert rule.value(2, 2) == 1.0
+    assert rule.value(1, 4) == rule.value(2, 4) == rule.value(0, 4) == 0.0
+    assert not rule.ends_at(0, 2) and not rule.ends_at(3, 4)
+
+
+def test_path_counting_by_hand() -> None:
+    # Stop at two successes or two failures: (2, 2), (0, 2) in one way; (2, 3) in 2 ways, one of
+    # which began with a success; the same for (1, 3).
+    rule = Boundary(looks=(1, 2, 3), low=(-1, 0, 1), high=(2, 2, 2))
+    assert rule.value(2, 2) == 1.0 and rule.value(0, 2) == 0.0
+    assert rule.value(2, 3) == 0.5 and rule.value(1, 3) == 0.5
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        first_success(batch=1, cap=16),
+        first_success(batch=4, cap=64),
+        Boundary(looks=(4, 8, 16, 32), low=(0, 0, 2, 32), high=(5, 7, 12, 33)),
+    ],
+    ids=["first success", "in batches", "two-sided"],
+)
+def test_values_are_unbiased_and_intervals_cover_on_any_lattice(rule: Boundary) -> None:
+    points = [(k, n) for n in rule.looks for k in range(n + 1) if rule.ends_at(k, n)]
+    for p in (0.003, 0.05, 0.2, 0.5, 0.81, 0.97):
+        chance = _chances(rule, p)
+        assert sum(chance.values()) == pytest.approx(1)
+        assert set(chance) == set(points)
+        assert sum(c * rule.value(*y) for y, c in chance.items()) == pytest.approx(p)
+        covered = sum(c for y, c in chance.items() if _holds(rule.interval(*y), p))
+        assert covered >= 0.95
+
+
+def _holds(bounds: tuple[float, float], p: float) -> bool:
+    return bounds[0] <= p <= bounds[1]
+
+
+def _chances(rule: Boundary, p: float) -> dict[tuple[int, int], float]:
+    """Chance of each stopping point, trial by trial."""
+    alive, found, n = {0: 1.0}, {}, 0
+    while alive:
+        n += 1
+        grown: dict[int, float] = {}
+        for k, c in alive.items():
+            grown[k] = grown.get(k, 0.0) + c * (1 - p)
+            grown[k + 1] = grown.get(k + 1, 0.0) + c * p
+        alive = grown
+        if n in rule.looks:
+            for k in [k for k in alive if rule.stops(k, n)]:
+                found[k, n] = alive.pop(k)
+    return found
+
+
+def test_a_boundary_must_make_sense() -> None:
+    with pytest.raises(ValueError, match="must rise"):
+        Boundary(looks=(4, 4), low=(0, 0), high=(1, 1))
+    with pytest.raises(ValueError, match="as many bounds"):
+        Boundary(looks=(4,), low=(), high=(1,))
