@@ -35,8 +35,8 @@ from mclabel.values import TruncatedPolicy, estimate_anytime
 TEMPER = {False: 0.7, True: 0.5}
 """Power that the posterior is taken to before it is told, without and with agreement. The chain
 takes samples for independent given its states, which they are not, least of all where they agree:
-so it is too sure of itself. Chosen on arith's validation problems, where it makes beliefs mean what
-they say; the likeliest first error stays what it is."""
+so it is too sure of itself. Chosen by reliability on arith's problems, where beliefs in the middle
+are still off; the likeliest first error stays what it is."""
 
 UNKNOWN_STEP_TOKENS = 20
 """Of a step where the solution does not say."""
