@@ -25,6 +25,7 @@ from mclabel.answers.monomials import (
     multiply_terms,
     power_of_monomial,
 )
+from mclabel.answers.trigonometry import vanishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,10 @@ def divide(a: Value, b: Value) -> Value:
 def same_form(a: Value, b: Value) -> bool:
     """Whether both have one canonical form: then they are equal wherever both are defined."""
     if a.den is b.den or a.den == b.den:
-        return a.num == b.num
-    return not add_terms(
-        multiply_terms(a.num, b.den), {m: -c for m, c in multiply_terms(b.num, a.den).items()}
-    )
+        left, right = a.num, b.num
+    else:
+        left, right = multiply_terms(a.num, b.den), multiply_terms(b.num, a.den)
+    return left == right or vanishes(add_terms(left, {m: -c for m, c in right.items()}))
 
 
 def is_canonical(a: Value) -> bool:

@@ -181,7 +181,7 @@ class _Reader:
     def primary(self) -> Value:
         token = self.next()
         first = token[0]
-        if first.isdigit() or first == ".":
+        if first.isdigit() or (first == "." and len(token) > 1):
             return self.number(token)
         if token in _CLOSING:
             value = self.sum()

@@ -14,26 +14,33 @@ from mclabel.answers.phrases import after_phrase, clean, closing_formula, last_n
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[\dA-Za-z])")
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _RUN_ON = re.compile(
-    r"\n[ \t]{0,8}(?:#{1,6}[ \t]{0,8}|\*\*)?(?:New |Next )?(?:Problem|Question|Q|Exercise|User|Human|Instruction)"
-    r"(?: ?\d{1,4})? ?(?:\*\*)? ?[:.]|<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|user)\|>|"
-    r"</s>|\n[ \t]{0,8}#{1,6}[ \t]{0,8}(?:Problem|Question|Instruction)\b|\[INST\]"
+    r"\n[ \t]{0,8}(?:#{1,6}[ \t]{0,8}|\*\*)?(?:New |Next )?"
+    r"(?:Problem|Question|Q|Exercise|User|Human|Instruction)(?: ?\d{1,4})? ?(?:\*\*)? ?[:.]|"
+    r"<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|user)\|>|</s>|\[INST\]|"
+    r"\n[ \t]{0,8}#{1,6}[ \t]{0,8}(?:Problem|Question|Instruction)\b"
 )
+_RUN_ON_MARKS = (
+    "Problem", "Q", "Exercise", "User", "Human", "Inst", "INST", "<|", "</s>",
+)  # fmt: skip
+"""Cheap to look for; without any of them there is no run-on."""
 _RETRACTED_AFTER = re.compile(
     r"[\s$.\])]*(?:,? ?(?:which )?(?:is|was|that is|that was|that's|this is)) "
     r"(?:wrong|incorrect|not right|not correct|a mistake|an error)",
     re.IGNORECASE,
 )
-_RETRACTED_BEFORE = re.compile(
-    r"(?:\bnot|instead of|rather than|earlier|previously|wrote|wrong answer was)[\s:$]*$",
-    re.IGNORECASE,
-)
-_CORRECTION = re.compile(
-    r"\b(?:wait|actually|correction|sorry|apologi[sz]e|mistake|incorrect|wrong|not right|"
-    r"scratch that|let me re|oops|on second thought)\b",
-    re.IGNORECASE,
-)
+_RETRACTED_BEFORE = (
+    "not", "instead of", "rather than", "earlier", "previously", "wrote", "wrong answer was",
+)  # fmt: skip
+_CORRECTIONS = (
+    "wait", "actually", "correction", "sorry", "apologi", "mistake", "incorrect", "wrong",
+    "not right", "scratch that", "let me re", "oops", "second thought",
+)  # fmt: skip
+_ANSWER_MARKS = ("boxed", "nswer", "####")
 _BETWEEN_BOXES = re.compile(r"[\s$,;&]*(?:\\\)|\\\()?[\s$,;]*(?:and|or)?[\s$,;]*(?:\\\()?[\s$]*")
 _THOUGHT_END = "</think>"
+_MAX_BOXES = 40
+_MAX_BOX_DISTANCE = 300
+"""Between the starts of boxes in one list."""
 _MAX_RUN_ONS = 8
 """Places to look at for the start of another problem."""
 
@@ -79,7 +86,7 @@ def _marked(text: str) -> str | None:
         if hashes is not None and hashes[0] > end:
             return hashes[1]
         rest = text[end:]
-        if len(rest) > 20 and _CORRECTION.search(rest[:400]):
+        if len(rest) > 20 and _is_corrected(rest[:400].lower()):
             corrected = after_phrase(rest)
             if corrected is not None:
                 return corrected
@@ -91,27 +98,43 @@ def _marked(text: str) -> str | None:
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """Start, end and content of the balanced boxes that hold something and were not retracted."""
-    found = []
-    retracted = []
-    starts = list(_BOX.finditer(text))[-40:]
-    for match in starts:
-        end = _closing_brace(text, match.end()) if text[match.end()] == "{" else None
-        if end is None:
-            if text[match.end()] == "{":
-                continue
-            found.append((match.start(), match.end() + 1, text[match.end()]))
-            continue
-        content = text[match.end() + 1 : end].strip()
-        if not content:
+    """Start, end and content of the last boxes that were not retracted, in order.
+
+    Only of those that can matter: the last one, and those that stand in one list with it.
+    """
+    found: list[tuple[int, int, str]] = []
+    retracted: list[tuple[int, int, str]] = []
+    for match in reversed(_last_box_starts(text)):
+        if found and found[0][0] - match.start() > _MAX_BOX_DISTANCE:
+            break
+        start = match.end()
+        end = _closing_brace(text, start) if text[start] == "{" else start
+        content = "" if end is None else text[start : end + 1].removeprefix("{").strip()
+        content = content.removesuffix("}").strip() if text[start] == "{" else content
+        if end is None or not content:
             continue
         box = (match.start(), end + 1, content)
-        before, after = text[max(0, match.start() - 40) : match.start()], text[end + 1 : end + 80]
-        if _RETRACTED_AFTER.match(after) or _RETRACTED_BEFORE.search(before):
-            retracted.append(box)
+        before = text[max(0, match.start() - 40) : match.start()].rstrip(" \n$:").lower()
+        if before.endswith(_RETRACTED_BEFORE) or _RETRACTED_AFTER.match(text, end + 1):
+            retracted.insert(0, box)
         else:
-            found.append(box)
+            found.insert(0, box)
     return found or retracted
+
+
+def _is_corrected(after: str) -> bool:
+    return any(word in after for word in _CORRECTIONS)
+
+
+def _last_box_starts(text: str) -> list[re.Match[str]]:
+    starts: list[re.Match[str]] = []
+    for command in ("\\boxed", "\\fbox", "\\framebox"):
+        place = text.rfind(command)
+        while place >= 0 and len(starts) < _MAX_BOXES:
+            match = _BOX.match(text, place)
+            starts += [match] if match else []
+            place = text.rfind(command, 0, place)
+    return sorted(starts, key=lambda match: match.start())
 
 
 def _join(text: str, boxes: list[tuple[int, int, str]]) -> str:
@@ -165,7 +188,17 @@ def _hash_answer(text: str) -> tuple[int, str] | None:
 
 def _without_run_on(text: str) -> str:
     """The text up to where it begins another problem, if it gave an answer before that."""
-    for match in islice(_RUN_ON.finditer(text), _MAX_RUN_ONS):
+    places = [place for mark in _ANSWER_MARKS if (place := text.find(mark)) >= 0]
+    if not places:
+        return text
+    first = min(places)
+    rest = text[first:]
+    for mark in _RUN_ON_MARKS:
+        if mark in rest:
+            break
+    else:
+        return text
+    for match in islice(_RUN_ON.finditer(text, first), _MAX_RUN_ONS):
         before = text[: match.start()]
         if before.strip() and _marked(before) is not None:
             return before

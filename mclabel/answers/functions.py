@@ -31,7 +31,22 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
         return absolute(argument)
     if name in ("sqrt", "cbrt"):
         return powers.power(argument, number(Fraction(1, 2 if name == "sqrt" else 3)))
-    return _exact_trigonometric(name, argument) or atom((name, algebra.key(argument)))
+    return _exact_trigonometric(name, argument) or _wave(name, argument)
+
+
+def _wave(name: str, argument: Value) -> Value:
+    """A function's atom; of the trigonometric ones a quotient of sine and cosine."""
+    sine, cosine = (atom((wave, algebra.key(argument))) for wave in ("sin", "cos"))
+    match name:
+        case "tan":
+            return algebra.divide(sine, cosine)
+        case "cot":
+            return algebra.divide(cosine, sine)
+        case "sec":
+            return algebra.inverse(cosine)
+        case "csc":
+            return algebra.inverse(sine)
+    return atom((name, algebra.key(argument)))
 
 
 def _common_logarithm(n: Fraction) -> int | None:

@@ -14,8 +14,8 @@ MAX_LENGTH = 300
 MAX_NESTING = 20
 MAX_DIGITS = 100
 """In one number."""
-MAX_EXPONENTS = 100_000
-"""Product of all exponents written as numbers, which bounds the digits of a tower."""
+MAX_EXPONENTS = 5_000
+"""Product of all exponents written as numbers."""
 
 _COMMANDS = frozenset(
     "frac sqrt binom sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp pi "
@@ -23,9 +23,11 @@ _COMMANDS = frozenset(
     "lfloor rfloor lceil rceil infty cdot det".split()
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
+_LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}")
 _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _EXPONENT = re.compile(r"\^\s*[({]?\s*[({]?\s*-?\s*(\d+)")
+_TOWER = re.compile(r"\^[\s{(]*-?\s*\d[\d.]*[\s})]*\^[\s{(]*-?\s*\d|\^[^!]*\)\s*!")
 _LARGE_ARGUMENT = re.compile(r"\d{4,}\s*[)}]?\s*!|![\s)}]*!|\\binom\s*\{[^}]*\d{4,}")
 
 
@@ -52,7 +54,7 @@ def refuse_text(text: str) -> str | None:
         deepest = max(deepest, depth)
     if deepest > MAX_NESTING or depth:
         return "nested_too_deep"
-    if re.search(rf"\d{{{MAX_DIGITS},}}", text) or _LARGE_ARGUMENT.search(text):
+    if _LONG_NUMBER.search(text) or _LARGE_ARGUMENT.search(text) or _TOWER.search(text):
         return "too_large"
     size = 1
     for exponent in _EXPONENT.findall(text):

@@ -1,9 +1,9 @@
 r"""One spelling for what differs only in typesetting.
 
 The result uses ASCII, LaTeX commands and a small alphabet of single signs
-(`≤ ≥ ≠ ∪ ∩ ∈ ∞ ± ∓ ∅ π ° ℝ`) into which their LaTeX, Unicode and ASCII spellings fall together. Spaces
-are kept single: they tell `1 1/2` from `11/2`. `$` is left only as currency. Every pass is linear
-in the length.
+(`≤ ≥ ≠ ∪ ∩ ∈ ∞ ± ∓ ∅ π ° ℝ`) into which their LaTeX, Unicode and ASCII spellings fall together.
+Spaces are kept single: they tell `1 1/2` from `11/2`. `$` is left only as currency. Every pass is
+linear in the length.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-MAX_LENGTH = 2000
+MAX_LENGTH = 1000
 """Longer answers are only compared as texts."""
 
 _PLAIN = re.compile(r"[+-]?\d+(?:[./]\d+)?")
@@ -33,7 +33,7 @@ def normalize(answer: str) -> str:
         text = text.replace("&", " ")
     text = text.replace("**", "^") if _POWER_STARS.search(text) else text.replace("**", " ")
     text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠")
-    text = _RULES_OUT.sub(" ", text)
+    text = _RULES_OUT.sub(" ", text[:MAX_LENGTH])
     return " ".join(text.split())
 
 

@@ -17,7 +17,7 @@ from mclabel.answers.monomials import (
     power_of_monomial,
 )
 
-MAX_POWER = 64
+MAX_POWER = 40
 """Of a sum of several terms."""
 MAX_RADICAND = 10**12
 """Largest part of a radicand that may be left after dividing out small primes."""

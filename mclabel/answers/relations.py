@@ -17,7 +17,7 @@ from mclabel.answers.forms import (
     value_of,
 )
 from mclabel.answers.monomials import NotClosed
-from mclabel.answers.reals import ALL, intersection, interval, solve_relation, union
+from mclabel.answers.reals import ALL, all_but, intersection, interval, solve_relation, union
 from mclabel.answers.splitting import enclosed, split
 
 _UNION, _MEET = re.compile(r"∪| U "), re.compile(r"∩")
@@ -28,8 +28,14 @@ _OR, _AND = re.compile(r",? or "), re.compile(r",? and ")
 _FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}
 _INFINITE = {"∞": 1, "+∞": 1, "-∞": -1, "- ∞": -1, "infinity": 1, "-infinity": -1}
 _APPLIED = re.compile(r"^([a-zA-Z])\s?\([a-z]\)$")
+_MAX_PIECES = 40
 _REALS = frozenset(("ℝ", "R", "\\mathbb{R}"))
-_BUT = re.compile(r"\\setminus|\\backslash|\\ \s|(?<=ℝ)\s*-(?=\s*\\\{)|(?<=ℝ)\s*\\(?=\s*\\\{)")
+_ALL_BUT = re.compile(
+    r"(?:ℝ|\(-∞, ?∞\))\s*(?:\\setminus|\\backslash|\\|-)\s*\\?\{(?P<set>[^{}]*)\\?\}|"
+    r"(?:x (?:can be|is) )?(?:all|any) real(?: numbers?| values?)?(?: (?:of )?[a-z])?,? "
+    r"(?:except|but|other than|not equal to)(?: for)? (?P<words>.*)"
+)
+_COMMA = re.compile(r",")
 
 
 def read_union(text: str) -> Reals | None:
@@ -40,7 +46,13 @@ def read_union(text: str) -> Reals | None:
     Raises:
         NotClosed: an end is not a real number.
     """
+    but = _ALL_BUT.fullmatch(text)
+    if but:
+        points = _points((but["set"] or but["words"]).rstrip("\\"))
+        return _meet([all_but(read_expression(point)) for point in points])
     parts = split(text, _UNION)
+    if len(parts) > _MAX_PIECES:
+        raise NotClosed("too many pieces")
     if len(parts) > 1:
         sets = [_piece(part, beyond_doubt=False) for part in parts]
         return union([s for s in sets if s is not None]) if None not in sets else None
@@ -89,9 +101,23 @@ def read_relation(text: str, part: Reader) -> Form | None:
             sets = [part(one) for one in parts]
             named = _same_variable(parts, sets, part)
             return combine(named) if named is not None else None
-    if "," in text and len(split(text, re.compile(","))) > 1:
-        return None
+    parts = split(text, _COMMA)
+    if len(parts) > 1:
+        named = _same_variable(parts, [part(one) for one in parts], part)
+        return _listed(named) if named is not None else None
     return _chain(text)
+
+
+def _listed(sets: list[Reals]) -> Reals:
+    """Inequalities between commas all hold, or, where that is impossible, one of them does."""
+    all_hold = _meet(sets)
+    return all_hold if all_hold.pieces else union(sets)
+
+
+def _points(text: str) -> list[str]:
+    """Excluded numbers: `2`, `x = 2`, `1 and 2`."""
+    parts = re.split(r",? and |, ?", text)
+    return [part.rpartition("=")[2].strip() for part in parts if part.strip()]
 
 
 def _meet(sets: list[Reals]) -> Reals:
@@ -155,7 +181,7 @@ def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
         return None
     braces = enclosed(text, (("\\{", "\\}"), ("{", "}")))
     if braces and not beyond_doubt:
-        points = [read_expression(one) for one in split(braces[1], re.compile(","))]
+        points = [read_expression(one) for one in split(braces[1], _COMMA)]
         return union(interval(p, p, closed=(True, True)) for p in points)
     match = _OUTWARD.fullmatch(text)
     if match and (match[1] == "]" or match[4] == "["):

@@ -99,11 +99,11 @@ def read_ratio(text: str, part: Reader) -> Ratio | None:
 
 
 _CHOICE = re.compile(
-    r"(?:(?:option|choice|answer|part)s?:? )?(?:\(([A-Ja-j])\)|([A-J])[.):](?= ?\S))"
+    r"(?:(?:option|choice|answer|part)s?:? )?(?:\(\s?([A-Ja-j])\s?\)|([A-J])[.):](?= ?\S))"
     r"\s*[.:)]?\s*(.*)",
     re.DOTALL | re.IGNORECASE,
 )
-_NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?([A-J])\)?", re.IGNORECASE)
+_NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?\s?([A-J])\s?\)?", re.IGNORECASE)
 
 
 def read_choice(text: str, part: Reader) -> Choice | None:

@@ -27,8 +27,10 @@ from mclabel.answers.words import SPECIAL, is_wordy, number_word, plain_words
 
 MAX_DEPTH = 12
 """Of collections in collections."""
+MAX_LENGTH = 800
+"""Longer texts are numbers or opaque."""
 
-_JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))+|[\s,;:=]+$|(?<!\.)\.$")
+_JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))+|[\s,;:=]+$|\s[-+*/]$|(?<!\.)\.$")
 _LEAD = re.compile(
     r"(?:(?:hence|therefore|thus|so),? )?(?:(?:the|our|my) )?(?:(?:final|correct|right) )?"
     r"(?:answer|solution|option|choice|result|value)(?:s)?(?: is| are|:| =| would be)+ *",
@@ -39,7 +41,7 @@ _GROUPS = re.compile(r"(?<![\d,.(\[])\d{1,3}(?:,\d{3})+(?!\d|,\d)(?![^(\[]*[)\]]
 _IN_RATIO = re.compile(r"[\d.]+(?: to [\d.]+)+")
 _BRACES = (("\\{", "\\}"), ("{", "}"))
 _SETS = re.compile(
-    r"[<>≤≥≠∈∪∩∞]| U |[\[(][^\[\]()]*,[^\[\]()]*[)\]]|"
+    r"[<>≤≥≠∈∪∩∞ℝ]| U |real |[\[(][^\[\]()]*,[^\[\]()]*[)\]]|"
     r"\][^\[\]]*,[^\[\]]*[\[\]]|\[[^\[\]]*,[^\[\]]*\["
 )
 
@@ -60,7 +62,7 @@ def read_form(text: str, depth: int = 0) -> Form:
     special = SPECIAL.get(text.lower())
     if special is not None:
         return Special(special)
-    if depth >= MAX_DEPTH:
+    if depth >= MAX_DEPTH or len(text) > MAX_LENGTH:
         return Opaque(text)
     try:
         form = _read(text, lambda piece: read_form(piece, depth + 1))

@@ -103,6 +103,7 @@ _MULTIPLIERS = {
 }  # fmt: skip
 _STOP = frozenset("and or to plus minus times if when not no is are".split())
 _WORD = re.compile(r"[A-Za-z]+|[°€£¥¢$%]|/|\*|\^\s*(?:\{\s*-?\d\s*\}|-?\d)")
+_DEGREES_OF = re.compile(r"°\s*([CF])\b")
 _WHOLE = re.compile(rf"(?:\s|-|\.|\\ |{_WORD.pattern})+")
 
 
@@ -119,7 +120,7 @@ def read_unit(text: str) -> tuple[int, Unit | None] | None:
     """
     if len(text) > 60 or not _WHOLE.fullmatch(text):
         return None
-    words = _WORD.findall(text.replace("°C", "celsius").replace("°F", "fahrenheit"))
+    words = _WORD.findall(_DEGREES_OF.sub(_temperature_name, text))
     multiplier = 1
     while words and words[0].lower() in _MULTIPLIERS:
         multiplier *= _MULTIPLIERS[words.pop(0).lower()]
@@ -151,6 +152,10 @@ def currency(sign: str) -> Unit:
 def symbol_unit(dimension: str) -> Unit:
     """The unit of `percent` or `degree`."""
     return _BY_NAME[dimension]
+
+
+def _temperature_name(match: re.Match[str]) -> str:
+    return " celsius" if match[1] == "C" else " fahrenheit"
 
 
 def _temperature(words: list[str]) -> Unit | None:

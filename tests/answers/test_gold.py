@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_every_gold_is_wrong_against_the_next_different_one(golds: list[str]) ->
     checker = Checker(budget_s=5.0)
     graded = [
         (gold, other, checker.grade(other, gold))
-        for gold, other in zip(golds, golds[1:], strict=False)
+        for gold, other in pairwise(golds)
         if other.strip() != gold.strip()
     ]
     checker.close()

@@ -18,15 +18,18 @@ def bombs() -> list[str]:
     """The corpus; none is equal to 12."""
     towers = [
         "9^9^9^9", "9^{9^{9^{9}}}", "9**9**9**9", "2^{2^{2^{2^{2^2}}}}", "(9^9)^{9^9}",
-        "((2^{99})^{99})^{99}", "10^{10^{10}}", "1/2^{10^9}", "x^{10^{10^{10}}}", "e^{e^{e^{e^9}}}",
+        "((2^{99})^{99})^{99}", "10^{10^{10}}", "1/2^{10^9}", "x^{10^{10^{10}}}",
         "\\sqrt[9^9]{9^{9^9}}", "9^{-9^{9^9}}", "1e999999999", "1e-999999999", "0.1^{99999999}",
         "\\left(1+x\\right)^{99999}", "(a+b+c+d+e)^{50}", "(x+y)^{64}(x+z)^{64}(y+z)^{64}",
     ]  # fmt: skip
     functions = [
-        "99999999!", "9!!!!!!", "(10^9)!", "((9!)!)!", "\\binom{10^9}{10^8}", "\\binom{99999}{5000}",
-        "\\sum_{n=1}^{10^{10}} n^n", "\\prod_{n=1}^{10^9} n", "\\int_0^{1} x^x dx",
+        "99999999!", "9!!!!!!", "(10^9)!", "((9!)!)!", "\\binom{10^9}{10^8}", "e^{e^{e^{e^9}}}",
+        "\\binom{99999}{5000}",
+        "\\sum_{n=1}^{10^{10}} n^n",
+        "\\prod_{n=1}^{10^9} n", "\\int_0^{1} x^x dx",
         "\\int e^{-x^2} \\sin(x^2) \\ln(x) dx", "\\lim_{x\\to 0} \\frac{\\sin^{99} x}{x^{99}}",
-        "\\sin(\\sin(\\sin(\\sin(10^{99}))))", "\\sin(2^{10^6})", "\\tan^{999} x", "\\gcd(9^{99},3)",
+        "\\sin(\\sin(\\sin(\\sin(10^{99}))))", "\\sin(2^{10^6})", "\\tan^{999} x",
+        "\\gcd(9^{99},3)",
         "\\log_{10^{-99999}} 5", "\\lfloor 10^{99999} \\rfloor", "10^{10^7} \\mod 7", "\\zeta(9^9)",
         "\\sqrt{1+\\sqrt{2+\\sqrt{3+\\sqrt{5+\\sqrt{6+\\sqrt{7+\\sqrt{10}}}}}}}",
         "\\sin x+\\cos(x+1)\\tan(x^2)\\log(x^3+\\sqrt{x})-\\sin(x+\\pi)\\cos^7(3x)\\tan(5x+1)",
@@ -106,7 +109,10 @@ def test_memory_of_the_parent_stays_flat() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "gold"),
-    [("\\sin(2^{10^6})", "1"), ("9^{9^{9^9}}", "12")],
+    [
+        ("(a+b+c+d+e)^{50}", "(a+b)(a+b+c+d+e)^{49}+(c+d+e)(a+b+c+d+e)^{49}"),
+        ("(x+y)^{49}\\sqrt{(x+y)^2}", "(x+y)^{50}"),
+    ],
 )
 def test_what_passes_the_guard_is_killed_in_time(answer: str, gold: str) -> None:
     checker = Checker(budget_s=BUDGET_S, num_workers=1)
@@ -114,5 +120,5 @@ def test_what_passes_the_guard_is_killed_in_time(answer: str, gold: str) -> None
     start = time.perf_counter()
     assert checker.grade(answer, gold).verdict is not Verdict.RIGHT
     assert time.perf_counter() - start < 1.0
-    assert checker.grade("1-\\cos^2 x", "\\sin^2 x").verdict is Verdict.RIGHT
+    assert checker.grade("\\cos 2x", "1-2\\sin^2 x").verdict is Verdict.RIGHT
     checker.close()
