@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from mclabel.answers.extract import extract_answer
-from mclabel.answers.normalize import answer_key
+from mclabel.answers import answer_key, extract_answer
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
+_ANSWER = re.compile(r"\\boxed|\\fbox|####")
 _WORD = re.compile(r"\w+")
 
 
@@ -29,7 +29,7 @@ def step_key(text: str) -> str:
     Args:
         text: one step.
     """
-    answer = extract_answer(text)
+    answer = extract_answer(text) if _ANSWER.search(text) else None
     if answer is not None:
         return f"answer {answer_key(answer)}"
     numbers = [

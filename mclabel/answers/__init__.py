@@ -1,17 +1,23 @@
 """The answer checker: takes the final answer out of a text and grades it against the gold.
 
 Three-valued: what it cannot decide it calls unknown, which counts neither for nor against a
-step. Nothing that a model wrote is ever evaluated.
+step. Cheapest layers first: extract, normalise, exact rational or text, structure and exact
+algebra, all here; what they leave open is decided by sympy in a worker process that is killed when
+it overruns. Nothing that a model wrote is ever evaluated as code.
 """
 
+from mclabel.answers.checker import Checker, default_checker, grade, grade_completion
 from mclabel.answers.extract import extract_answer
-from mclabel.answers.grade import CHECKER_VERSION, Grade, grade, grade_completion
-from mclabel.answers.normalize import answer_key
+from mclabel.answers.grade import CHECKER_VERSION, Grade, answer_key
+from mclabel.answers.rules import GradeRules
 
 __all__ = [
     "CHECKER_VERSION",
+    "Checker",
     "Grade",
+    "GradeRules",
     "answer_key",
+    "default_checker",
     "extract_answer",
     "grade",
     "grade_completion",

@@ -1,15 +1,22 @@
-"""Grade an answer against the gold: exact rationals first, then strings, else unknown."""
+"""Grades one pair by the layers that need no worker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mclabel.answers.extract import extract_answer
-from mclabel.answers.normalize import as_rational, normalize
+from mclabel.answers.compare import Comparison
+from mclabel.answers.extract import inside_box
+from mclabel.answers.forms import Form, Number
+from mclabel.answers.guard import refusal
+from mclabel.answers.literals import Literal, read_literal
+from mclabel.answers.monomials import NotClosed
+from mclabel.answers.normalize import MAX_LENGTH, normalize, squeeze
+from mclabel.answers.rules import GradeRules
+from mclabel.answers.structure import read_form
 from mclabel.records import Verdict
 
-CHECKER_VERSION = "1"
+CHECKER_VERSION = "2"
 """Stored with every shard: a change of any verdict raises it."""
 
 
@@ -19,30 +26,89 @@ class Grade:
 
     verdict: Verdict
     reason: str
-    """Machine-readable, e.g. `equal`, `different_numbers`, `no_answer`."""
+    """Machine-readable, e.g. `equal`, `different`, `no_answer`, `timeout`."""
     layer: str
-    """The layer that decided: `extract`, `rational`, `string` or `none`."""
+    """The layer that decided: `extract`, `text`, `number`, `form`, `sympy` or `none`."""
 
 
-@lru_cache(maxsize=100_000)
-def grade(answer: str, gold: str) -> Grade:
-    """Whether `answer` means what `gold` means. Never raises on any pair of strings."""
-    ours, theirs = normalize(answer), normalize(gold)
-    if ours and ours == theirs:
-        return Grade(verdict=Verdict.RIGHT, reason="equal", layer="string")
-    left, right = as_rational(ours), as_rational(theirs)
-    if left is not None and right is not None:
-        if left == right:
-            return Grade(verdict=Verdict.RIGHT, reason="equal", layer="rational")
-        return Grade(verdict=Verdict.WRONG, reason="different_numbers", layer="rational")
-    if not ours:
-        return Grade(verdict=Verdict.WRONG, reason="empty_answer", layer="string")
-    return Grade(verdict=Verdict.UNKNOWN, reason="not_comparable", layer="none")
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A normalised answer, read as far as the first layers need it."""
+
+    text: str
+    key: str
+    literal: Literal | None
 
 
-def grade_completion(text: str, gold: str) -> tuple[str | None, Grade]:
-    """The answer a completion gives, and its grade. No answer at all is a wrong one."""
-    answer = extract_answer(text)
-    if answer is None:
-        return None, Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")
-    return answer, grade(answer, gold)
+def grade_here(answer: str, gold: str, rules: GradeRules) -> Grade | tuple[str, str]:
+    """The grade, or the two normalised texts that only the worker can decide."""
+    if len(answer) > MAX_LENGTH or len(gold) > MAX_LENGTH:
+        return _RIGHT_TEXT if answer.strip() == gold.strip() else _TOO_LONG
+    ours, theirs = read(answer), read_gold(gold)
+    if ours.key == theirs.key:
+        return _RIGHT_TEXT if ours.key else _EMPTY
+    if not ours.key:
+        return _EMPTY
+    try:
+        same, asked = _compare(ours, theirs, gold, rules)
+    except (NotClosed, ArithmeticError, RecursionError):  # too large or too deep for these layers
+        same, asked = None, False
+    if same is not None:
+        literal = ours.literal is not None and theirs.literal is not None
+        return _DECIDED[same, "number" if literal else "form"]
+    return (ours.text, theirs.text) if asked else _UNSURE
+
+
+def _compare(ours: Read, theirs: Read, gold: str, rules: GradeRules) -> tuple[bool | None, bool]:
+    """Whether they are the same, and whether a worker may know more."""
+    asked = False
+
+    def prove(left: Form, right: Form) -> None:
+        nonlocal asked
+        asked = asked or (refusal(left) is None and refusal(right) is None)
+
+    left = Number(ours.literal) if ours.literal else read_form(ours.text)
+    right = Number(theirs.literal) if theirs.literal else gold_form(gold)
+    return Comparison(rules, prove).same(left, right), asked
+
+
+def read(answer: str) -> Read:
+    """Normalise an answer; a box around it is opened."""
+    text = normalize(answer)
+    if "\\boxed" in text or "\\fbox" in text:
+        text = normalize(inside_box(text) or text)
+    literal = read_literal(text)
+    return Read(text, squeeze(text) if literal is None else text, literal)
+
+
+read_gold = lru_cache(maxsize=8192)(read)
+"""Golds repeat: each is normalised once."""
+
+
+@lru_cache(maxsize=8192)
+def gold_form(gold: str) -> Form:
+    """The form of a gold."""
+    return read_form(read_gold(gold).text)
+
+
+def answer_key(answer: str) -> str:
+    """The same for answers that are equal as exact numbers, or else as normalised texts."""
+    if len(answer) > MAX_LENGTH:
+        return answer.strip()
+    one = read(answer)
+    return one.key if one.literal is None else str(one.literal.value)
+
+
+_DECIDED = {
+    (same, layer): Grade(
+        verdict=Verdict.RIGHT if same else Verdict.WRONG,
+        reason="equal" if same else "different",
+        layer=layer,
+    )
+    for same in (True, False)
+    for layer in ("number", "form")
+}
+_RIGHT_TEXT = Grade(verdict=Verdict.RIGHT, reason="equal", layer="text")
+_EMPTY = Grade(verdict=Verdict.WRONG, reason="empty_answer", layer="text")
+_TOO_LONG = Grade(verdict=Verdict.UNKNOWN, reason="too_long", layer="text")
+_UNSURE = Grade(verdict=Verdict.UNKNOWN, reason="not_comparable", layer="none")

@@ -1,50 +1,200 @@
-"""One spelling for answers that differ only in how they are typeset."""
+r"""One spelling for what differs only in typesetting.
+
+The result uses ASCII, LaTeX commands and a small alphabet of single signs
+(`≤ ≥ ≠ ∪ ∩ ∈ ∞ ± ∓ ∅ π ° ℝ`) into which their LaTeX, Unicode and ASCII spellings fall together.
+Spaces are kept single: they tell `1 1/2` from `11/2`. `$` is left only as currency. Every pass is
+linear in the length.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from fractions import Fraction
 
 MAX_LENGTH = 1000
-"""Longer answers are not parsed; Python would also refuse integers of over 4,300 digits."""
+"""Longer answers are only compared as texts."""
 
-_TYPESETTING = re.compile(r"\\(?:left|right|displaystyle|,|;|:|!| )|\\\(|\\\)|\$|\s+")
-_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
-_FRACTION = re.compile(
-    r"(?P<sign>[+-]?)(?:\\frac\{(?P<a>[+-]?\d+)\}\{(?P<b>\d+)\}|(?P<c>\d+)/(?P<d>\d+))"
-)
+_PLAIN = re.compile(r"[+-]?\d+(?:[./]\d+)?")
 
 
 def normalize(answer: str) -> str:
-    """The answer without typesetting: same meaning, comparable as a string."""
-    text = unicodedata.normalize("NFKC", answer).replace("\u2212", "-")
-    text = _TEXT.sub(r"\1", text)
-    text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
-    text = _TYPESETTING.sub("", text).rstrip(".")
-    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
+    """The answer without typesetting; the same for answers that differ only in it."""
+    text = answer.strip()
+    if _PLAIN.fullmatch(text) and text.isascii():
+        return text
+    if len(text) > MAX_LENGTH:
+        return text
+    if not text.isascii():
+        text = _to_ascii(text)
+    text = _without_math_dollars(text)
+    if "\\" in text or "{" in text or "^" in text:
+        text = _latex(text)
+    if "&" in text and "\\begin" not in text:
+        text = text.replace("&", " ")
+    text = text.replace("**", "^") if _POWER_STARS.search(text) else text.replace("**", " ")
+    text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠")
+    text = _RULES_OUT.sub(" ", text[:MAX_LENGTH])
+    return " ".join(text.split())
 
 
-def answer_key(answer: str) -> str:
-    """The same for answers that are equal as exact numbers, or else as normalised texts."""
-    text = normalize(answer)
-    rational = as_rational(text)
-    return text if rational is None else str(rational)
+def squeeze(normalized: str) -> str:
+    """Without spaces, except between two digits or two letters, where they carry meaning."""
+    return _FREE_SPACE.sub("", normalized) if " " in normalized else normalized
 
 
-def as_rational(normalized: str) -> Fraction | None:
-    """The exact value of an integer, a decimal or a fraction, else None."""
-    if len(normalized) > MAX_LENGTH or not normalized.isascii():
-        return None
-    if _DECIMAL.fullmatch(normalized):
-        return Fraction(normalized)
-    match = _FRACTION.fullmatch(normalized)
-    if match is None:
-        return None
-    top, bottom = match["a"] or match["c"], int(match["b"] or match["d"])
-    if bottom == 0:
-        return None
-    value = Fraction(int(top), bottom)
-    return -value if match["sign"] == "-" else value
+_FREE_SPACE = re.compile(r"(?<=\d) (?!\d)|(?<=[A-Za-z]) (?![A-Za-z])|(?<![A-Za-z\d]) ")
+_POWER_STARS = re.compile(r"[\w)\]}]\*\*[\w({\[+-]")
+_RULES_OUT = re.compile(r"[\"`“”]|(?<!\w)'|'(?!\w)(?<!\w')")
+
+_SIGNS = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "‒": "-", "﹣": "-", "－": "-",
+    "×": "*", "·": "*", "⋅": "*", "∙": "*", "•": "*", "✕": "*", "∗": "*", "÷": "/", "∕": "/",
+    "⁄": "/", "≦": "≤", "⩽": "≤", "≧": "≥", "⩾": "≥", "⋃": "∪", "⋂": "∩", "∊": "∈", "∣": "|",
+    "∶": ":", "º": "°", "˚": "°", "ø": "∅", "Ø": "∅", "⌀": "∅", "𝜋": "π", "ϕ": "φ", "…": "...",
+    "⋯": "...", "’": "'", "‘": "'", "′": "'", "，": ",", "。": ".", "≈": " ≈ ", "⟨": "\\langle ",
+    "⟩": "\\rangle ", "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
+    "℃": "°C", "℉": "°F", "￥": "¥", "＄": "$", "％": "%", "ℝ": "ℝ", "\u00a0": " ",
+}  # fmt: skip
+_GREEK = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "θ": "theta",
+    "λ": "lambda", "μ": "mu", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ω": "omega",
+    "Δ": "Delta", "Σ": "Sigma", "Ω": "Omega", "Γ": "Gamma", "Θ": "Theta", "Φ": "Phi",
+}  # fmt: skip
+_KEPT = frozenset("≤≥≠∪∩∈∞±∓∅π°ℝ≈€£¥√")
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
+_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
+_TABLE = str.maketrans({**_SIGNS, **{k: f"\\{v} " for k, v in _GREEK.items()}})
+_SCRIPT_RUN = re.compile(f"([{''.join(_SUPERSCRIPTS)}]+)|([{''.join(_SUBSCRIPTS)}]+)")
+_VULGAR = re.compile(r"(\d?)([¼½¾⅐-⅞↉])")
+_OVERLINE = re.compile("((?:\\d[\u0304\u0305])+)")
+_ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[A-Za-zπ])")
+
+
+def _to_ascii(text: str) -> str:
+    """Unicode digits, signs, fractions, roots and scripts in the canonical alphabet."""
+    text = _VULGAR.sub(_vulgar, text)
+    text = _SCRIPT_RUN.sub(_script, text)
+    text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)
+    text = text.translate(_TABLE)
+    text = "".join(c if c in _KEPT else unicodedata.normalize("NFKC", c) for c in text)
+    text = "".join(map(_visible, text)).translate(_TABLE)
+    text = _ROOT.sub(r"\\sqrt{\1}", text)
+    return text.replace("√", "\\sqrt")
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    top, _, bottom = unicodedata.normalize("NFKC", match[2]).partition("\u2044")
+    return f"{match[1]}\\frac{{{top}}}{{{bottom}}}"
+
+
+def _script(match: re.Match[str]) -> str:
+    if match[1]:
+        return f"^{{{''.join(_SUPERSCRIPTS[c] for c in match[1])}}}"
+    return f"_{{{''.join(_SUBSCRIPTS[c] for c in match[2])}}}"
+
+
+def _visible(char: str) -> str:
+    """Control, bidi and zero-width characters carry no meaning; other digits are digits."""
+    if char.isascii() or char in _KEPT:
+        return char
+    if unicodedata.category(char) in ("Cf", "Cc", "Cn", "Mn"):
+        return ""
+    digit = unicodedata.digit(char, None)
+    return char if digit is None else str(digit)
+
+
+_CURRENCY = re.compile(r"\$\s?(?=-?(?:\d|\.\d))")
+
+
+def _without_math_dollars(text: str) -> str:
+    """Drop `$` that delimits formulas; leave one that stands for dollars."""
+    if "$" not in text:
+        return text
+    bare = text.replace("\\$", "")
+    count = bare.count("$")
+    if count % 2 and _CURRENCY.match(bare) and count == 1:
+        return text.replace("\\$", "$")
+    return text.replace("\\$", "\x01").replace("$", " ").replace("\x01", "$")
+
+
+_DROPPED = (
+    "left right bigl bigr Bigl Bigr biggl biggr Biggl Biggr big Big bigg Bigg middle displaystyle "
+    "textstyle scriptstyle limits nolimits rm bf it sf tt mathstrut phantom ensuremath boldmath "
+    "large Large normalsize bigm"
+).split()
+_SPACES = "quad qquad , ; : > ~ thinspace enspace hspace space hfill newline".split()
+_SAME = {
+    "dfrac": "\\frac", "tfrac": "\\frac", "cfrac": "\\frac", "dbinom": "\\binom",
+    "tbinom": "\\binom", "cdot": "*", "times": "*", "ast": "*", "bullet": "*", "div": "/",
+    "le": "≤", "leq": "≤", "leqslant": "≤", "leqq": "≤", "ge": "≥", "geq": "≥", "geqslant": "≥",
+    "geqq": "≥", "ne": "≠", "neq": "≠", "lt": "<", "gt": ">", "cup": "∪", "bigcup": "∪",
+    "cap": "∩", "in": "∈", "infty": "∞", "pm": "±", "mp": "∓", "emptyset": "∅",
+    "varnothing": "∅", "pi": "π", "degree": "°", "colon": ":", "mid": "|", "vert": "|",
+    "lvert": "|", "rvert": "|", "|": "|", "ldots": "...", "dots": "...", "cdots": "...",
+    "dotsc": "...", "%": "%", "&": "&", "#": "#", "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[",
+    "rbrack": "]", "(": " ", ")": " ", "[": " ", "]": " ", "approx": "≈", "simeq": "≈",
+    "implies": " ", "Rightarrow": " ", "therefore": " ", "varphi": "\\phi ",
+    "varepsilon": "\\epsilon ", "land": " and ", "lor": " or ", "wedge": " and ", "vee": " or ",
+    "lang": "\\langle ", "rang": "\\rangle ", "prime": "'", "euro": "€", "pounds": "£",
+    "textdollar": "$", "textdegree": "°", "textpercent": "%", "R": "ℝ", "Reals": "ℝ",
+    "reals": "ℝ", "arcsin": "\\arcsin ", "underline": "", "_": "_", "!": "", "colorbox": "",
+}  # fmt: skip
+_ALPHABETS = "mathrm mathbf mathit mathsf mathtt mathcal boldsymbol bm pmb operatorname vec".split()
+_TEXTS = "text textbf textit textrm textsf texttt mbox hbox textnormal emph textup".split()
+_COMMANDS = {
+    **dict.fromkeys(_DROPPED, ""),
+    **dict.fromkeys(_SPACES, " "),
+    " ": " ",
+    **_SAME,
+    **dict.fromkeys(_ALPHABETS, "\\mathrm"),
+    **dict.fromkeys(_TEXTS, "\\text"),
+}
+_COMMAND = re.compile(r"\\([A-Za-z]+\*?|.)\s*", re.DOTALL)
+_DOT_DELIMITER = re.compile(r"\\(?:left|right)\s*\.")
+_ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu)\s*\]")
+_THOUSANDS_MARKS = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\!\s*,|\\,(?=\d{3}))\s*(?=\d)")
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_ALPHABET = re.compile(r"\\mathrm\s*(?:\{([^{}]*)\}|([A-Za-z0-9]))")
+_BLACKBOARD = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?")
+_DEGREE = re.compile(r"\s*\^\s*(?:\{\s*(?:\\circ|o|∘)\s*\}|\\circ|o\b|∘)|\\circ\b")
+_SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
+_SHORT_FRACTIONS = (
+    (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
+    (re.compile(r"\\(frac|binom)\s*([A-Za-z\dπ])\s*\{"), r"\\\1{\2}{"),
+    (re.compile(r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([A-Za-z\dπ])"), r"\1{\2}"),
+    (re.compile(r"\\sqrt\s*([A-Za-z\dπ])"), r"\\sqrt{\1}"),
+    (re.compile(r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}"), r"\\frac{\1}{\2}"),
+    (re.compile(r"^([^{}]*)\\over(?![A-Za-z])([^{}]*)$"), r"\\frac{\1}{\2}"),
+    (re.compile(r"\\frac\s*\{"), r"\\frac{"),
+    (re.compile(r"(\\frac\{[^{}]*\})\s+\{"), r"\1{"),
+)
+
+
+def _latex(text: str) -> str:
+    """LaTeX spacing, sizing, fonts and synonyms in their one spelling."""
+    text = _ROW_GAP.sub(r"\\\\ ", text)
+    text = _THOUSANDS_MARKS.sub(",", text)
+    text = _DEGREE.sub("°", _SPACERS.sub(" ", _DOT_DELIMITER.sub("", text)))
+    text = _BLACKBOARD.sub("ℝ", text)
+    text = _COMMAND.sub(_command, text)
+    for _ in range(4):
+        if "\\text" not in text and "\\mathrm" not in text:
+            break
+        text = _ALPHABET.sub(lambda m: m[1] if m[1] is not None else m[2], text)
+        text = _TEXT.sub(r" \1 ", text)
+    for pattern, spelling in _SHORT_FRACTIONS:
+        text = pattern.sub(spelling, text)
+    return _DEGREE.sub("°", text)
+
+
+def _command(match: re.Match[str]) -> str:
+    name = match[1]
+    known = _COMMANDS.get(name)
+    if known is not None:
+        return known
+    if name.isdigit():
+        return name
+    if not name[-1:].isalpha():
+        return match[0]
+    follows = match.string[match.end() : match.end() + 1]
+    return f"\\{name} " if follows.isalpha() else f"\\{name}"

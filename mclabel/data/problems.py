@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mclabel.answers import extract_answer
+from mclabel.answers import Checker, default_checker, extract_answer
 from mclabel.errors import DataError
 from mclabel.records import Problem
 from mclabel.seeds import content_id
@@ -56,6 +56,23 @@ def read_problems(
     if not problems:
         raise DataError(f"{source}: holds no problems")
     return list(problems.values())
+
+
+def unparsed_golds(
+    problems: Iterable[Problem], *, checker: Checker | None = None
+) -> dict[str, str]:
+    """Golds that the answer checker does not understand, so that it compares them as texts.
+
+    Args:
+        problems: whose golds to look at.
+        checker: the process-wide one by default.
+
+    Returns:
+        Problem ids, each with the reason.
+    """
+    checker = checker or default_checker()
+    reasons = ((problem.id, checker.unparsed_gold(problem.answer)) for problem in problems)
+    return {identity: reason for identity, reason in reasons if reason is not None}
 
 
 def file_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.config import LabelConfig, PolicyConfig, ProblemsConfig
 from mclabel.data.manifest import check_claim
-from mclabel.data.problems import read_problems
+from mclabel.data.problems import read_problems, unparsed_golds
 from mclabel.data.solutions import read_solutions
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, ShardError
@@ -29,11 +30,16 @@ from mclabel.policy import Policy, SamplingParams
 from mclabel.policy.text import model_source, require_model, weights_fingerprint
 from mclabel.records import Problem
 
+logger = logging.getLogger(__name__)
+
+_MAX_GOLDS_SHOWN = 10
+
 
 def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobReport:
     """Run a labelling job. Everything that can be wrong with it is found before it writes."""
     semantic = semantic_config(config)
     problems = load_problems(config.problems)
+    _warn_of_golds(problems)
     given = read_solutions(config.solutions.path, problems) if config.solutions.path else None
     make_policy = policy_maker(config.policy)
     if Path(config.out).is_dir() or "://" in config.out:
@@ -95,6 +101,23 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     if config.split == "train" and (held := set(families or ()) & set(HELD_OUT_FAMILIES)):
         raise ConfigError(f"problems.families={sorted(held)}: kept out of training; use split=test")
     return generate(config.limit, seed=config.seed, split=config.split, families=families)  # type: ignore[arg-type]
+
+
+def _warn_of_golds(problems: Sequence[Problem]) -> None:
+    """Name the problems whose golds the answer checker can compare only as texts."""
+    reasons = unparsed_golds(problems)
+    if not reasons:
+        return
+    golds = {problem.id: problem.answer for problem in problems}
+    shown = [f"{i} ({golds[i][:60]!r}: {reasons[i]})" for i in list(reasons)[:_MAX_GOLDS_SHOWN]]
+    more = len(reasons) - len(shown)
+    logger.warning(
+        "the answer checker does not understand the gold of %d problems; answers to them are right "
+        "only if they are the same text: %s%s",
+        len(reasons),
+        "; ".join(shown),
+        f" and {more} more" if more > 0 else "",
+    )
 
 
 def policy_maker(config: PolicyConfig) -> Callable[[], Policy]:

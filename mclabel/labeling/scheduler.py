@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mclabel.answers import grade_completion
+from mclabel.answers import default_checker
 from mclabel.data.steps import newline_ends, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
@@ -117,7 +117,7 @@ async def label_problem(
     """
     prompt = policy.prompt_ids(problem.text)
     if given:
-        solutions = [_given(policy, problem, one, i) for i, one in enumerate(given)]
+        solutions = [await _given(policy, problem, one, i) for i, one in enumerate(given)]
     else:
         sample = [
             _sample(policy, problem, prompt, settings, i, priority, on_rollout)
@@ -182,7 +182,7 @@ async def _sample(
     seed = sampling_seed(settings.seed, problem.id, "solution", index)
     completion = await policy.sample(prompt, (), seed=seed, priority=priority)
     on_rollout()
-    prediction, outcome = grade_rollout(completion, problem.answer)
+    prediction, outcome = await grade_rollout(completion, problem.answer)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
@@ -199,7 +199,7 @@ async def _sample(
     )
 
 
-def _given(policy: Policy, problem: Problem, given: GivenSolution, index: int) -> Solution:
+async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: int) -> Solution:
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
         raise DataError(
@@ -208,7 +208,7 @@ def _given(policy: Policy, problem: Problem, given: GivenSolution, index: int) -
         )
     ends = given.step_ends if given.step_ends is not None else newline_ends(given.text)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    prediction, outcome = grade_rollout(completion, problem.answer)
+    prediction, outcome = await grade_rollout(completion, problem.answer)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
@@ -223,13 +223,17 @@ def _given(policy: Policy, problem: Problem, given: GivenSolution, index: int) -
     )
 
 
-def grade_rollout(
+async def grade_rollout(
     completion: Completion, gold: str, *, prefix: str = ""
 ) -> tuple[str | None, Outcome]:
-    """The answer of a completion and how it ended. One cut by its length has no answer."""
+    """The answer of a completion and how it ended. One cut by its length has no answer.
+
+    Leaves the event loop only for an answer that needs the checker's worker.
+    """
     if completion.finish_reason == "length":
         return None, Outcome.TRUNCATED
-    prediction, grade = grade_completion(prefix + completion.text, gold)
+    text = prefix + completion.text
+    prediction, grade = await default_checker().grade_completion_async(text, gold)
     return prediction, _OUTCOMES[grade.verdict]
 
 
@@ -260,7 +264,7 @@ async def _roll_out(
         seed = sampling_seed(settings.seed, problem.id, prefix.id, index)
         completion = await policy.sample(prompt, prefix.ids, seed=seed, priority=priority)
         on_rollout()
-        prediction, outcome = grade_rollout(completion, problem.answer, prefix=prefix.text)
+        prediction, outcome = await grade_rollout(completion, problem.answer, prefix=prefix.text)
         rollout = Rollout(
             problem_id=problem.id,
             prefix_id=prefix.id,

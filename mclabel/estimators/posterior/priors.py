@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from mclabel.answers.normalize import as_rational, normalize
+from mclabel.answers.literals import read_literal
+from mclabel.answers.normalize import normalize, squeeze
 
 Floats = NDArray[np.float64]
 
@@ -158,9 +159,10 @@ def answer_class(answer: str) -> str:
         return "boolean"
     if _CHOICE.fullmatch(plain):
         return "choice"
-    number = as_rational(plain)
-    if number is None:
+    literal = read_literal(squeeze(plain))
+    if literal is None:
         return "text"
+    number = literal.value
     return "digit" if number.denominator == 1 and abs(number) < 10 else "number"
 
 

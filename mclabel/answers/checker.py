@@ -1,0 +1,228 @@
+"""The answer checker as a service: the layers in order, a memo, and workers for the rest.
+
+Usable from any thread, any event loop and any process, with no set-up; nothing starts before a
+pair needs sympy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import asdict
+
+from mclabel.answers.extract import extract_answer
+from mclabel.answers.forms import Opaque, Special
+from mclabel.answers.grade import Grade, gold_form, grade_here, read_gold
+from mclabel.answers.guard import refusal
+from mclabel.answers.pool import Proof, WorkerPool
+from mclabel.answers.rules import DEFAULT_RULES, GradeRules
+from mclabel.records import Verdict
+
+_MAX_MEMO_TEXT = 500
+"""Longer answers do not repeat; keeping them would only fill memory."""
+
+
+class Checker:
+    """Grades pairs and completions.
+
+    Args:
+        rules: of this checker's verdicts; a call may give others.
+        num_workers: processes for what needs sympy, started on first need.
+        budget_s: wall-clock seconds for one such pair; then its verdict is unknown.
+        memory_bytes: address space of a worker.
+        memo_size: pairs to remember; 0 switches the memo off.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: GradeRules = DEFAULT_RULES,
+        num_workers: int = 2,
+        budget_s: float = 0.8,
+        memory_bytes: int = 1 << 30,
+        memo_size: int = 200_000,
+    ) -> None:
+        self.rules = rules
+        self._num_workers = num_workers
+        self._budget_s = budget_s
+        self._memory_bytes = memory_bytes
+        self._memo_size = memo_size
+        self._memo: dict[tuple[str, str, GradeRules | None], Grade] = {}
+        self._pool: WorkerPool | None = None
+        self._lock = threading.Lock()
+        _every_checker.add(self)
+
+    def grade(self, answer: str, gold: str, *, rules: GradeRules | None = None) -> Grade:
+        """Whether `answer` means what `gold` means. Never raises on any pair of strings."""
+        found = self._begin(answer, gold, rules)
+        return found if isinstance(found, Grade) else self._end(found.result(), answer, gold, rules)
+
+    async def grade_async(
+        self, answer: str, gold: str, *, rules: GradeRules | None = None
+    ) -> Grade:
+        """`grade` for an event loop: waits, without blocking it, only where a worker is asked."""
+        found = self._begin(answer, gold, rules)
+        if isinstance(found, Grade):
+            return found
+        return self._end(await asyncio.wrap_future(found), answer, gold, rules)
+
+    def grade_many(
+        self, pairs: Iterable[tuple[str, str]], *, rules: GradeRules | None = None
+    ) -> list[Grade]:
+        """Grades of (answer, gold) pairs, in order; the workers run beside the cheap layers."""
+        begun = [(a, g, self._begin(a, g, rules)) for a, g in pairs]
+        return [
+            found if isinstance(found, Grade) else self._end(found.result(), a, g, rules)
+            for a, g, found in begun
+        ]
+
+    def grade_completion(
+        self, text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
+    ) -> tuple[str | None, Grade]:
+        """The answer a completion gives, and its grade. No answer at all is a wrong one."""
+        answer = extract_answer(text, truncated=truncated)
+        if answer is None:
+            return None, _TRUNCATED if truncated else _NO_ANSWER
+        return answer, self.grade(answer, gold, rules=rules)
+
+    async def grade_completion_async(
+        self, text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
+    ) -> tuple[str | None, Grade]:
+        """`grade_completion` for an event loop."""
+        answer = extract_answer(text, truncated=truncated)
+        if answer is None:
+            return None, _TRUNCATED if truncated else _NO_ANSWER
+        return answer, await self.grade_async(answer, gold, rules=rules)
+
+    def unparsed_gold(self, gold: str) -> str | None:
+        """Why answers can be compared with a gold only as texts; None if it was understood.
+
+        Only a gold that the cheap layers do not read is shown to a worker.
+        """
+        form = gold_form(gold)
+        if isinstance(form, Special) and form.name == "empty text":
+            return "empty"
+        if not isinstance(form, Opaque):
+            return None
+        reason = refusal(form)
+        if reason is not None:
+            return reason
+        proof = self._ask({"gold": read_gold(gold).text, "rules": {}}).result()
+        return None if proof.same else "not_parsed" if proof.same is False else proof.reason
+
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers that are up."""
+        return [] if self._pool is None else self._pool.worker_pids()
+
+    def close(self) -> None:
+        """Stop the workers; the next pair that needs one starts them again."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _begin(self, answer: str, gold: str, rules: GradeRules | None) -> Grade | Future[Proof]:
+        """The grade if the memo or a cheap layer gives it, else what a worker was asked."""
+        found = self._memo.get((answer, gold, rules))
+        if found is not None:
+            return found
+        applied = rules or self.rules
+        here = grade_here(answer, gold, applied)
+        if isinstance(here, Grade):
+            self._remember(answer, gold, rules, here)
+            return here
+        ours, theirs = here
+        return self._ask({"answer": ours, "gold": theirs, "rules": _changed(applied)})
+
+    def _end(self, proof: Proof, answer: str, gold: str, rules: GradeRules | None) -> Grade:
+        if proof.same is None:
+            grade = Grade(verdict=Verdict.UNKNOWN, reason=proof.reason, layer="sympy")
+        else:
+            grade = _PROVED[proof.same]
+        if proof.reason not in ("no_worker", "worker_died"):
+            self._remember(answer, gold, rules, grade)
+        return grade
+
+    def _remember(self, answer: str, gold: str, rules: GradeRules | None, grade: Grade) -> None:
+        if not self._memo_size or len(answer) + len(gold) > _MAX_MEMO_TEXT:
+            return
+        memo = self._memo
+        if len(memo) >= self._memo_size:
+            for old in [
+                key for key, _ in zip(memo, range(self._memo_size // 10 + 1), strict=False)
+            ]:
+                memo.pop(old, None)
+        memo[answer, gold, rules] = grade
+
+    def _ask(self, question: dict[str, object]) -> Future[Proof]:
+        with self._lock:
+            if self._pool is None:
+                self._pool = WorkerPool(
+                    num_workers=self._num_workers,
+                    budget_s=self._budget_s,
+                    memory_bytes=self._memory_bytes,
+                )
+            return self._pool.ask(question)
+
+    def _after_fork(self) -> None:
+        """In a forked child the workers are the parent's, and a lock may be held by no one."""
+        pool, self._pool = self._pool, None
+        self._lock = threading.Lock()
+        if pool is not None:
+            pool.abandon()
+
+
+def default_checker() -> Checker:
+    """The checker of this process behind `grade` and `grade_completion`."""
+    return _default
+
+
+def grade(answer: str, gold: str, *, rules: GradeRules | None = None) -> Grade:
+    """Whether `answer` means what `gold` means, by the process-wide checker.
+
+    Args:
+        answer: as `extract_answer` gives it, or any text.
+        gold: the reference answer, as its source writes it.
+        rules: where human graders differ; `GradeRules()` by default.
+    """
+    return _default.grade(answer, gold, rules=rules)
+
+
+def grade_completion(
+    text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
+) -> tuple[str | None, Grade]:
+    """The answer that a completion gives, and its grade. No answer at all is a wrong one.
+
+    Args:
+        text: of the completion.
+        gold: the reference answer, as its source writes it.
+        truncated: the completion was cut by its length, so it has no answer.
+        rules: where human graders differ; `GradeRules()` by default.
+    """
+    return _default.grade_completion(text, gold, truncated=truncated, rules=rules)
+
+
+def _after_fork() -> None:
+    for checker in tuple(_every_checker):
+        checker._after_fork()
+
+
+def _changed(rules: GradeRules) -> dict[str, object]:
+    """The fields that are not at their default, for a worker."""
+    default = asdict(DEFAULT_RULES)
+    return {name: value for name, value in asdict(rules).items() if value != default[name]}
+
+
+_NO_ANSWER = Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")
+_TRUNCATED = Grade(verdict=Verdict.WRONG, reason="truncated", layer="extract")
+_PROVED = {
+    True: Grade(verdict=Verdict.RIGHT, reason="equal", layer="sympy"),
+    False: Grade(verdict=Verdict.WRONG, reason="different", layer="sympy"),
+}
+_every_checker: weakref.WeakSet[Checker] = weakref.WeakSet()
+_default = Checker()
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,324 @@
+"""Compares two forms under the rules: equal, different, or not decided here.
+
+Every comparison is three-valued. A pair of formulas that exact arithmetic does not settle goes to
+`prove`, which is nothing in the caller's process and sympy in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from fractions import Fraction
+
+from mclabel.answers import algebra, measures
+from mclabel.answers.algebra import Value
+from mclabel.answers.equations import equation_and_value, proportional, same_equations
+from mclabel.answers.forms import (
+    Based,
+    Choice,
+    Clock,
+    Closed,
+    Equation,
+    Form,
+    Matrix,
+    Number,
+    Opaque,
+    Quantity,
+    Ratio,
+    Reals,
+    Relation,
+    Sequence,
+    Special,
+    Words,
+    value_of,
+)
+from mclabel.answers.literals import Literal, rounds_to
+from mclabel.answers.monomials import NotClosed
+from mclabel.answers.reals import ALL, same_set
+from mclabel.answers.relations import as_interval
+from mclabel.answers.rules import GradeRules
+from mclabel.answers.sampling import clearly_differ, real
+
+Prover = Callable[[Form, Form], bool | None]
+"""Decides about two forms of which exact arithmetic cannot tell; None if it cannot either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares answers with golds."""
+
+    rules: GradeRules
+    prove: Prover
+
+    def same(self, answer: Form, gold: Form) -> bool | None:
+        """Whether `answer` means what `gold` means."""
+        if isinstance(answer, Number) and isinstance(gold, Number):
+            return self._same_number(answer.literal.value, gold.literal, literal=True)
+        for look in (self._wrapped, self._collections, self._sets):
+            handled, verdict = look(answer, gold)
+            if handled:
+                return verdict
+        return self._scalars(answer, gold)
+
+    def _wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+        """Equations, choices and hedges: what is inside counts."""
+        if isinstance(answer, Equation) and isinstance(gold, Equation):
+            return True, same_equations(answer, gold, self.same)
+        if isinstance(gold, Equation):
+            return True, equation_and_value(gold, answer, self.rules, self.same, swap=True)
+        if isinstance(answer, Equation) and not isinstance(gold, Relation):
+            return True, equation_and_value(answer, gold, self.rules, self.same, swap=False)
+        if isinstance(answer, Choice) or isinstance(gold, Choice):
+            return True, self._choices(answer, gold)
+        if _is_hedge(answer, gold) and self.rules.accept_hedged:
+            return True, _any(self.same(item, gold) for item in _spread(answer))
+        return False, None
+
+    def _collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+        if isinstance(answer, Matrix) or isinstance(gold, Matrix):
+            return True, self._matrices(answer, gold)
+        if isinstance(answer, Sequence) and isinstance(gold, Sequence):
+            return True, self._sequences(answer, gold)
+        for one, other, swap in ((answer, gold, False), (gold, answer, True)):
+            if not isinstance(one, Sequence) or isinstance(other, Reals | Special | Relation):
+                continue
+            if len(one.items) == 1 and one.kind == "set":
+                item = one.items[0]
+                return True, self.same(other, item) if swap else self.same(item, other)
+            reals = as_interval(one)
+            if isinstance(other, Opaque) and reals is not None:
+                return True, self.prove(other, reals)
+            return True, None if isinstance(other, Opaque) else False
+        return False, None
+
+    def _sets(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+        left, right = _as_reals(answer, gold), _as_reals(gold, answer)
+        if left is None and right is None:
+            return False, None
+        if left is not None and right is not None:
+            return True, same_set(left, right)
+        other = gold if left is not None else answer
+        return True, self.prove(answer, gold) if isinstance(other, Opaque) else False
+
+    def _scalars(self, answer: Form, gold: Form) -> bool | None:
+        if isinstance(answer, Ratio | Clock) or isinstance(gold, Ratio | Clock):
+            return measures.same_colons(answer, gold, self.rules, self.same)
+        if isinstance(answer, Based) or isinstance(gold, Based):
+            return measures.same_base(answer, gold, self.rules, self.same)
+        if isinstance(answer, Quantity) or isinstance(gold, Quantity):
+            return measures.same_quantity(answer, gold, self.rules, self.same)
+        if isinstance(answer, Words) or isinstance(gold, Words):
+            return measures.same_text(answer, gold, self.rules)
+        if isinstance(answer, Relation) and isinstance(gold, Relation):
+            return proportional(answer.difference, gold.difference, positive=True) and (
+                answer.strict == gold.strict
+            )
+        if isinstance(answer, Relation) or isinstance(gold, Relation):
+            return self.prove(answer, gold) if _opaque(answer, gold) else False
+        if isinstance(answer, Special) or isinstance(gold, Special):
+            if isinstance(answer, Special) and isinstance(gold, Special):
+                return answer.name == gold.name
+            other = gold if isinstance(answer, Special) else answer
+            return None if isinstance(other, Opaque) else False
+        return self._formulas(answer, gold)
+
+    def _formulas(self, answer: Form, gold: Form) -> bool | None:
+        left, right = value_of(answer), value_of(gold)
+        if left is None or right is None:
+            return self.prove(answer, gold)
+        try:
+            if algebra.same_form(left, right):
+                return True
+            if isinstance(gold, Number) and self._rounds(left, gold.literal):
+                return True
+            if _letters_only(answer, gold, self.rules):
+                return True
+            if algebra.is_canonical(left) and algebra.is_canonical(right):
+                return False
+        except NotClosed:
+            return self.prove(answer, gold)
+        return False if clearly_differ(left, right) else self.prove(answer, gold)
+
+    def _same_number(self, value: Fraction, gold: Literal, *, literal: bool) -> bool:
+        if value == gold.value:
+            return True
+        if not self.rules.round_to_gold or gold.unit_in_last_place is None:
+            return False
+        precise = gold.num_decimals >= 2 or gold.num_digits >= 3
+        return (precise or not literal) and rounds_to(value, gold)
+
+    def _rounds(self, value: Value, gold: Literal) -> bool:
+        """Whether a formula rounds to a decimal gold."""
+        if not self.rules.round_to_gold or gold.unit_in_last_place is None:
+            return False
+        exact = value.rational
+        if exact is not None:
+            return self._same_number(exact, gold, literal=True)
+        if algebra.symbols(value):
+            return False
+        size = real(value)
+        return size is not None and rounds_to(Fraction(size), gold)
+
+    def _choices(self, answer: Form, gold: Form) -> bool | None:
+        if isinstance(answer, Choice) and isinstance(gold, Choice):
+            if answer.letter != gold.letter:
+                return False
+            if answer.content is None or gold.content is None:
+                return True
+            return None if self.same(answer.content, gold.content) is False else True
+        choice, other = (answer, gold) if isinstance(answer, Choice) else (gold, answer)
+        assert isinstance(choice, Choice)
+        letter = _lone_letter(other)
+        if letter is not None and letter.upper() == choice.letter:
+            return True
+        if choice.content is None:
+            return False
+        if isinstance(answer, Choice):
+            return self.same(choice.content, gold)
+        return self.same(answer, choice.content)
+
+    def _matrices(self, answer: Form, gold: Form) -> bool | None:
+        if isinstance(answer, Matrix) and isinstance(gold, Matrix):
+            if answer.determinant != gold.determinant:
+                return False
+            if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
+                return False
+            cells = zip(_flat(answer), _flat(gold), strict=True)
+            return _all(self.same(a, b) for a, b in cells)
+        matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
+        assert isinstance(matrix, Matrix)
+        if isinstance(other, Opaque) or matrix.determinant:
+            return None
+        flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
+        if not (isinstance(other, Sequence) and flat and self.rules.vector_as_tuple):
+            return False
+        entries = _flat(matrix)
+        if other.kind == "set" or len(entries) != len(other.items):
+            return False
+        if matrix is answer:
+            return _all(map(self.same, entries, other.items))
+        return _all(map(self.same, other.items, entries))
+
+    def _sequences(self, answer: Sequence, gold: Sequence) -> bool | None:
+        kinds = {answer.kind, gold.kind}
+        if "tuple" in kinds and "bracket" in kinds and len(gold.items) == 2:
+            return False
+        if "set" in kinds and kinds & {"tuple", "bracket"}:
+            return False
+        loose = {"list", "alternatives"}
+        ordered = bool(kinds & {"tuple", "bracket"}) or (
+            self.rules.ordered_lists and kinds <= loose
+        )
+        if kinds == {"set"} and self.rules.ordered_sets:
+            ordered = True
+        if kinds & loose and kinds - loose and ordered and not self.rules.brackets_optional:
+            return False
+        ours, theirs = _spread(answer), _spread(gold)
+        if kinds == {"set"}:
+            ours, theirs = self._distinct(ours), self._distinct(theirs)
+        if len(ours) != len(theirs):
+            return False
+        if ordered:
+            return _all(map(self.same, ours, theirs))
+        return self._matching(ours, theirs)
+
+    def _distinct(self, items: Items[Form]) -> list[Form]:
+        kept: list[Form] = []
+        for item in items:
+            if not any(self.same(item, other) for other in kept):
+                kept.append(item)
+        return kept
+
+    def _matching(self, answer: Items[Form], gold: Items[Form]) -> bool | None:
+        """Whether every gold item has an answer item of its own."""
+        left, unsure = list(answer), False
+        open_golds = []
+        for item in gold:
+            found = next((x for x in left if self.same(x, item)), None)
+            if found is None:
+                open_golds.append(item)
+            else:
+                left.remove(found)
+        for item in open_golds:
+            if not any(self.same(x, item) is None for x in left):
+                return False
+            unsure = True
+        return None if unsure else True
+
+
+def _as_reals(form: Form, beside: Form) -> Reals | None:
+    """A set of reals, also one that another form writes if the other side is beyond doubt one."""
+    if isinstance(form, Reals):
+        return form
+    if isinstance(form, Special) and form.name == "all reals":
+        return ALL
+    if not isinstance(beside, Reals):
+        return None
+    if isinstance(form, Special) and form.name == "no solution":
+        return Reals(())
+    if isinstance(form, Sequence) and form.kind == "set":
+        return measures.points(form)
+    return as_interval(form)
+
+
+def _opaque(answer: Form, gold: Form) -> bool:
+    return isinstance(answer, Opaque) or isinstance(gold, Opaque)
+
+
+def _letters_only(answer: Form, gold: Form, rules: GradeRules) -> bool:
+    """Lone letters that differ in case."""
+    left, right = _lone_letter(answer), _lone_letter(gold)
+    return bool(rules.ignore_case and left and right and left.lower() == right.lower())
+
+
+def _lone_letter(form: Form) -> str | None:
+    if not isinstance(form, Closed) or len(form.value.num) != 1 or len(form.value.den) != 1:
+        return None
+    ((mono, coefficient),) = form.value.num.items()
+    if coefficient != 1 or len(mono) != 1:
+        return None
+    ((name, exponent),) = mono
+    return name if exponent == 1 and isinstance(name, str) and len(name) == 1 else None
+
+
+def _flat(matrix: Matrix) -> list[Form]:
+    return [cell for row in matrix.rows for cell in row]
+
+
+def _is_hedge(answer: Form, gold: Form) -> bool:
+    return (
+        isinstance(answer, Sequence)
+        and answer.kind == "alternatives"
+        and not isinstance(gold, Sequence)
+    )
+
+
+def _spread(sequence: Form) -> list[Form]:
+    """Items, with those that are several answers themselves (1, ±2) spread out."""
+    assert isinstance(sequence, Sequence)
+    items: list[Form] = []
+    for item in sequence.items:
+        if isinstance(item, Sequence) and item.kind in ("list", "alternatives"):
+            items.extend(item.items)
+        else:
+            items.append(item)
+    return items
+
+
+def _all(verdicts: Iterable[bool | None]) -> bool | None:
+    unsure = False
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        unsure |= verdict is None
+    return None if unsure else True
+
+
+def _any(verdicts: Iterable[bool | None]) -> bool | None:
+    unsure = False
+    for verdict in verdicts:
+        if verdict:
+            return True
+        unsure |= verdict is None
+    return None if unsure else False

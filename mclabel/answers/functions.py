@@ -1,0 +1,130 @@
+"""Functions of closed forms: exact where the argument allows it, else an opaque atom."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from mclabel.answers import algebra, powers
+from mclabel.answers.algebra import Value, atom, number
+from mclabel.answers.monomials import NotClosed
+from mclabel.answers.sampling import real
+
+MAX_FACTORIAL = 500
+
+
+def apply(name: str, argument: Value, base: Value | None) -> Value:
+    """The function of that name, `base` being a logarithm's."""
+    if name == "ln":
+        return powers.logarithm(argument)
+    if name in ("log", "lg"):
+        if base is None:
+            n = argument.rational
+            exact = None if n is None else _common_logarithm(n)
+            if exact is not None:
+                return number(exact)
+            return atom(("log of unknown base", algebra.key(argument)))
+        return algebra.divide(powers.logarithm(argument), powers.logarithm(base))
+    if name == "exp":
+        return powers.power(atom("e"), argument)
+    if name == "abs":
+        return absolute(argument)
+    if name in ("sqrt", "cbrt"):
+        return powers.power(argument, number(Fraction(1, 2 if name == "sqrt" else 3)))
+    return _exact_trigonometric(name, argument) or _wave(name, argument)
+
+
+def _wave(name: str, argument: Value) -> Value:
+    """A function's atom; of the trigonometric ones a quotient of sine and cosine."""
+    sine, cosine = (atom((wave, algebra.key(argument))) for wave in ("sin", "cos"))
+    match name:
+        case "tan":
+            return algebra.divide(sine, cosine)
+        case "cot":
+            return algebra.divide(cosine, sine)
+        case "sec":
+            return algebra.inverse(cosine)
+        case "csc":
+            return algebra.inverse(sine)
+    return atom((name, algebra.key(argument)))
+
+
+def _common_logarithm(n: Fraction) -> int | None:
+    """Of a power of ten; that much is meant by a bare log of one."""
+    if n.denominator != 1 or not 0 < n < 10**400:
+        return None
+    exponent = len(str(n.numerator)) - 1
+    return exponent if n == 10**exponent else None
+
+
+def _exact_trigonometric(name: str, argument: Value) -> Value | None:
+    """sin, cos and tan of multiples of 15 degrees."""
+    turns = algebra.divide(argument, atom("π")).rational
+    if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
+        return None
+    twelfths = int(turns * 12)
+    if name == "tan":
+        cosine = _sine(twelfths + 6)
+        return algebra.divide(_sine(twelfths), cosine) if cosine.num else None
+    return _sine(twelfths if name == "sin" else twelfths + 6)
+
+
+def _sine(twelfths: int) -> Value:
+    """Of that many twelfths of π."""
+    place = twelfths % 24
+    sign = -1 if place > 12 else 1
+    place = min(place % 12, 12 - place % 12)
+    half = Fraction(1, 2)
+    quarter = Fraction(1, 4)
+    terms = {
+        0: (),
+        1: ((6, quarter), (2, -quarter)),
+        2: ((1, half),),
+        3: ((2, half),),
+        4: ((3, half),),
+        5: ((6, quarter), (2, quarter)),
+        6: ((1, Fraction(1)),),
+    }[place]
+    total = number(0)
+    for radicand, coefficient in terms:
+        root = powers.power(number(radicand), number(half))
+        total = algebra.add(total, algebra.multiply(number(sign * coefficient), root))
+    return total
+
+
+def factorial(value: Value) -> Value:
+    """`n!` of an integer within limits."""
+    n = value.rational
+    if n is None:
+        return atom(("factorial", algebra.key(value)))
+    if n.denominator != 1 or not 0 <= n <= MAX_FACTORIAL:
+        raise NotClosed("a factorial out of range")
+    return number(math.factorial(int(n)))
+
+
+def binomial(top: Value, bottom: Value) -> Value:
+    """`n` over `k`, both integers within limits."""
+    n, k = top.rational, bottom.rational
+    if n is None or k is None or n.denominator != 1 or k.denominator != 1:
+        raise NotClosed("a symbolic binomial")
+    if not 0 <= k <= n <= MAX_FACTORIAL:
+        raise NotClosed("a binomial out of range")
+    return number(math.comb(int(n), int(k)))
+
+
+def absolute(value: Value) -> Value:
+    """Exact of a number, an atom of anything with symbols."""
+    if algebra.symbols(value):
+        return atom(("abs", algebra.key(value)))
+    size = real(value)
+    if size is None:
+        raise NotClosed("the absolute value of a number that is not real")
+    return algebra.negate(value) if size < 0 else value
+
+
+def rounded(value: Value, *, up: bool) -> Value:
+    """The floor or the ceiling."""
+    n = value.rational
+    if n is None:
+        return atom(("ceil" if up else "floor", algebra.key(value)))
+    return number(math.ceil(n) if up else math.floor(n))

@@ -1,0 +1,124 @@
+"""Reads several answers in one: tuples, lists, sets, alternatives, matrices."""
+
+from __future__ import annotations
+
+import re
+
+from mclabel.answers import algebra
+from mclabel.answers.expression import read_expression
+from mclabel.answers.forms import (
+    Closed,
+    Equation,
+    Form,
+    Matrix,
+    Opaque,
+    Reader,
+    Sequence,
+    Special,
+    value_of,
+)
+from mclabel.answers.splitting import enclosed, split, split_commas
+from mclabel.answers.words import is_wordy
+
+MAX_ITEMS = 100
+
+_BRACKETS = (
+    ("(", ")"), ("\\{", "\\}"), ("{", "}"), ("[", "]"), ("\\langle", "\\rangle"),
+)  # fmt: skip
+_AND = re.compile(r",? (?:and|&) ")
+_OR = re.compile(r",? or ")
+_SUCH_THAT = re.compile(r"\||:|\\mid|such that")
+_MATRIX = re.compile(
+    r"\\begin\s*\{(?P<kind>[pbvBV]?matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]*\})?"
+    r"(?P<body>.*?)\\end\s*\{(?P=kind)\}",
+    re.DOTALL,
+)
+_ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
+_AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
+
+
+def read_group(text: str, part: Reader) -> Form | None:
+    """What brackets hold, or commas, "and" and "or" separate; None if nothing does."""
+    inside = enclosed(text, _BRACKETS)
+    if inside is not None:
+        opening, content, _ = inside
+        if opening in ("\\{", "{"):
+            return _set(content, part, latex=opening == "\\{")
+        items = split_commas(content)
+        if len(items) > MAX_ITEMS:
+            return None
+        if len(items) > 1:
+            return _bracketed(opening, tuple(part(item) for item in items))
+        return part(content) if opening == "(" and not is_wordy(content) else None
+    if text.count(",") + text.count(";") > MAX_ITEMS:
+        return None
+    if " or " in text:
+        items = _parts(text, _OR)
+        if len(items) > 1 and (not is_wordy(text) or all(len(i.split()) < 4 for i in items)):
+            return Sequence("alternatives", tuple(part(item) for item in items))
+    if any(mark in text for mark in (",", ";", " and ", " & ")):
+        items = _parts(text, _AND)
+        if len(items) > 1 and not _is_sentence(items):
+            return Sequence("list", tuple(part(item) for item in items))
+    return None
+
+
+def _parts(text: str, joint: re.Pattern[str]) -> list[str]:
+    return [item for piece in split(text, joint) for item in split_commas(piece) if item]
+
+
+def _is_sentence(items: list[str]) -> bool:
+    """Commas and "and" inside of words that are no list: `a circle, centred at the origin`."""
+    return any(len(item.split()) > 4 and is_wordy(item) for item in items)
+
+
+def _bracketed(opening: str, items: tuple[Form, ...]) -> Form:
+    rows = [item.items for item in items if isinstance(item, Sequence) and item.kind == "bracket"]
+    if opening == "[" and len(rows) == len(items) and len({len(row) for row in rows}) == 1:
+        return Matrix(tuple(rows))
+    return Sequence("bracket" if opening == "[" else "tuple", items)
+
+
+def _set(content: str, part: Reader, *, latex: bool) -> Form | None:
+    if not content:
+        return Special("no solution")
+    builder = split(content, _SUCH_THAT)
+    if len(builder) == 2 and any(c in builder[1] for c in "<>≤≥≠∈="):
+        return part(builder[1])
+    items = split_commas(content)
+    if len(items) > MAX_ITEMS:
+        return None
+    if len(items) == 1 and not latex:
+        return part(content)
+    return Sequence("set", tuple(part(item) for item in items))
+
+
+def read_matrix(text: str, part: Reader) -> Form | None:
+    """A matrix, perhaps named, in brackets or times a number; None if it is more than that."""
+    match = _MATRIX.search(text)
+    if match is None or "\\begin" in match["body"]:
+        return None
+    before, after = text[: match.start()].strip(), text[match.end() :].strip()
+    determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
+    rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
+    if not rows or len({len(row) for row in rows}) != 1 or len(rows) * len(rows[0]) > MAX_ITEMS:
+        return None
+    matrix = Matrix(tuple(tuple(part(cell) for cell in row) for row in rows), determinant)
+    if (before, after) in _AROUND:
+        return matrix
+    if after or not before:
+        return None
+    if before.endswith("="):
+        return Equation(Opaque(before[:-1]), matrix, before[:-1].strip())
+    return _scaled(before.rstrip("* "), matrix)
+
+
+def _scaled(factor: str, matrix: Matrix) -> Form | None:
+    number = algebra.number(-1) if factor == "-" else read_expression(factor)
+    rows = []
+    for row in matrix.rows:
+        values = [value for cell in row if (value := value_of(cell)) is not None]
+        if len(values) < len(row):
+            return None
+        rows.append(tuple(Closed(algebra.multiply(number, value)) for value in values))
+    return Matrix(tuple(rows), matrix.determinant)

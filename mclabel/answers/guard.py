@@ -1,0 +1,64 @@
+"""What is not even sent to the worker: formulas that could grow, and texts that are none.
+
+The worker survives anything, by its limits; the guard saves the time that a kill and a
+replacement cost, and keeps all but plain formulas away from the LaTeX parser.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mclabel.answers.forms import Closed, Form, Number, Opaque, Reals
+
+MAX_LENGTH = 300
+MAX_NESTING = 20
+MAX_DIGITS = 100
+"""In one number."""
+MAX_EXPONENTS = 5_000
+"""Product of all exponents written as numbers."""
+
+_COMMANDS = frozenset(
+    "frac sqrt binom sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp pi "
+    "alpha beta gamma delta epsilon theta lambda mu rho sigma tau phi omega Delta Gamma Omega Phi "
+    "lfloor rfloor lceil rceil infty cdot det".split()
+)
+_COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
+_LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}")
+_SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
+_EXPONENT = re.compile(r"\^\s*[({]?\s*[({]?\s*-?\s*(\d+)")
+_TOWER = re.compile(r"\^[\s{(]*-?\s*\d[\d.]*[\s})]*\^[\s{(]*-?\s*\d|\^[^!]*\)\s*!")
+_LARGE_ARGUMENT = re.compile(r"\d{4,}\s*[)}]?\s*!|![\s)}]*!|\\binom\s*\{[^}]*\d{4,}")
+
+
+def refusal(form: Form) -> str | None:
+    """Why a form is not sent to the worker; None if it is."""
+    if isinstance(form, Closed | Number | Reals):
+        return None
+    if not isinstance(form, Opaque):
+        return "no_formula"
+    return refuse_text(form.text)
+
+
+def refuse_text(text: str) -> str | None:
+    """Why a text is not parsed; None if it may be."""
+    if len(text) > MAX_LENGTH:
+        return "too_long"
+    if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
+        return "no_formula"
+    if any(name not in _COMMANDS for name in _COMMAND.findall(text)):
+        return "unknown_command"
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "({[") - (char in ")}]")
+        deepest = max(deepest, depth)
+    if deepest > MAX_NESTING or depth:
+        return "nested_too_deep"
+    if _LONG_NUMBER.search(text) or _LARGE_ARGUMENT.search(text) or _TOWER.search(text):
+        return "too_large"
+    size = 1
+    for exponent in _EXPONENT.findall(text):
+        size *= max(1, int(exponent[:7]))
+        if size > MAX_EXPONENTS:
+            return "too_large"
+    return None

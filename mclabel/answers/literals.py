@@ -1,0 +1,138 @@
+r"""Numbers written as such: integers, decimals, fractions, mixed, repeating and scientific.
+
+Their value is an exact rational. A decimal remembers its precision, for `round_to_gold`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+MAX_DIGITS = 1000
+"""Longer literals are not numbers to us: Python refuses integers of over 4,300 digits."""
+MAX_EXPONENT = 2000
+"""Of ten, in scientific notation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A rational number as it was written."""
+
+    value: Fraction
+    unit_in_last_place: Fraction | None = None
+    """Of a decimal such as 3.14 (1/100) or 6.02e23 (1e21); None where the number is exact."""
+    num_decimals: int = 0
+    num_digits: int = 0
+    """Significant ones of a decimal."""
+
+
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d+)(?:\.\d*)?|\.\d+"
+_NUMBER = re.compile(rf"([+-]?)\s?({_UNSIGNED})")
+_FRACTION = re.compile(r"([+-]?)\s?\\frac\{\s?([+-]?)\s?(\d+)\s?\}\{\s?([+-]?)\s?(\d+)\s?\}")
+_SLASH = re.compile(r"([+-]?)\s?\(?([+-]?)(\d+)\)?\s?/\s?\(?([+-]?)(\d+)\)?")
+_MIXED = re.compile(
+    r"([+-]?)\s?(\d+)(?:\s?\+?\s?\\frac\{\s?(\d+)\s?\}\{\s?(\d+)\s?\}|(?: | ?\+ ?)(\d+) ?/ ?(\d+))"
+)
+_SCIENTIFIC = re.compile(
+    rf"([+-]?)\s?({_UNSIGNED})\s?"
+    r"(?:[eE]([+-]?\d{1,5})|\*\s?10\s?\^\s?(?:\{\s?([+-]?\s?\d{1,5})\s?\}|\(?([+-]?\d{1,5})\)?))"
+)
+_REPEATING = re.compile(
+    r"([+-]?)\s?(\d*)\.(\d*)"
+    r"(?:\\(?:overline|bar|dot)\s?\{\s?(\d+)\s?\}|\\(?:bar|dot|overline)\s?(\d)|\((\d+)\))"
+)
+_ELLIPSIS = re.compile(r"([+-]?)\s?(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\.\.\.")
+
+
+def read_literal(text: str) -> Literal | None:
+    """The number that a normalised text writes, or None if it is no such literal."""
+    if len(text) > MAX_DIGITS or not text:
+        return None
+    if not (text[-1].isdigit() or text[-1] in "})."):
+        return None
+    match = _NUMBER.fullmatch(text)
+    if match:
+        return _decimal(match[1], match[2])
+    if "\\frac" in text or "/" in text:
+        return _fraction(text)
+    match = _SCIENTIFIC.fullmatch(text)
+    if match:
+        return _scientific(match)
+    return _repeating(text) if "." in text else None
+
+
+def rounds_to(value: Fraction, gold: Literal) -> bool:
+    """Whether `value` at the precision of a decimal gold is that gold; a tie rounds either way."""
+    unit = gold.unit_in_last_place
+    return unit is not None and abs(value - gold.value) * 2 <= unit
+
+
+def _decimal(sign: str, digits: str) -> Literal:
+    digits = digits.replace(",", "").replace(" ", "")
+    value = Fraction(digits)
+    if sign == "-":
+        value = -value
+    whole, point, decimals = digits.partition(".")
+    if not point or not decimals:
+        return Literal(value)
+    return Literal(
+        value,
+        unit_in_last_place=Fraction(1, 10 ** len(decimals)),
+        num_decimals=len(decimals),
+        num_digits=len((whole + decimals).lstrip("0")),
+    )
+
+
+def _fraction(text: str) -> Literal | None:
+    match = _FRACTION.fullmatch(text) or _SLASH.fullmatch(text)
+    if match:
+        bottom = int(match[5])
+        if not bottom:
+            return None
+        value = Fraction(int(match[3]), bottom)
+        odd = (match[1] == "-") + (match[2] == "-") + (match[4] == "-")
+        return Literal(-value if odd % 2 else value)
+    match = _MIXED.fullmatch(text)
+    if not match:
+        return None
+    top, bottom = int(match[3] or match[5]), int(match[4] or match[6])
+    if not bottom:
+        return None
+    if top >= bottom and "+" not in text[1:]:
+        return None
+    value = int(match[2]) + Fraction(top, bottom)
+    return Literal(-value if match[1] == "-" else value)
+
+
+def _scientific(match: re.Match[str]) -> Literal | None:
+    exponent = int((match[3] or match[4] or match[5]).replace(" ", ""))
+    if abs(exponent) > MAX_EXPONENT:
+        return None
+    mantissa = _decimal(match[1], match[2])
+    power = Fraction(10) ** exponent
+    unit = mantissa.unit_in_last_place
+    if unit is None:
+        return Literal(mantissa.value * power)
+    return Literal(
+        mantissa.value * power,
+        unit_in_last_place=unit * power,
+        num_decimals=mantissa.num_decimals,
+        num_digits=mantissa.num_digits,
+    )
+
+
+def _repeating(text: str) -> Literal | None:
+    match = _REPEATING.fullmatch(text)
+    if match:
+        period = match[4] or match[5] or match[6]
+    else:
+        match = _ELLIPSIS.fullmatch(text)
+        if not match:
+            return None
+        period = match[4]
+    whole, fixed = match[2] or "0", match[3]
+    scale = 10 ** len(fixed)
+    value = Fraction(int(whole + fixed), scale)
+    value += Fraction(int(period), scale * (10 ** len(period) - 1))
+    return Literal(-value if match[1] == "-" else value)

@@ -1,0 +1,242 @@
+"""Compares what stands around a number (units, percent, bases, times, ratios), and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from mclabel.answers import algebra
+from mclabel.answers.algebra import Value
+from mclabel.answers.forms import (
+    Based,
+    Clock,
+    Closed,
+    Form,
+    Number,
+    Opaque,
+    Quantity,
+    Ratio,
+    Reals,
+    Sequence,
+    Special,
+    Words,
+    value_of,
+)
+from mclabel.answers.literals import Literal
+from mclabel.answers.monomials import NotClosed
+from mclabel.answers.reals import interval, union
+from mclabel.answers.rules import GradeRules
+from mclabel.answers.units import Unit
+from mclabel.answers.words import number_word, same_words
+
+Same = Callable[[Form, Form], bool | None]
+
+_PERCENT, _DEGREE, _RADIAN = (frozenset(((name, 1),)) for name in ("percent", "degree", "radian"))
+
+
+def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+    """Amounts of the same thing, converted; or an amount beside a bare number."""
+    if isinstance(answer, Quantity) and isinstance(gold, Quantity):
+        return _same_measures(answer, gold, rules, same)
+    quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
+    assert isinstance(quantity, Quantity)
+    if isinstance(other, Opaque):
+        return None
+    if value_of(other) is None:
+        return False
+    bare = _ordered(quantity.amount, other, answer is quantity, same)
+    dimension = quantity.unit.dimension
+    if dimension == _PERCENT:
+        if rules.percent_sign_optional and bare:
+            return True
+        if not rules.percent_as_fraction:
+            return False
+        return _ordered(_scaled(quantity.amount, Fraction(1, 100)), other, answer is quantity, same)
+    if dimension == _DEGREE:
+        if rules.degree_sign_optional and bare:
+            return True
+        if not rules.degrees_as_radians or "π" not in _constants(other):
+            return False
+        return _ordered(_in_radians(quantity.amount), other, answer is quantity, same)
+    return bare if rules.units_optional else False
+
+
+def _same_measures(answer: Quantity, gold: Quantity, rules: GradeRules, same: Same) -> bool | None:
+    ours, theirs = answer.unit, gold.unit
+    if ours == theirs:
+        return same(answer.amount, gold.amount)
+    if {ours.dimension, theirs.dimension} == {_DEGREE, _RADIAN} and rules.degrees_as_radians:
+        left, right = (
+            _in_radians(one.amount) if one.unit.dimension == _DEGREE else one.amount
+            for one in (answer, gold)
+        )
+        return same(left, right)
+    if ours.dimension != theirs.dimension:
+        return False
+    amount = value_of(answer.amount)
+    if amount is None:
+        return None
+    return same(_from_value(_converted(amount, ours, theirs)), gold.amount)
+
+
+def _converted(amount: Value, ours: Unit, theirs: Unit) -> Value:
+    base = algebra.add(
+        algebra.multiply(amount, algebra.number(ours.factor)), algebra.number(ours.offset)
+    )
+    return algebra.divide(
+        algebra.add(base, algebra.number(-theirs.offset)), algebra.number(theirs.factor)
+    )
+
+
+def _ordered(amount: Form, other: Form, amount_is_answer: bool, same: Same) -> bool | None:
+    return same(amount, other) if amount_is_answer else same(other, amount)
+
+
+def _scaled(amount: Form, factor: Fraction) -> Form:
+    if isinstance(amount, Number):
+        literal = amount.literal
+        unit = literal.unit_in_last_place
+        return Number(
+            Literal(
+                literal.value * factor,
+                unit_in_last_place=None if unit is None else unit * factor,
+                num_decimals=literal.num_decimals,
+                num_digits=literal.num_digits,
+            )
+        )
+    value = value_of(amount)
+    return amount if value is None else Closed(algebra.multiply(value, algebra.number(factor)))
+
+
+def _in_radians(degrees: Form) -> Form:
+    value = value_of(degrees)
+    if value is None:
+        return degrees
+    return Closed(
+        algebra.multiply(
+            value, algebra.multiply(algebra.atom("π"), algebra.number(Fraction(1, 180)))
+        )
+    )
+
+
+def _constants(form: Form) -> set[object]:
+    value = value_of(form)
+    return set() if value is None else {x for mono in value.num for x, _ in mono}
+
+
+def _from_value(value: Value) -> Form:
+    exact = value.rational
+    return Closed(value) if exact is None else Number(Literal(exact))
+
+
+def same_base(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+    """Numbers in stated bases; a number without one is read by its digits."""
+    if isinstance(answer, Based) and isinstance(gold, Based):
+        return answer.value == gold.value
+    based, other = (answer, gold) if isinstance(answer, Based) else (gold, answer)
+    assert isinstance(based, Based)
+    if isinstance(other, Opaque):
+        return None
+    if not rules.base_subscript_optional:
+        return False
+    value = value_of(other)
+    exact = None if value is None else value.rational
+    if exact is None or not based.digits.lstrip("-").isdigit():
+        return False
+    return exact == int(based.digits)
+
+
+def same_colons(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+    """Times and ratios, which a:b may both be."""
+    if isinstance(answer, Clock) and isinstance(gold, Clock):
+        return _same_times(answer, gold, rules, same)
+    left = answer.ratio if isinstance(answer, Clock) else answer
+    right = gold.ratio if isinstance(gold, Clock) else gold
+    if left is None or right is None:
+        return None if isinstance(answer, Opaque) or isinstance(gold, Opaque) else False
+    if isinstance(left, Ratio) and isinstance(right, Ratio):
+        return _same_ratios(left, right, same)
+    ratio, other = (left, right) if isinstance(left, Ratio) else (right, left)
+    assert isinstance(ratio, Ratio)
+    if isinstance(other, Opaque):
+        return None
+    top, bottom = value_of(ratio.terms[0]), value_of(ratio.terms[1])
+    if len(ratio.terms) != 2 or not rules.ratio_as_fraction or top is None or bottom is None:
+        return False
+    if value_of(other) is None or isinstance(answer, Clock) or isinstance(gold, Clock):
+        return False
+    try:
+        quotient = _from_value(algebra.divide(top, bottom))
+    except NotClosed:
+        return None
+    return same(quotient, gold) if ratio is left else same(answer, quotient)
+
+
+def _same_times(answer: Clock, gold: Clock, rules: GradeRules, same: Same) -> bool | None:
+    if answer.half and gold.half:
+        if answer.seconds == gold.seconds:
+            return True
+    elif answer.half or gold.half:
+        if answer.seconds % 43200 == gold.seconds % 43200:
+            other = answer.half or gold.half
+            return rules.meridiem_optional or other == "24"
+    elif answer.seconds == gold.seconds:
+        return True
+    if answer.ratio is None or gold.ratio is None:
+        return False
+    return None if _same_ratios(answer.ratio, gold.ratio, same) else False
+
+
+def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
+    """Term by term after scaling: a_i · b_0 = b_i · a_0."""
+    if len(answer.terms) != len(gold.terms):
+        return False
+    ours, theirs = ([value_of(t) for t in r.terms] for r in (answer, gold))
+    if ours[0] is None or theirs[0] is None:
+        return None
+    verdict: bool | None = True
+    for left, right in zip(ours[1:], theirs[1:], strict=True):
+        if left is None or right is None:
+            return None
+        crossed = (
+            Closed(algebra.multiply(left, theirs[0])),
+            Closed(algebra.multiply(right, ours[0])),
+        )
+        one = same(*crossed)
+        if one is False:
+            return False
+        verdict = verdict and one
+    return verdict
+
+
+def same_text(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
+    """Words against words, or against anything else."""
+    if isinstance(answer, Words) and isinstance(gold, Words):
+        if not rules.ignore_case and answer.case != gold.case:
+            return False
+        return same_words(answer.words, gold.words)
+    words, other = (answer, gold) if isinstance(answer, Words) else (gold, answer)
+    assert isinstance(words, Words)
+    if isinstance(other, Opaque):
+        return None
+    if isinstance(other, Special):
+        return None if other.name != "empty text" and len(words.words) > 3 else False
+    value = value_of(other)
+    exact = None if value is None else value.rational
+    counted = [n for n in map(number_word, words.words) if n is not None]
+    if exact is not None and exact in counted:
+        return None
+    return False
+
+
+def points(form: Sequence) -> Reals | None:
+    """A finite set of reals as one of intervals."""
+    values = [value_of(item) for item in form.items]
+    try:
+        return (
+            union(interval(v, v, closed=(True, True)) for v in values if v is not None)
+            if None not in values
+            else None
+        )
+    except NotClosed:
+        return None

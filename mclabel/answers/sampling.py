@@ -1,0 +1,132 @@
+"""Values of closed forms at a sample point, to show that two are not equal.
+
+Agreement proves nothing and is never used as a proof; a clear difference at a point does.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mclabel.answers.algebra import Value, symbols
+from mclabel.answers.monomials import Atom, Polynomial
+
+_RELATIVE = 1e-6
+"""Two results that differ by more are different: far above the rounding error of a few dozen
+operations, where no catastrophic cancellation took place (checked against the terms' size)."""
+_POINTS = (0.7310585786, 1.3862943611, 2.2360679775)
+_LOG_BASE = "base of a bare log"
+_FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
+    "sin": cmath.sin,
+    "cos": cmath.cos,
+    "tan": cmath.tan,
+    "cot": lambda z: 1 / cmath.tan(z),
+    "sec": lambda z: 1 / cmath.cos(z),
+    "csc": lambda z: 1 / cmath.sin(z),
+    "sinh": cmath.sinh,
+    "cosh": cmath.cosh,
+    "tanh": cmath.tanh,
+    "arcsin": cmath.asin,
+    "arccos": cmath.acos,
+    "arctan": cmath.atan,
+    "log": cmath.log,
+    "abs": lambda z: complex(abs(z)),
+    "factorial": lambda z: complex(math.gamma(z.real + 1)),
+    "floor": lambda z: complex(math.floor(z.real)),
+    "ceil": lambda z: complex(math.ceil(z.real)),
+}
+
+
+def clearly_differ(a: Value, b: Value) -> bool:
+    """Whether the two take clearly different values at one of three points."""
+    names = sorted(symbols(a) | symbols(b))
+    for shift in range(len(_POINTS)):
+        point = {
+            name: _POINTS[(i + shift) % len(_POINTS)] + 0.137 * i + 0.01 * shift
+            for i, name in enumerate(names)
+        }
+        verdict = _differ_at(a, b, point)
+        if verdict:
+            return True
+        if verdict is False and not names:
+            return False
+    return False
+
+
+def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
+    """Whether the values at a point differ, whatever the base of a bare log; None if undefined."""
+    for base in (math.e, 10.0):
+        point[_LOG_BASE] = base
+        left, right = approximate(a, point), approximate(b, point)
+        if left is None or right is None:
+            return None
+        if abs(left - right) <= _RELATIVE * max(abs(left), abs(right), 1e-9):
+            return False
+    return True
+
+
+def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex | None:
+    """The value at a point, or None where it is undefined, out of range or badly conditioned."""
+    try:
+        result = _quotient(a.num, a.den, point or {})
+    except (OverflowError, ZeroDivisionError, ValueError, KeyError):
+        return None
+    return result if cmath.isfinite(result) else None
+
+
+def real(a: Value) -> float | None:
+    """The value of a closed form without symbols that is a real number, else None."""
+    result = approximate(a)
+    if result is None or abs(result.imag) > 1e-12 * max(1.0, abs(result.real)):
+        return None
+    return result.real
+
+
+def _quotient(num: Any, den: Any, point: Mapping[str, float]) -> complex:
+    return _polynomial(num, point) / _polynomial(den, point)
+
+
+def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
+    total, largest = 0j, 0.0
+    for mono, coefficient in terms.items():
+        term = complex(float(coefficient))
+        for base, exponent in mono:
+            term *= _atom(base, point) ** float(exponent)
+        total += term
+        largest = max(largest, abs(term))
+    if largest and abs(total) < 1e-9 * largest:
+        raise ValueError("cancellation")
+    return total
+
+
+def _atom(base: Atom, point: Mapping[str, float]) -> complex:
+    if isinstance(base, int):
+        return complex(base)
+    if isinstance(base, str):
+        constant = _CONSTANTS.get(base)
+        return complex(point[base]) if constant is None else constant
+    match base:
+        case ("ln", prime):
+            return complex(math.log(prime))
+        case ("^", inner, mono):
+            return _atom(inner, point) ** _polynomial({mono: 1}, point)
+        case ("power", inner, exponent):
+            return _key(inner, point) ** _key(exponent, point)
+        case ("root", inner):
+            return _key(inner, point)
+    argument = _key(base[1], point)
+    if base[0] == "log of unknown base":
+        return cmath.log(argument) / math.log(point.get(_LOG_BASE, math.e))
+    if base[0].startswith("call "):  # any function: one without symmetries stands for it
+        return cmath.sin(1.7 * argument + 0.3) + 0.31 * argument
+    return _FUNCTIONS[base[0]](argument)
+
+
+def _key(parts: Any, point: Mapping[str, float]) -> complex:
+    num, den = parts
+    return _quotient(dict(num), dict(den), point)
+
+
+_CONSTANTS = {"π": complex(math.pi), "e": complex(math.e), "i": 1j}

@@ -1,0 +1,156 @@
+"""Reads a normalised answer: which form it has, from whole texts down to their parts."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from mclabel.answers.expression import read_expression
+from mclabel.answers.forms import (
+    Closed,
+    Equation,
+    Form,
+    Number,
+    Opaque,
+    Reader,
+    Sequence,
+    Special,
+    Words,
+)
+from mclabel.answers.groups import read_group, read_matrix
+from mclabel.answers.literals import Literal, read_literal
+from mclabel.answers.monomials import NotClosed
+from mclabel.answers.relations import read_relation, read_union
+from mclabel.answers.scalars import read_based, read_choice, read_clock, read_quantity, read_ratio
+from mclabel.answers.splitting import enclosed, is_balanced, split
+from mclabel.answers.words import SPECIAL, is_wordy, number_word, plain_words
+
+MAX_DEPTH = 12
+"""Of collections in collections."""
+MAX_LENGTH = 800
+"""Longer texts are numbers or opaque."""
+
+_JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))+|[\s,;:=]+$|\s[-+*/]$|(?<!\.)\.$")
+_LEAD = re.compile(
+    r"(?:(?:hence|therefore|thus|so),? )?(?:(?:the|our|my) )?(?:(?:final|correct|right) )?"
+    r"(?:answer|solution|option|choice|result|value)(?:s)?(?: is| are|:| =| would be)+ *",
+    re.IGNORECASE,
+)
+_EQUALS = re.compile(r"(?<![<>≤≥≠!=])=(?!=)|≈")
+_GROUPS = re.compile(r"(?<![\d,.(\[])\d{1,3}(?:,\d{3})+(?!\d|,\d)(?![^(\[]*[)\]])")
+_IN_RATIO = re.compile(r"[\d.]+(?: to [\d.]+)+")
+_BRACES = (("\\{", "\\}"), ("{", "}"))
+_SETS = re.compile(
+    r"[<>≤≥≠∈∪∩∞ℝ]| U |real |[\[(][^\[\]()]*,[^\[\]()]*[)\]]|"
+    r"\][^\[\]]*,[^\[\]]*[\[\]]|\[[^\[\]]*,[^\[\]]*\["
+)
+
+
+def read_form(text: str, depth: int = 0) -> Form:
+    """The form of a normalised text; what nothing else fits is `Opaque`.
+
+    Args:
+        text: as `normalize` gives it.
+        depth: of the collections around it.
+    """
+    text = _clean(text)
+    if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
+        return Special("empty text")
+    literal = read_literal(text)
+    if literal is not None:
+        return Number(literal)
+    special = SPECIAL.get(text.lower())
+    if special is not None:
+        return Special(special)
+    if depth >= MAX_DEPTH or len(text) > MAX_LENGTH:
+        return Opaque(text)
+    try:
+        form = _read(text, lambda piece: read_form(piece, depth + 1))
+    except NotClosed:
+        form = None
+    return form or _words(text) or Opaque(text)
+
+
+def _clean(text: str) -> str:
+    text = _JUNK.sub("", text.strip()).strip()
+    lead = _LEAD.match(text)
+    return text[lead.end() :] if lead and lead.end() < len(text) else text
+
+
+def _words(text: str) -> Form | None:
+    count = number_word(text)
+    if count is not None:
+        return Number(Literal(Fraction(count)))
+    return Words(plain_words(text), text) if is_wordy(text) else None
+
+
+def _read(text: str, part: Reader) -> Form | None:
+    """The first kind of answer that fits, from the most to the least special."""
+    form: Form | None = read_clock(text) or read_choice(text, part)
+    if form is not None:
+        return form
+    if text.isalpha() and (len(text) == 1 or is_wordy(text)):
+        return Closed(read_expression(text)) if len(text) == 1 else _words(text)
+    if "\\begin" in text:
+        matrix = read_matrix(text, part)
+        if matrix is not None:
+            return matrix
+    if text[0] in "{\\" and enclosed(text, _BRACES):
+        return read_group(text, part)
+    text = _GROUPS.sub(lambda m: m[0].replace(",", ""), text) if "," in text else text
+    text = text.replace(" to ", ":") if _IN_RATIO.fullmatch(text) else text
+    if _SETS.search(text):
+        form = read_union(text) or read_relation(text, part)
+        if form is not None:
+            return form
+    form = read_group(text, part) or (read_ratio(text, part) if ":" in text else None)
+    if form is not None:
+        return form
+    if "=" in text or "≈" in text:
+        return _equation(text, part)
+    if "±" in text or "∓" in text:
+        return _plus_minus(text, part)
+    return _scalar(text)
+
+
+def _scalar(text: str) -> Form | None:
+    """One number, formula or quantity."""
+    based = read_based(text)
+    if based is not None:
+        return based
+    if is_wordy(text):
+        return None
+    quantity = read_quantity(text, read_form)
+    return quantity if quantity is not None else Closed(read_expression(text))
+
+
+_NAME = re.compile(
+    r"\\?[A-Za-zπ]+(?:_\{?[A-Za-z\d]+\}?)?'?\s*(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?|"
+    r"[A-Za-z](?:'|\^\{-1\})\s*\([A-Za-z]\)|[A-Za-z]\^\{-1\}\([A-Za-z]\)|"
+    r"(?:m\s*)?\\(?:angle|overline|triangle)\s*\{?[A-Z]{1,3}\}?|"
+    r"\([A-Za-z](?:,\s*[A-Za-z])+\)|[A-Za-z][A-Za-z ,'-]+"
+)
+
+
+def _equation(text: str, part: Reader) -> Form | None:
+    """`x = 5`, a relation between variables, or a chain, which is worth its last member."""
+    if not is_balanced(text):
+        return None
+    sides = [side for side in split(text, _EQUALS) if side]
+    if len(sides) == 1:
+        return part(sides[0])
+    left, right = sides[0], sides[-1]
+    if _NAME.fullmatch(left):
+        return Equation(part(left), part(right), left)
+    if _NAME.fullmatch(right):
+        return Equation(part(right), part(left), right)
+    return Equation(part(left), part(right), "")
+
+
+def _plus_minus(text: str, part: Reader) -> Form | None:
+    """Both readings of ±, as two answers."""
+    upper = part(text.replace("±", "+").replace("∓", "-"))
+    lower = part(text.replace("±", "-").replace("∓", "+"))
+    if isinstance(upper, Opaque) or isinstance(lower, Opaque):
+        return None
+    return Sequence("list", (upper, lower))

@@ -1,0 +1,227 @@
+"""Units of measure and nouns behind a number.
+
+The factors are exact and a test holds each against pint's. pint itself is not asked at run time:
+its parser takes words such as "points", "grades" or "turns" for units, and takes half a second to
+load into every process that grades.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+Dimension = frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A multiple of a product of base units, or a noun that is counted."""
+
+    dimension: Dimension
+    factor: Fraction
+    offset: Fraction = Fraction(0)
+    """Added after scaling: of temperatures."""
+
+
+_METRE, _KILOGRAM, _SECOND, _MONTH = (("m", 1),), (("kg", 1),), (("s", 1),), (("month", 1),)
+_AREA, _VOLUME, _SPEED = (("m", 2),), (("m", 3),), (("m", 1), ("s", -1))
+
+_TABLE: tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...] = (
+    ("m meter metre", "1", _METRE),
+    ("cm centimeter centimetre", "1/100", _METRE),
+    ("mm millimeter millimetre", "1/1000", _METRE),
+    ("dm decimeter decimetre", "1/10", _METRE),
+    ("km kilometer kilometre", "1000", _METRE),
+    ("in inch inches", "127/5000", _METRE),
+    ("ft foot feet", "381/1250", _METRE),
+    ("yd yard", "1143/1250", _METRE),
+    ("mi mile", "201168/125", _METRE),
+    ("kg kilogram kilo", "1", _KILOGRAM),
+    ("g gram gm", "1/1000", _KILOGRAM),
+    ("mg milligram", "1/1000000", _KILOGRAM),
+    ("lb pound", "45359237/100000000", _KILOGRAM),
+    ("oz ounce", "45359237/1600000000", _KILOGRAM),
+    ("tonne", "1000", _KILOGRAM),
+    ("s sec second", "1", _SECOND),
+    ("ms millisecond", "1/1000", _SECOND),
+    ("min minute", "60", _SECOND),
+    ("h hr hour", "3600", _SECOND),
+    ("day", "86400", _SECOND),
+    ("week wk", "604800", _SECOND),
+    ("month", "1", _MONTH),
+    ("year yr", "12", _MONTH),
+    ("decade", "120", _MONTH),
+    ("century centuries", "1200", _MONTH),
+    ("acre", "316160658/78125", _AREA),
+    ("ha hectare", "10000", _AREA),
+    ("L l liter litre", "1/1000", _VOLUME),
+    ("mL ml milliliter millilitre cc", "1/1000000", _VOLUME),
+    ("gal gallon", "473176473/125000000000", _VOLUME),
+    ("qt quart", "473176473/500000000000", _VOLUME),
+    ("pt pint", "473176473/1000000000000", _VOLUME),
+    ("cup", "473176473/2000000000000", _VOLUME),
+    ("mph", "1397/3125", _SPEED),
+    ("kph kmph kmh", "5/18", _SPEED),
+    ("newton", "1", (("kg", 1), ("m", 1), ("s", -2))),
+    ("joule", "1", (("kg", 1), ("m", 2), ("s", -2))),
+    ("watt", "1", (("kg", 1), ("m", 2), ("s", -3))),
+    ("hz hertz", "1", (("s", -1),)),
+    ("$ dollar usd buck", "1", (("dollar", 1),)),
+    ("cent ¢", "1/100", (("dollar", 1),)),
+    ("€ euro eur", "1", (("euro", 1),)),
+    ("£ gbp", "1", (("sterling", 1),)),
+    ("¥ yen", "1", (("yen", 1),)),
+    ("rupee rs", "1", (("rupee", 1),)),
+    ("% percent", "1", (("percent", 1),)),
+    ("° degree deg", "1", (("degree", 1),)),
+    ("radian rad", "1", (("radian", 1),)),
+    ("unit", "1", (("unit", 1),)),
+)
+_TEMPERATURE = (("kelvin", 1),)
+_TEMPERATURES = {
+    **dict.fromkeys(("°c", "celsius", "centigrade"), (Fraction(1), Fraction(27315, 100))),
+    **dict.fromkeys(("°f", "fahrenheit"), (Fraction(5, 9), Fraction(45967, 180))),
+    "kelvin": (Fraction(1), Fraction(0)),
+}
+_BY_NAME: dict[str, Unit] = {}
+for _names, _factor, _dimension in _TABLE:
+    for _name in _names.split():
+        _unit = Unit(frozenset(_dimension), Fraction(_factor))
+        _BY_NAME[_name] = _unit
+        if len(_name) > 1:
+            _BY_NAME.setdefault(_name + "s", _unit)
+
+_AMBIGUOUS = frozenset("m g s h l L in".split())
+"""Units that are also variables or words: read as units only after a space."""
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_AFTER_POWERS = {"squared": 2, "cubed": 3}
+_MULTIPLIERS = {
+    "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "dozen": 12,
+}  # fmt: skip
+_STOP = frozenset("and or to plus minus times if when not no is are".split())
+_WORD = re.compile(r"[A-Za-z]+|[°€£¥¢$%]|/|\*|\^\s*(?:\{\s*-?\d\s*\}|-?\d)")
+_DEGREES_OF = re.compile(r"°\s*([CF])\b")
+_WHOLE = re.compile(rf"(?:\s|-|\.|\\ |{_WORD.pattern})+")
+
+
+@lru_cache(maxsize=4096)
+def read_unit(text: str) -> tuple[int, Unit | None] | None:
+    """A multiplier such as `million` and the unit or noun that a phrase names.
+
+    Args:
+        text: what stands behind the number, its leading space included.
+
+    Returns:
+        None if the text is not a unit. The unit is None where only a multiplier or a generic
+        "units" stands there.
+    """
+    if len(text) > 60 or not _WHOLE.fullmatch(text):
+        return None
+    words = _WORD.findall(_DEGREES_OF.sub(_temperature_name, text))
+    multiplier = 1
+    while words and words[0].lower() in _MULTIPLIERS:
+        multiplier *= _MULTIPLIERS[words.pop(0).lower()]
+    if not words:
+        return (multiplier, None) if multiplier > 1 else None
+    if words[0] in _AMBIGUOUS and not text.startswith(" "):
+        return None
+    unit = _temperature(words)
+    if unit is None:
+        for end in range(len(words), 0, -1):
+            unit = _product(words[:end])
+            if unit and all(_is_remark(word) for word in words[end:]):
+                break
+            unit = None
+    if unit is None:
+        unit = _noun(words)
+    if unit is None:
+        return None
+    if unit.dimension and next(iter(unit.dimension))[0] == "unit":
+        return multiplier, None
+    return multiplier, unit
+
+
+def currency(sign: str) -> Unit:
+    """The unit of `$`, `€`, `£` or `¥`."""
+    return _BY_NAME[sign]
+
+
+def symbol_unit(dimension: str) -> Unit:
+    """The unit of `percent` or `degree`."""
+    return _BY_NAME[dimension]
+
+
+def _temperature_name(match: re.Match[str]) -> str:
+    return " celsius" if match[1] == "C" else " fahrenheit"
+
+
+def _temperature(words: list[str]) -> Unit | None:
+    rest = [w for w in words if w.lower() not in ("degree", "degrees", "°")]
+    if len(rest) != 1 or rest[0].lower() not in _TEMPERATURES:
+        return None
+    factor, offset = _TEMPERATURES[rest[0].lower()]
+    return Unit(frozenset(_TEMPERATURE), factor, offset)
+
+
+def _product(words: list[str]) -> Unit | None:
+    """Units multiplied and divided: `miles per hour`, `cm^2`, `square feet`, `m/s^2`."""
+    dimension: dict[str, int] = {}
+    factor = Fraction(1)
+    sign, power, last = 1, 1, None
+    for word in words:
+        lower = word.lower()
+        if lower in ("per", "/"):
+            if sign < 0:
+                return None
+            sign, last = -1, None
+        elif word == "*":
+            last = None
+        elif lower in _POWERS:
+            power = _POWERS[lower]
+        elif word[0] == "^" or lower in _AFTER_POWERS:
+            exponent = _AFTER_POWERS.get(lower) or int(word.strip("^{} "))
+            if last is None:
+                return None
+            factor *= last.factor ** (sign * (exponent - 1))
+            for base, n in last.dimension:
+                dimension[base] = dimension.get(base, 0) + sign * n * (exponent - 1)
+            last = None
+        else:
+            unit = _BY_NAME.get(word) or (_BY_NAME.get(lower) if len(word) > 1 else None)
+            if unit is None or last is not None:
+                return None
+            factor *= unit.factor ** (sign * power)
+            for base, n in unit.dimension:
+                dimension[base] = dimension.get(base, 0) + sign * power * n
+            last, power = unit, 1
+    if power != 1 or not dimension:
+        return None
+    return Unit(frozenset((base, n) for base, n in dimension.items() if n), factor)
+
+
+def _is_remark(word: str) -> bool:
+    return word.isalpha() and len(word) > 1 and word.lower() not in {"per", *_STOP}
+
+
+def _noun(words: list[str]) -> Unit | None:
+    """Things that are counted: any plain words, compared by the last without its plural."""
+    if not all(w.isalpha() and (len(w) > 2 or w in ("of", "in")) for w in words) or len(words) > 5:
+        return None
+    if any(w.lower() in _STOP for w in words):
+        return None
+    stem = words[0].lower()
+    for word in words[1:]:
+        if word.lower() in ("of", "in", "per", "each", "total", "altogether", "left", "more"):
+            break
+        stem = word.lower()
+    return Unit(frozenset(((f"noun {_singular(stem)}", 1),)), Fraction(1))
+
+
+def _singular(word: str) -> str:
+    for plural, singular in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch")):
+        if word.endswith(plural):
+            return word.removesuffix(plural) + singular
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word

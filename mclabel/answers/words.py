@@ -1,0 +1,120 @@
+"""Answers in words: names, number words, and the phrases that stand for a set or for infinity."""
+
+from __future__ import annotations
+
+import re
+
+_PHRASES = {
+    "no solution": (
+        "∅|no solution|no solutions|no real solution|no real solutions|none|empty|empty set|"
+        "the empty set|null set|there is no solution|there are no solutions|no solution exists|"
+        "no solutions exist|there are no real solutions|there is no real solution|no real roots|"
+        "no roots|no real root|has no solution|has no solutions|no such solution|\\{\\}|{}|"
+        "no such number exists|no such numbers|no such value|no such value exists|no values|"
+        "no real values|no real number|no real numbers|there are none|no x|no possible values"
+    ),
+    "all reals": (
+        "ℝ|all real numbers|all reals|all real x|any real number|every real number|real numbers|"
+        "the real numbers|all real values|all real values of x|the set of all real numbers|"
+        "set of all real numbers|set of real numbers|the set of real numbers|x is any real number|"
+        "any real x|any real value|x is all real numbers|all real number|reals|the reals|"
+        "for all real x|all x in the real numbers"
+    ),
+    "∞": "∞|+∞|infinity|positive infinity|plus infinity",
+    "-∞": "-∞|- ∞|negative infinity|minus infinity|-infinity",
+    "undefined": (
+        "undefined|does not exist|dne|doesn't exist|not defined|is undefined|limit does not exist|"
+        "the limit does not exist|is not defined"
+    ),
+    "infinitely many": (
+        "infinitely many|infinitely many solutions|an infinite number of solutions|"
+        "infinite solutions|infinite number of solutions|infinite|there are infinitely many|"
+        "there are infinitely many solutions|an infinite number|infinitely many values"
+    ),
+}
+SPECIAL = {phrase: name for name, phrases in _PHRASES.items() for phrase in phrases.split("|")}
+"""Lower-case phrases and what they stand for."""
+
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_SMALL = {
+    **{word: n for n, word in enumerate(_UNITS)},
+    **{word: 10 * n for n, word in enumerate(_TENS, 2)},
+}
+_LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+")
+_FILLERS = frozenset(
+    "a an the it is its it's that they are be by on in at to of for so he she his her there was "
+    "answer option choice this both my".split()
+)
+_LATER_FILLERS = frozenset("function number only solution triangle day team case".split())
+_CONTRARY = frozenset("not no never neither nor or and but except non isn't aren't doesn't".split())
+
+
+def plain_words(text: str) -> tuple[str, ...]:
+    """The words of a text in lower case, without those that add nothing at its start."""
+    words = [word.lower() for word in _WORD.findall(text)]
+    while len(words) > 1 and words[0] in _FILLERS:
+        words.pop(0)
+    return tuple(words)
+
+
+def is_wordy(text: str) -> bool:
+    """Whether a normalised text is words rather than a formula."""
+    if not _WORDY.fullmatch(text):
+        return False
+    words = _WORD.findall(text)
+    if not _FUNCTIONS.isdisjoint(words):
+        return False
+    return any(len(word) > 3 or word.lower() in _SHORT for word in words)
+
+
+_WORDY = re.compile(r"(?:[^\W\d_]|[ .,;:!?'()/&-])+|[^\W\d_]{3,}(?:,? (?:[^\W\d_]{2,}|\d{1,4}))+")
+_FUNCTIONS = frozenset("sqrt sinh cosh tanh arcsin arccos arctan cbrt alpha beta theta".split())
+_SHORT = frozenset(
+    "yes no not odd one two six ten red day may jun jul jan feb mar apr aug sep oct nov dec mon "
+    "tue wed thu fri sat sun east west all any the dne cat dog boy man men her his she amy ann bob "
+    "dan joe jim kim leo max meg mia pat ray ron sam sue tim tom zoe rob ben eve ian lee ned roy "
+    "ted van win tie none true".split()
+)
+
+
+def number_word(text: str) -> int | None:
+    """`forty-two` as 42; None for anything that is no number in words below a billion."""
+    words = [w for w in re.split(r"[\s-]+", text.lower().strip()) if w != "and"]
+    if not words or len(words) > 12:
+        return None
+    total = current = 0
+    for word in words:
+        if word in _SMALL:
+            current += _SMALL[word]
+        elif word == "hundred" and words[0] != "hundred":
+            current *= 100
+        elif word in _LARGE and current:
+            total, current = total + current * _LARGE[word], 0
+        else:
+            return None
+    return total + current
+
+
+def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
+    """Whether two word answers agree; None where one says more than the other."""
+    if answer == gold:
+        return True
+    longer, shorter = (answer, gold) if len(answer) > len(gold) else (gold, answer)
+    if not shorter or not _contains(longer, shorter):
+        return False
+    extra = [word for word in longer if word not in shorter]
+    if any(word in _CONTRARY or word.isdigit() for word in extra):
+        return False
+    if all(word in _FILLERS or word in _LATER_FILLERS for word in extra):
+        return True
+    return None
+
+
+def _contains(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:
+    size = len(shorter)
+    return any(longer[i : i + size] == shorter for i in range(len(longer) - size + 1))

@@ -1,0 +1,172 @@
+"""The checker from everywhere it is used: threads, event loops, processes, Ray actors."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from answers.test_workers import HARD, hard_pairs
+
+from mclabel.answers import Checker, GradeRules, default_checker, grade, grade_completion
+from mclabel.answers import checker as checker_module
+from mclabel.records import Verdict
+
+RIGHT = Verdict.RIGHT
+
+
+@pytest.fixture
+def checker() -> Iterator[Checker]:
+    checker = Checker(budget_s=5.0)
+    yield checker
+    checker.close()
+
+
+def test_from_the_main_thread_with_an_alarm_of_the_callers(checker: Checker) -> None:
+    rung = []
+    signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    assert all(g.verdict is RIGHT for g in checker.grade_many(hard_pairs(10)))
+    while not rung:
+        signal.pause()
+    assert rung == [1]
+
+
+def test_from_eight_threads(checker: Checker) -> None:
+    pairs = hard_pairs(24)
+    with ThreadPoolExecutor(8) as threads:
+        grades = list(threads.map(lambda pair: checker.grade(*pair), pairs))
+    assert all(g.verdict is RIGHT for g in grades)
+
+
+def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
+    async def run() -> tuple[list[Verdict], int]:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.005)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        grades = await asyncio.gather(*(checker.grade_async(*pair) for pair in hard_pairs(12)))
+        ticking.cancel()
+        return [g.verdict for g in grades], ticks
+
+    verdicts, ticks = asyncio.run(run())
+    assert verdicts == [RIGHT] * 12
+    assert ticks > 10
+
+
+def test_cheap_pairs_do_not_leave_the_event_loop(checker: Checker) -> None:
+    call = checker.grade_completion_async("The answer is 1/2.", "0.5")
+    with pytest.raises(StopIteration) as done:
+        call.send(None)
+    answer, found = done.value.value
+    assert (answer, found.verdict) == ("1/2", RIGHT)
+
+
+def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
+    async def run() -> None:
+        tasks = [asyncio.create_task(checker.grade_async(*pair)) for pair in hard_pairs(8)]
+        await asyncio.sleep(0.05)
+        for task in tasks[::2]:
+            task.cancel()
+        rest = await asyncio.gather(*tasks, return_exceptions=True)
+        assert sum(not isinstance(one, BaseException) for one in rest) >= 4
+
+    asyncio.run(run())
+    assert checker.grade(*HARD).verdict is RIGHT
+
+
+def _grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:
+    return grade(*pair).verdict.value, os.getpid()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_from_a_process_of_its_own(method: str) -> None:
+    assert grade(*HARD).verdict is RIGHT
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        verdict, pid = pool.apply(_grade_in_child, (hard_pairs(1)[0],))
+    assert verdict == "right"
+    assert pid != os.getpid()
+    assert grade(*hard_pairs(2)[1]).verdict is RIGHT
+
+
+def test_the_memo_gives_the_same_grade_and_stays_bounded() -> None:
+    checker = Checker(memo_size=100)
+    first = checker.grade("x+1", "1+x")
+    assert checker.grade("x+1", "1+x") is first
+    for i in range(1000):
+        checker.grade(f"{i}", "12")
+    assert len(checker._memo) <= 100
+    without = Checker(memo_size=0)
+    without.grade("x+1", "1+x")
+    assert without._memo == {}
+
+
+def test_the_memo_keeps_rules_apart(checker: Checker) -> None:
+    assert checker.grade("5", "5 cm").verdict is RIGHT
+    strict = GradeRules(units_optional=False)
+    assert checker.grade("5", "5 cm", rules=strict).verdict is Verdict.WRONG
+    assert checker.grade("5", "5 cm").verdict is RIGHT
+    assert Checker(rules=strict).grade("5", "5 cm").verdict is Verdict.WRONG
+
+
+def test_grade_completion_returns_the_answer_and_the_grade() -> None:
+    answer, found = grade_completion("so \\boxed{1/2}", "0.5")
+    assert (answer, found.verdict, found.layer) == ("1/2", RIGHT, "number")
+
+
+def test_the_default_checker_is_one() -> None:
+    assert default_checker() is checker_module.default_checker()
+
+
+@pytest.mark.parametrize(
+    ("gold", "reason"),
+    [
+        ("12", None),
+        ("x^2+1", None),
+        ("Thursday", None),
+        ("\\sin^{-1} x", None),
+        ("|x| < 3", None),
+        ("", "empty"),
+        ("\\sum_{n=1}^{9} n", "unknown_command"),
+        ("\\frac{1}{", "nested_too_deep"),
+        ("@#", "empty"),
+    ],
+)
+def test_unparsed_golds(gold: str, reason: str | None, checker: Checker) -> None:
+    assert checker.unparsed_gold(gold) == reason
+
+
+@pytest.mark.ray
+def test_from_ray_actors() -> None:
+    import ray
+
+    class Sync:
+        def grades(self, pairs: list[tuple[str, str]]) -> list[str]:
+            return [grade(*pair).verdict.value for pair in pairs]
+
+    class Async:
+        async def grades(self, pairs: list[tuple[str, str]]) -> list[str]:
+            found = [default_checker().grade_async(*pair) for pair in pairs]
+            return [one.verdict.value for one in await asyncio.gather(*found)]
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        actors: list[Any] = [
+            ray.remote(Sync).options(num_cpus=0).remote(),
+            ray.remote(Sync).options(num_cpus=0, max_concurrency=4).remote(),
+            ray.remote(Async).options(num_cpus=0, max_concurrency=4).remote(),
+        ]
+        calls = [actor.grades.remote(hard_pairs(4)) for actor in actors for _ in range(2)]
+        assert ray.get(calls, timeout=120) == [["right"] * 4] * len(calls)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mclabel.answers import extract_answer, grade_completion
+from mclabel.records import Verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{12}.", "12"),
+        (r"\boxed{1} no, \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{7} and then \boxed{8", "7"),
+        (r"only \boxed{8", None),
+        (r"\fbox{3}", "3"),
+        (r"\boxed{}", None),
+        (r"\boxed{1} and \boxed{2}", "1, 2"),
+        (r"\boxed{1} or \boxed{2}", "1 or 2"),
+        (r"\boxed{5}. Wait, that is wrong. The answer is 6.", "6"),
+        (r"\boxed{5}, and \boxed{6} is wrong.", "5"),
+        (r"<think>\boxed{1}</think>\boxed{2}", "2"),
+        (r"<think>\boxed{1}</think>", "1"),
+        (r"<think>\boxed{1}</think> The answer is 3.", "3"),
+        ("text\n#### 18", "18"),
+        ("#### 18\n", "18"),
+        ("#### Step 3: add\n5 apples", "5"),
+        ("# Answer\n\n42", "42"),
+        ("## Final answer\n42", "42"),
+        ("The answer is 3.5.", "3.5"),
+        ("The answer is 3.5. I checked it twice.", "3.5"),
+        ("The final answer is: $x = 2$.", "x = 2"),
+        ("The answer is not 5. The answer is 6", "6"),
+        ("Answer: **12**", "12"),
+        ("**Answer: 12**", "12"),
+        ("The correct answer is (C) 12.", "(C) 12"),
+        ("Therefore\n\\[ x = 3 \\]", "3"),
+        ("so $x > 3$.", "x > 3"),
+        ("He pays $20.", "$20"),
+        ("we get 12 * 3 = 36", "36"),
+        (r"we get $x^2 + 3$ for all x", None),
+        ("the speed is v^2/3", None),
+        ("I do not know", None),
+        ("", None),
+        ("The answer is 11\n\nQuestion: what is 5+7?\nThe answer is 12", "11"),
+        ("Question: what is 5+6?\nThe answer is 11", "11"),
+    ],
+)
+def test_extract(text: str, answer: str | None) -> None:
+    assert extract_answer(text) == answer
+
+
+def test_a_truncated_completion_has_no_answer() -> None:
+    assert extract_answer(r"\boxed{3}", truncated=True) is None
+    answer, grade = grade_completion(r"\boxed{3}", "3", truncated=True)
+    assert (answer, grade.verdict, grade.reason) == (None, Verdict.WRONG, "truncated")
+
+
+def test_a_completion_without_an_answer_is_wrong() -> None:
+    answer, grade = grade_completion("I give up", "3")
+    assert (answer, grade.verdict, grade.reason) == (None, Verdict.WRONG, "no_answer")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\boxed{" * 20_000,
+        "{" * 100_000,
+        "answer is " * 20_000,
+        "$" * 100_000,
+        "$1" * 50_000,
+        "#### " * 20_000,
+        "\n\n" * 50_000,
+        "**" * 50_000,
+        "1," * 50_000,
+        "\\[" * 50_000,
+        "Question: " * 10_000,
+        "\nQuestion: 1" * 10_000,
+        "wait \\boxed{1}" * 7_000,
+        "the answer to a " * 6_000,
+        "-" * 100_000,
+        " " * 100_000,
+        "9" * 100_000,
+    ],
+)
+def test_extraction_is_linear(text: str) -> None:
+    start = time.perf_counter()
+    extract_answer(text)
+    assert time.perf_counter() - start < 1.0

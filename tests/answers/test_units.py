@@ -1,0 +1,60 @@
+"""The table of units against pint, and phrases that name units."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from mclabel.answers.units import _TABLE, _TEMPERATURES, read_unit
+
+_PINT_NAMES = {"hz": "hertz", "in": "inch"}
+_NOT_IN_PINT = {"$", "€", "£", "¥", "%", "°", "cent", "rupee", "unit", "radian", "decade", "acre"}
+"""`decade` is a number to pint, and its acre that of the US survey foot."""
+_BASE = {"m": "meter", "kg": "kilogram", "s": "second", "month": "month"}
+
+
+@pytest.mark.parametrize("row", [r for r in _TABLE if r[0].split()[0] not in _NOT_IN_PINT])
+def test_factors_are_those_of_pint(row: tuple[str, str, tuple[tuple[str, int], ...]]) -> None:
+    pint = pytest.importorskip("pint")
+    registry = pint.UnitRegistry(non_int_type=Fraction)
+    names, factor, dimension = row
+    first = names.split()[0]
+    base = "*".join(f"{_BASE[unit]}**{power}" for unit, power in dimension)
+    converted = registry.Quantity(Fraction(1), _PINT_NAMES.get(first, first)).to(base)
+    assert converted.magnitude == Fraction(factor)
+
+
+def test_an_acre_is_of_the_international_foot() -> None:
+    factors = {row[0].split()[0]: Fraction(row[1]) for row in _TABLE}
+    assert factors["acre"] == 43_560 * factors["ft"] ** 2
+
+
+def test_temperatures() -> None:
+    factor, offset = _TEMPERATURES["fahrenheit"]
+    assert 32 * factor + offset == Fraction(27315, 100)
+    assert 212 * factor + offset == Fraction(37315, 100)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (" cm", " centimeters"),
+        (" square feet", " ft^2"),
+        (" sq. in.", " inches squared"),
+        (" miles per hour", " mph"),
+        (" m/s^2", " meters per second squared"),
+        (" cubic centimeters", " cm^{3}"),
+        ("°C", " degrees Celsius"),
+        (" dogs", " dog"),
+        (" cm long", " cm"),
+        (" blue dogs", " dogs"),
+    ],
+)
+def test_phrases_of_one_unit(one: str, other: str) -> None:
+    assert read_unit(one) == read_unit(other) is not None
+
+
+@pytest.mark.parametrize("text", ["m", "x", " x", "cm + 1", " and 5", " or more", ""])
+def test_no_units(text: str) -> None:
+    assert read_unit(text) is None
