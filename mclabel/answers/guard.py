@@ -28,7 +28,7 @@ _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _EXPONENT = re.compile(r"\^\s*[({]?\s*[({]?\s*-?\s*(\d+)")
 _TOWER = re.compile(r"\^[\s{(]*-?\s*\d[\d.]*[\s})]*\^[\s{(]*-?\s*\d|\^[^!]*\)\s*!")
-_LARGE_ARGUMENT = re.compile(r"\d{4,}\s*[)}]?\s*!|![\s)}]*!|\\binom\s*\{[^}]*\d{4,}")
+_LARGE_ARGUMENT = re.compile(r"\d{4,}\s*[)}]?\s*!|![\s)}]*!|\\binom[^A-Za-z]*(?:\d{4,}|\^)")
 
 
 def refusal(form: Form) -> str | None:

@@ -12,11 +12,12 @@ from mclabel.labeling.scheduler import (
     GivenSolution,
     LabelSettings,
     ProblemLabels,
+    grade_rollout,
     label_problem,
 )
 from mclabel.policy import SamplingParams
 from mclabel.policy.scripted import ScriptedPolicy
-from mclabel.records import Counts, Outcome, Problem
+from mclabel.records import Completion, Counts, Outcome, Problem
 
 SAMPLING = SamplingParams(max_tokens=1000)
 
@@ -133,3 +134,18 @@ def test_a_given_solution_that_the_tokenizer_changes_is_refused() -> None:
 
     with pytest.raises(DataError, match="problem p9, solution 0: the policy's tokenizer"):
         label(9, Lossy(sampling=SAMPLING), given=(GivenSolution(text=" x\n\\boxed{9}"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "gold", "outcome"),
+    [
+        ("\\boxed{1/2}", "stop", "0.5", Outcome.RIGHT),
+        ("\\boxed{\\cos 2x}", "stop", "1-2\\sin^2 x", Outcome.RIGHT),
+        ("\\boxed{3}", "stop", "4", Outcome.WRONG),
+        ("\\boxed{\\sum n}", "stop", "4", Outcome.UNGRADED),
+        ("\\boxed{4}", "length", "4", Outcome.TRUNCATED),
+    ],
+)
+def test_grade_rollout(text: str, finish_reason: str, gold: str, outcome: Outcome) -> None:
+    completion = Completion(ids=(1,), text=text, finish_reason=finish_reason)  # type: ignore[arg-type]
+    assert asyncio.run(grade_rollout(completion, gold))[1] is outcome
