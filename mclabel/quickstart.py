@@ -41,8 +41,8 @@ SCORERS: dict[Size, dict[str, list[str]]] = {
     "small": {"prm": [], "orm": ["target=outcome"]},
     "full": {
         "prm": [],
-        "prm-from-policy": ["base=arith:policy"],
-        "prm-plain-head": ["head=token", "backbone_lr=1.0e-4", "head_lr=1.0e-3", "epochs=1"],
+        "from-policy": ["base=arith:policy"],
+        "plain-head": ["head=token", "backbone_lr=1.0e-4", "head_lr=1.0e-3", "epochs=1"],
         "orm": ["target=outcome"],
     },
 }

@@ -11,7 +11,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mclabel.answers import algebra, measures
+from mclabel.answers import algebra, measures, powers
 from mclabel.answers.algebra import Value
 from mclabel.answers.equations import equation_and_value, proportional, same_equations
 from mclabel.answers.forms import (
@@ -86,6 +86,10 @@ class Comparison:
             if len(one.items) == 1 and one.kind == "set":
                 item = one.items[0]
                 return True, self.same(other, item) if swap else self.same(item, other)
+            entries = measures.vector_entries(other, len(one.items))
+            if entries is not None and one.kind == "tuple":
+                pairs = zip(entries, one.items, strict=True)
+                return True, _all(self.same(i, e) if swap else self.same(e, i) for e, i in pairs)
             reals = as_interval(one)
             if isinstance(other, Opaque) and reals is not None:
                 return True, self.prove(other, reals)
@@ -136,9 +140,13 @@ class Comparison:
                 return True
             if algebra.is_canonical(left) and algebra.is_canonical(right):
                 return False
+            if clearly_differ(left, right):
+                return False
+            if _same_squares(left, right):
+                return True
         except NotClosed:
             return self.prove(answer, gold)
-        return False if clearly_differ(left, right) else self.prove(answer, gold)
+        return self.prove(answer, gold)
 
     def _same_number(self, value: Fraction, gold: Literal, *, literal: bool) -> bool:
         if value == gold.value:
@@ -284,6 +292,16 @@ def _lone_letter(form: Form) -> str | None:
 
 def _flat(matrix: Matrix) -> list[Form]:
     return [cell for row in matrix.rows for cell in row]
+
+
+def _same_squares(left: Value, right: Value) -> bool:
+    """Whether two real numbers of one sign have one square, as √(7 + 4√3) and 2 + √3 have."""
+    if algebra.symbols(left) or algebra.symbols(right):
+        return False
+    one, other = real(left), real(right)
+    if one is None or other is None or one * other <= 0:
+        return False
+    return algebra.same_form(powers.square(left), powers.square(right))
 
 
 def _is_hedge(answer: Form, gold: Form) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from mclabel.answers.forms import (
     Equation,
     Form,
     Quantity,
+    Ratio,
     Reals,
     Relation,
     Sequence,
@@ -19,6 +21,8 @@ from mclabel.answers.forms import (
 )
 from mclabel.answers.monomials import UNIT, NotClosed
 from mclabel.answers.rules import GradeRules
+
+_APPLIED = re.compile(r"[a-zA-Z]\(x\)")
 
 Same = Callable[[Form, Form], bool | None]
 
@@ -29,6 +33,8 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
         if _squeezed(answer.label) == _squeezed(gold.label):
             return same(answer.right, gold.right)
         if isinstance(answer.left, Sequence) and isinstance(gold.left, Sequence):
+            return same(answer.right, gold.right)
+        if _is_graph(answer.label, gold.label) or _is_graph(gold.label, answer.label):
             return same(answer.right, gold.right)
     sides = [value_of(side) for one in (answer, gold) for side in (one.left, one.right)]
     a, b, c, d = sides
@@ -72,7 +78,7 @@ def equation_and_value(
         return True if True in verdicts else None if None in verdicts else False
     left, right = value_of(equation.left), value_of(equation.right)
     if left is None:
-        return None
+        return fits(equation.right) if isinstance(equation.left, Ratio | Words) else None
     if not _names_something(left, right):
         return None if right is None else False
     if not algebra.symbols(left) and (right is None or not algebra.same_form(left, right)):
@@ -102,6 +108,11 @@ def _unlike(answer: Equation, gold: Equation, same: Same) -> bool | None:
     if left and right:
         return True
     return False if right is False and left else None
+
+
+def _is_graph(one: str, other: str) -> bool:
+    """f(x) and y name the same."""
+    return other == "y" and bool(_APPLIED.fullmatch(one))
 
 
 def _names_something(left: Value, right: Value | None) -> bool:

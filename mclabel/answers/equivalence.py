@@ -6,7 +6,7 @@ Nothing reaches `sympify` or `parse_expr` as a string, and no expression is prin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -41,6 +41,15 @@ _FUNCTIONS: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+_SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
+    sympy.expand,
+    lambda one: sympy.simplify(sympy.sqrtdenest(one)),
+    lambda one: sympy.simplify(one.rewrite(sympy.exp)),
+    lambda one: sympy.expand_complex(one),
+)
+"""Ways to bring a difference to zero, the cheapest first."""
+
+
 def decide(answer: str, gold: str, rules: GradeRules) -> bool | None:
     """Whether a normalised answer means what a normalised gold means; None if undecided."""
     return Comparison(rules, prove).same(read_form(answer), read_form(gold))
@@ -71,6 +80,7 @@ def prove(answer: Form, gold: Form) -> bool | None:
 
 
 def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
+    left, right = _positive_under_logarithms(left, right)
     difference = left - right
     if difference == 0:
         return True
@@ -78,19 +88,28 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
         return False if left.is_finite and right.is_infinite else None
     if _differ_somewhere(left, right):
         return False
-    if sympy.expand(difference) == 0:
-        return True
-    if sympy.simplify(sympy.sqrtdenest(difference)) == 0:
-        return True
-    if sympy.simplify(difference.rewrite(sympy.exp)) == 0:
-        return True
-    return True if difference.equals(0) else None
+    for simplified in _SIMPLIFIED:
+        try:
+            if simplified(difference) == 0:
+                return True
+        except (NotImplementedError, PermissionError):
+            continue  # sympy cannot, or would have to parse a text: the next may do without
+    return None
+
+
+def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both with symbols taken as positive where a log occurs: ln x² is 2 ln x to a human."""
+    if not (left.has(sympy.log) or right.has(sympy.log)):
+        return left, right
+    names = {s: sympy.Symbol(s.name, positive=True) for s in left.free_symbols | right.free_symbols}
+    return left.subs(names), right.subs(names)
 
 
 def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
     for point in _POINTS:
         values = {s: point[i % 3] + sympy.Rational(i, 7) for i, s in enumerate(names)}
+        values = {s: abs(v) if s.is_positive else v for s, v in values.items()}
         a, b = (sympy.N(side.subs(values), _DIGITS) for side in (left, right))
         if not (a.is_number and b.is_number and a.is_finite and b.is_finite):
             continue

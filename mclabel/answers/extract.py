@@ -38,6 +38,8 @@ _CORRECTIONS = (
 _ANSWER_MARKS = ("boxed", "nswer", "####")
 _BETWEEN_BOXES = re.compile(r"[\s$,;&]*(?:\\\)|\\\()?[\s$,;]*(?:and|or)?[\s$,;]*(?:\\\()?[\s$]*")
 _THOUGHT_END = "</think>"
+_MAX_BOX = 5_000
+"""Characters in one; a longer one counts as never closed."""
 _MAX_BOXES = 40
 _MAX_BOX_DISTANCE = 300
 """Between the starts of boxes in one list."""
@@ -60,6 +62,19 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
         return _answer(_without_run_on(text))
     answer = _answer(_without_run_on(rest)) if rest.strip() else None
     return answer if answer is not None else _marked(thought)
+
+
+def reference_answer(text: str) -> str:
+    r"""The gold of a reference: what it boxes or gives after `####`, else all of it.
+
+    Words such as "the answer is", or a last number, mark nothing here: the text may be the gold
+    itself.
+    """
+    hashes = _hash_answer(text) if "####" in text else None
+    boxes = _boxes(text) if "box" in text else []
+    if hashes is not None and (not boxes or hashes[0] > boxes[-1][1]):
+        return hashes[1]
+    return _join(text, boxes) if boxes else text.strip()
 
 
 def inside_box(text: str) -> str | None:
@@ -154,7 +169,7 @@ def _join(text: str, boxes: list[tuple[int, int, str]]) -> str:
 def _closing_brace(text: str, start: int) -> int | None:
     """Where the brace at `start` is closed; escaped braces count among themselves."""
     depth = 0
-    for match in _BRACE.finditer(text, start):
+    for match in _BRACE.finditer(text, start, start + _MAX_BOX):
         token = match[0]
         if token == "{":
             depth += 1

@@ -78,7 +78,10 @@ def read(answer: str) -> Read:
     if "\\boxed" in text or "\\fbox" in text:
         text = normalize(inside_box(text) or text)
     literal = read_literal(text)
-    return Read(text, squeeze(text) if literal is None else text, literal)
+    key = squeeze(text) if literal is None else text
+    if key.endswith(".") and not key.endswith(".."):
+        key = key[:-1]
+    return Read(text, key, literal)
 
 
 read_gold = lru_cache(maxsize=8192)(read)

@@ -29,11 +29,12 @@ _AND = re.compile(r",? (?:and|&) ")
 _OR = re.compile(r",? or ")
 _SUCH_THAT = re.compile(r"\||:|\\mid|such that")
 _MATRIX = re.compile(
-    r"\\begin\s*\{(?P<kind>[pbvBV]?matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]*\})?"
+    r"\\begin\s*\{(?P<kind>[pbvBV]?matrix|smallmatrix|array|cases|aligned)\}(?:\s*\{[lcr| ]*\})?"
     r"(?P<body>.*?)\\end\s*\{(?P=kind)\}",
     re.DOTALL,
 )
 _ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
+_TRANSPOSED = re.compile(r"\^\s*\{?\s*(?:T|\\top|\\intercal|t)\s*\}?")
 _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 
@@ -101,9 +102,14 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
     determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
     rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
+    if match["kind"] in ("cases", "aligned"):
+        lines = tuple(part("".join(row)) for row in rows)
+        return Sequence("list", lines) if lines and not after else None
     if not rows or len({len(row) for row in rows}) != 1 or len(rows) * len(rows[0]) > MAX_ITEMS:
         return None
     matrix = Matrix(tuple(tuple(part(cell) for cell in row) for row in rows), determinant)
+    if _TRANSPOSED.fullmatch(after):
+        matrix, after = Matrix(tuple(zip(*matrix.rows, strict=True)), determinant), ""
     if (before, after) in _AROUND:
         return matrix
     if after or not before:

@@ -25,10 +25,12 @@ _COMMANDS = frozenset(
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}")
 _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
+_JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
+"""A number behind something, or an empty group: no notation for anything."""
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _EXPONENT = re.compile(r"\^\s*[({]?\s*[({]?\s*-?\s*(\d+)")
 _TOWER = re.compile(r"\^[\s{(]*-?\s*\d[\d.]*[\s})]*\^[\s{(]*-?\s*\d|\^[^!]*\)\s*!")
-_LARGE_ARGUMENT = re.compile(r"\d{4,}\s*[)}]?\s*!|![\s)}]*!|\\binom\s*\{[^}]*\d{4,}")
+_LARGE_ARGUMENT = re.compile(r"\d{4,}\s*[)}]?\s*!|![\s)}]*!|\\binom[^A-Za-z]*(?:\d{4,}|\^)")
 
 
 def refusal(form: Form) -> str | None:
@@ -45,6 +47,8 @@ def refuse_text(text: str) -> str | None:
     if len(text) > MAX_LENGTH:
         return "too_long"
     if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
+        return "no_formula"
+    if _JUXTAPOSED.search(text):
         return "no_formula"
     if any(name not in _COMMANDS for name in _COMMAND.findall(text)):
         return "unknown_command"

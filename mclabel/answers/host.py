@@ -52,7 +52,7 @@ def _warm_up() -> None:
     for answer, gold in (
         ("\\sin^{-1} x", "\\arcsin x"),
         ("\\sin^2 x", "1-\\cos^2 x"),
-        ("\\sqrt{7+4\\sqrt{3}}", "2+\\sqrt{3}"),
+        ("\\sin 2x", "2\\sin x\\cos x"),
         ("|x|<3", "x^2<9"),
     ):
         decide(answer, gold, DEFAULT_RULES)

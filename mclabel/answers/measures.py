@@ -229,6 +229,23 @@ def same_text(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
     return False
 
 
+def vector_entries(form: Form, size: int) -> list[Form] | None:
+    """Entries of a vector written with the unit vectors i, j and k; None if it is none."""
+    value = value_of(form)
+    if value is None or size not in (2, 3) or len(value.den) > 1:
+        return None
+    entries: list[Form] = [Number(Literal(Fraction(0)))] * size
+    names = set()
+    for mono, coefficient in value.num.items():
+        units = [x for x, n in mono if x in ("i", "j", "k") and n == 1]
+        if len(units) != 1 or str(units[0]) not in "ijk"[:size]:
+            return None
+        rest = frozenset((x, n) for x, n in mono if x != units[0])
+        entries["ijk".index(str(units[0]))] = Closed(Value({rest: coefficient}, value.den))
+        names.add(units[0])
+    return entries if names - {"i"} else None
+
+
 def points(form: Sequence) -> Reals | None:
     """A finite set of reals as one of intervals."""
     values = [value_of(item) for item in form.items]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 MAX_LENGTH = 1000
 """Longer answers are only compared as texts."""
@@ -76,8 +77,7 @@ def _to_ascii(text: str) -> str:
     text = _SCRIPT_RUN.sub(_script, text)
     text = _OVERLINE.sub(lambda m: f"\\overline{{{re.sub('[^0-9]', '', m[1])}}}", text)
     text = text.translate(_TABLE)
-    text = "".join(c if c in _KEPT else unicodedata.normalize("NFKC", c) for c in text)
-    text = "".join(map(_visible, text)).translate(_TABLE)
+    text = "".join(map(_compatible, text)).translate(_TABLE)
     text = _ROOT.sub(r"\\sqrt{\1}", text)
     return text.replace("√", "\\sqrt")
 
@@ -91,6 +91,14 @@ def _script(match: re.Match[str]) -> str:
     if match[1]:
         return f"^{{{''.join(_SUPERSCRIPTS[c] for c in match[1])}}}"
     return f"_{{{''.join(_SUBSCRIPTS[c] for c in match[2])}}}"
+
+
+@lru_cache(maxsize=4096)
+def _compatible(char: str) -> str:
+    """A character's compatibility form, which may be several or, of an invisible one, none."""
+    if char.isascii() or char in _KEPT:
+        return char
+    return "".join(map(_visible, unicodedata.normalize("NFKC", char)))
 
 
 def _visible(char: str) -> str:
@@ -158,6 +166,7 @@ _ALPHABET = re.compile(r"\\mathrm\s*(?:\{([^{}]*)\}|([A-Za-z0-9]))")
 _BLACKBOARD = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?")
 _DEGREE = re.compile(r"\s*\^\s*(?:\{\s*(?:\\circ|o|∘)\s*\}|\\circ|o\b|∘)|\\circ\b")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
+_BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/])\s*\}")
 _SHORT_FRACTIONS = (
     (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
     (re.compile(r"\\(frac|binom)\s*([A-Za-z\dπ])\s*\{"), r"\\\1{\2}{"),
@@ -182,6 +191,7 @@ def _latex(text: str) -> str:
             break
         text = _ALPHABET.sub(lambda m: m[1] if m[1] is not None else m[2], text)
         text = _TEXT.sub(r" \1 ", text)
+    text = _BRACED_SIGN.sub(r"\1", text)
     for pattern, spelling in _SHORT_FRACTIONS:
         text = pattern.sub(spelling, text)
     return _DEGREE.sub("°", text)

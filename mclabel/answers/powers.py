@@ -37,6 +37,24 @@ def power(base: Value, exponent: Value) -> Value:
     return _root(base, n)
 
 
+def square(a: Value) -> Value:
+    """The square, with a root of a sum undone where it stands alone."""
+    if len(a.num) != 1 or a.den is not UNIT:
+        return multiply(a, a)
+    ((mono, coefficient),) = a.num.items()
+    result = number(Fraction(coefficient) ** 2)
+    for x, exponent in mono:
+        twice = number(Fraction(exponent) * 2)
+        if isinstance(x, tuple) and x[0] == "root":
+            num, den = x[1]
+            result = multiply(result, power(Value(dict(num), dict(den)), twice))
+        elif isinstance(x, int):
+            result = multiply(result, power(number(x), twice))
+        else:
+            result = multiply(result, power(atom(x), twice))
+    return result
+
+
 def logarithm(a: Value) -> Value:
     """The natural logarithm: of a rational as logs of primes, of e^x as x, else opaque."""
     n = a.rational

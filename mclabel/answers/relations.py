@@ -161,7 +161,7 @@ def _chain(text: str) -> Reals | Relation | Opaque:
         else:
             return Opaque(text)
     if found is None:
-        raise NotClosed("no restriction")
+        return ALL
     return found
 
 

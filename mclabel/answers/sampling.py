@@ -17,6 +17,7 @@ _RELATIVE = 1e-6
 """Two results that differ by more are different: far above the rounding error of a few dozen
 operations, where no catastrophic cancellation took place (checked against the terms' size)."""
 _POINTS = (0.7310585786, 1.3862943611, 2.2360679775)
+_MAX_ARGUMENT = 1e6
 _LOG_BASE = "base of a bare log"
 _FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
     "sin": cmath.sin,
@@ -117,6 +118,8 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
         case ("root", inner):
             return _key(inner, point)
     argument = _key(base[1], point)
+    if abs(argument) > _MAX_ARGUMENT:
+        raise ValueError("no digits left for the phase of a wave")
     if base[0] == "log of unknown base":
         return cmath.log(argument) / math.log(point.get(_LOG_BASE, math.e))
     if base[0].startswith("call "):  # any function: one without symmetries stands for it

@@ -16,6 +16,7 @@ from mclabel.answers.forms import (
     Quantity,
     Ratio,
     Reader,
+    Sequence,
 )
 from mclabel.answers.literals import Literal
 from mclabel.answers.splitting import split
@@ -23,9 +24,11 @@ from mclabel.answers.units import Unit, currency, read_unit
 
 _BASED = re.compile(
     r"\(?(-?[\dA-Fa-f]+(?:\.[\dA-Fa-f]+)?)\)?\s*"
-    r"(?:_\s*(?:\{\s*([a-z]+|\d{1,2})\s*\}|(\d{1,2})|([a-z]+))|"
+    r"(?:_\s*(?:\{\s*(?:base )?([a-z]+|\d{1,2})\s*\}|(\d{1,2})|([a-z]+))|"
     r"\(?(?:in )?base[ -](\d{1,2}|[a-z]+)\)?)"
 )
+_PREFIXES = {"0x": 16, "0b": 2, "0o": 8}
+_HEXADECIMAL = re.compile(r"[\dA-Fa-f]{1,60}")
 _BASE_WORDS = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
     "ten": 10, "eleven": 11, "twelve": 12, "sixteen": 16,
@@ -34,6 +37,8 @@ _BASE_WORDS = {
 
 def read_based(text: str) -> Based | None:
     """`1010_2`, `(4343)_6`, `A3_{16}`, `1010 base 2`; None if a digit is too large for the base."""
+    if text[:2].lower() in _PREFIXES and _HEXADECIMAL.fullmatch(text[2:]):
+        text = f"{text[2:]}_{_PREFIXES[text[:2].lower()]}"
     if "_" not in text and "base" not in text:
         return None
     match = _BASED.fullmatch(text)
@@ -49,6 +54,37 @@ def read_based(text: str) -> Based | None:
     except ValueError:
         return None
     return Based(match[1].upper().replace("_", ""), base, -value if text[0] == "-" else value)
+
+
+_ORDINAL = re.compile(
+    r"(\d{1,9}) ?(?:st|nd|rd|th|\^\{?(?:st|nd|rd|th)\}?)(?: (?:place|day|term|row))?"
+)
+_ORDINALS = dict(
+    zip(
+        "first second third fourth fifth sixth seventh eighth ninth tenth".split(),
+        range(1, 11),
+        strict=True,
+    )
+)
+_SHARE = re.compile(r"(\d{1,9}) (?:out of(?: every)?|in(?: every)?) (\d{1,9})")
+_REMAINDER = re.compile(r"(\d{1,9}),? ?(?:R|r|rem|remainder|with a remainder of) ?(\d{1,9})")
+
+
+def read_ordinal(text: str) -> Form | None:
+    """`3rd`, `third`; `3 out of 5` as a fraction; `7 R 3` as quotient and remainder."""
+    place = _ORDINALS.get(text.lower())
+    if place is not None:
+        return Number(Literal(Fraction(place)))
+    match = _ORDINAL.fullmatch(text)
+    if match:
+        return Number(Literal(Fraction(int(match[1]))))
+    match = _SHARE.fullmatch(text)
+    if match and int(match[2]):
+        return Number(Literal(Fraction(int(match[1]), int(match[2]))))
+    match = _REMAINDER.fullmatch(text)
+    if match:
+        return Sequence("tuple", tuple(Number(Literal(Fraction(int(n)))) for n in match.groups()))
+    return None
 
 
 _CLOCK = re.compile(
@@ -137,9 +173,6 @@ def read_quantity(text: str, read: Reader) -> Form | None:
             return Quantity(amount.amount, currency(sign[2]))
         scalar = isinstance(amount, Number | Closed)
         return Quantity(amount, currency(sign[2])) if scalar else None
-    compound = _compound(text)
-    if compound is not None:
-        return compound
     for match in _tails(text):
         unit = read_unit(match[1])
         if unit is None:
@@ -174,7 +207,7 @@ def _tails(text: str) -> list[tuple[str, str]]:
 _CUT = re.compile(r"(?<!\\)(?:[\d)}\]π!.](?=\s*[A-Za-z°%€£¥$])|(?<=[a-z]) (?=[a-z]))")
 
 
-def _compound(text: str) -> Quantity | None:
+def read_compound(text: str) -> Quantity | None:
     """`2 hours 30 minutes`, `5 ft 6 in`, in the first unit."""
     if not _COMPOUNDS.fullmatch(text):
         return None

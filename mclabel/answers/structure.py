@@ -12,6 +12,7 @@ from mclabel.answers.forms import (
     Form,
     Number,
     Opaque,
+    Quantity,
     Reader,
     Sequence,
     Special,
@@ -21,7 +22,15 @@ from mclabel.answers.groups import read_group, read_matrix
 from mclabel.answers.literals import Literal, read_literal
 from mclabel.answers.monomials import NotClosed
 from mclabel.answers.relations import read_relation, read_union
-from mclabel.answers.scalars import read_based, read_choice, read_clock, read_quantity, read_ratio
+from mclabel.answers.scalars import (
+    read_based,
+    read_choice,
+    read_clock,
+    read_compound,
+    read_ordinal,
+    read_quantity,
+    read_ratio,
+)
 from mclabel.answers.splitting import enclosed, is_balanced, split
 from mclabel.answers.words import SPECIAL, is_wordy, number_word, plain_words
 
@@ -39,6 +48,13 @@ _LEAD = re.compile(
 _EQUALS = re.compile(r"(?<![<>≤≥≠!=])=(?!=)|≈")
 _GROUPS = re.compile(r"(?<![\d,.(\[])\d{1,3}(?:,\d{3})+(?!\d|,\d)(?![^(\[]*[)\]])")
 _IN_RATIO = re.compile(r"[\d.]+(?: to [\d.]+)+")
+_AFFIRMED = re.compile(r"(yes|no|true|false)[,.;:] ?(?=[A-Za-z])", re.IGNORECASE)
+_CONDITION = re.compile(
+    r"(?<=\S)[,;]? ?(?:\((?:for |where )?|for |where |with )?(?:any |all |some )?"
+    r"(?:integers? )?[a-z] ?"
+    r"(?:∈ ?\\mathbb ?\{? ?[ZN] ?\}?\^?\+?|is an? (?:positive |any )?integer)\)?$"
+)
+_SENTENCE = re.compile(r"[A-Za-z][A-Za-z ]{0,60}? (?:is|are|equals?|was|were) (.*\d.*)")
 _BRACES = (("\\{", "\\}"), ("{", "}"))
 _SETS = re.compile(
     r"[<>≤≥≠∈∪∩∞ℝ]| U |real |[\[(][^\[\]()]*,[^\[\]()]*[)\]]|"
@@ -68,7 +84,7 @@ def read_form(text: str, depth: int = 0) -> Form:
         form = _read(text, lambda piece: read_form(piece, depth + 1))
     except NotClosed:
         form = None
-    return form or _words(text) or Opaque(text)
+    return form or _counted(text, depth) or _words(text) or _told(text, depth) or Opaque(text)
 
 
 def _clean(text: str) -> str:
@@ -84,9 +100,32 @@ def _words(text: str) -> Form | None:
     return Words(plain_words(text), text) if is_wordy(text) else None
 
 
+def _told(text: str, depth: int) -> Form | None:
+    """A value told in a sentence: `the area is 12`."""
+    match = _SENTENCE.fullmatch(text)
+    if not match:
+        return None
+    form = read_form(match[1], depth + 1)
+    return None if isinstance(form, Opaque | Words) else form
+
+
+def _counted(text: str, depth: int) -> Form | None:
+    """`five apples`."""
+    first, _, rest = text.partition(" ")
+    count = number_word(first)
+    if count is None or not rest:
+        return None
+    form = read_form(f"{count} {rest}", depth + 1)
+    return form if isinstance(form, Quantity) else None
+
+
 def _read(text: str, part: Reader) -> Form | None:
     """The first kind of answer that fits, from the most to the least special."""
-    form: Form | None = read_clock(text) or read_choice(text, part)
+    affirmed = _AFFIRMED.match(text)
+    if affirmed:
+        return Words((affirmed[1].lower(),), affirmed[1])
+    text = _CONDITION.sub("", text)
+    form: Form | None = read_clock(text) or read_choice(text, part) or read_ordinal(text)
     if form is not None:
         return form
     if text.isalpha() and (len(text) == 1 or is_wordy(text)):
@@ -103,7 +142,11 @@ def _read(text: str, part: Reader) -> Form | None:
         form = read_union(text) or read_relation(text, part)
         if form is not None:
             return form
-    form = read_group(text, part) or (read_ratio(text, part) if ":" in text else None)
+    form = (
+        read_compound(text)
+        or read_group(text, part)
+        or (read_ratio(text, part) if ":" in text else None)
+    )
     if form is not None:
         return form
     if "=" in text or "≈" in text:

@@ -51,6 +51,9 @@ _FILLERS = frozenset(
     "answer option choice this both my".split()
 )
 _LATER_FILLERS = frozenset("function number only solution triangle day team case".split())
+_MONTHS = frozenset(
+    "january february march april may june july august september october november december".split()
+)
 _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren't doesn't".split())
 
 
@@ -102,7 +105,7 @@ def number_word(text: str) -> int | None:
 
 def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     """Whether two word answers agree; None where one says more than the other."""
-    if answer == gold:
+    if answer == gold or (_has_month(gold) and sorted(answer) == sorted(gold)):
         return True
     longer, shorter = (answer, gold) if len(answer) > len(gold) else (gold, answer)
     if not shorter or not _contains(longer, shorter):
@@ -113,6 +116,10 @@ def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     if all(word in _FILLERS or word in _LATER_FILLERS for word in extra):
         return True
     return None
+
+
+def _has_month(words: tuple[str, ...]) -> bool:
+    return len(words) < 5 and any(word in _MONTHS for word in words)
 
 
 def _contains(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mclabel.answers import Checker, default_checker, extract_answer
+from mclabel.answers import Checker, default_checker, reference_answer
 from mclabel.errors import DataError
 from mclabel.records import Problem
 from mclabel.seeds import content_id
@@ -149,7 +149,7 @@ def _problem(
         raise DataError(f"{place}: must be an object with a problem and an answer")
     text = _column(row, place, "problem", problem_column, PROBLEM_COLUMNS)
     given = _column(row, place, "answer", answer_column, ANSWER_COLUMNS)
-    answer = extract_answer(given) or given.strip()
+    answer = reference_answer(given)
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
     meta = {k: str(v) for k, v in row.items() if k not in used and isinstance(v, str | int | float)}
     if isinstance(row.get("meta"), Mapping):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mclabel.answers import extract_answer, grade_completion
+from mclabel.answers import extract_answer, grade_completion, reference_answer
 from mclabel.records import Verdict
 
 
@@ -52,6 +52,20 @@ from mclabel.records import Verdict
 )
 def test_extract(text: str, answer: str | None) -> None:
     assert extract_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "gold"),
+    [
+        (r"So it is \boxed{12}.", "12"),
+        ("He has 18 eggs.\n#### 18", "18"),
+        ("12 apples and 3 pears", "12 apples and 3 pears"),
+        ("$x = 5$", "$x = 5$"),
+        (" the answer is 5 ", "the answer is 5"),
+    ],
+)
+def test_reference(text: str, gold: str) -> None:
+    assert reference_answer(text) == gold
 
 
 def test_a_truncated_completion_has_no_answer() -> None:

@@ -74,7 +74,7 @@ def test_bombs_end_in_time_and_are_not_right(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     checker = Checker(budget_s=BUDGET_S, num_workers=1)
-    checker.grade("2+\\sqrt{3}", "\\sqrt{7+4\\sqrt{3}}")  # starts the worker
+    checker.grade("\\sin 2x", "2\\sin x\\cos x")  # starts the worker
     slow, right = [], []
     for bomb in bombs():
         for answer, gold in ((bomb, "12"), (bomb, "x^2+\\sin x"), ("12", bomb)):
@@ -116,7 +116,7 @@ def test_memory_of_the_parent_stays_flat() -> None:
 )
 def test_what_passes_the_guard_is_killed_in_time(answer: str, gold: str) -> None:
     checker = Checker(budget_s=BUDGET_S, num_workers=1)
-    assert checker.grade("2+\\sqrt{3}", "\\sqrt{7+4\\sqrt{3}}").verdict is Verdict.RIGHT
+    assert checker.grade("\\sin 2x", "2\\sin x\\cos x").verdict is Verdict.RIGHT
     start = time.perf_counter()
     assert checker.grade(answer, gold).verdict is not Verdict.RIGHT
     assert time.perf_counter() - start < 1.0

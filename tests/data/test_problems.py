@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mclabel.data.problems import read_problems
+from mclabel.answers import Checker
+from mclabel.data.problems import read_problems, unparsed_golds
 from mclabel.data.solutions import read_solutions
 from mclabel.errors import DataError
 from mclabel.records import Problem
@@ -138,3 +139,16 @@ def test_given_solutions_by_id_or_text(tmp_path: Path) -> None:
 def test_bad_solutions(tmp_path: Path, rows: list, fault: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(DataError, match=fault):
         read_solutions(write(tmp_path / "s.jsonl", rows), PROBLEMS)
+
+
+def test_golds_that_the_checker_does_not_understand_are_named() -> None:
+    golds = {"a": "12", "b": "x^2 + 1", "c": "Thursday", "d": r"\oint_C f", "e": "|x| < 3"}
+    problems = [Problem(id=i, text="?", answer=gold) for i, gold in golds.items()]
+    assert unparsed_golds(problems) == {"d": "unknown_command"}
+
+
+def test_understood_golds_start_no_worker() -> None:
+    checker = Checker()
+    problems = [Problem(id=g, text="?", answer=g) for g in ("1/2", "(1, 2)", "x > 3", "5 cm")]
+    assert unparsed_golds(problems, checker=checker) == {}
+    assert checker.worker_pids() == []

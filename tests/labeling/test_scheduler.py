@@ -13,11 +13,12 @@ from mclabel.labeling.scheduler import (
     GivenSolution,
     LabelSettings,
     ProblemLabels,
+    grade_rollout,
     label_problem,
 )
 from mclabel.policy import SamplingParams
 from mclabel.policy.scripted import ScriptedPolicy
-from mclabel.records import Counts, Outcome, Problem
+from mclabel.records import Completion, Counts, Outcome, Problem
 
 SAMPLING = SamplingParams(max_tokens=1000)
 
@@ -192,3 +193,18 @@ def test_tree_searches_inside_rollouts() -> None:
             assert one.solution == other.solution
             assert all(s.rule != "fixed" or s.counts.num_rollouts == 8 for s in other.steps)
     assert rolled > 0  # prefixes that no solution holds were probed
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "gold", "outcome"),
+    [
+        ("\\boxed{1/2}", "stop", "0.5", Outcome.RIGHT),
+        ("\\boxed{\\cos 2x}", "stop", "1-2\\sin^2 x", Outcome.RIGHT),
+        ("\\boxed{3}", "stop", "4", Outcome.WRONG),
+        ("\\boxed{\\sum n}", "stop", "4", Outcome.UNGRADED),
+        ("\\boxed{4}", "length", "4", Outcome.TRUNCATED),
+    ],
+)
+def test_grade_rollout(text: str, finish_reason: str, gold: str, outcome: Outcome) -> None:
+    completion = Completion(ids=(1,), text=text, finish_reason=finish_reason)  # type: ignore[arg-type]
+    assert asyncio.run(grade_rollout(completion, gold))[1] is outcome
