@@ -7,11 +7,12 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from answers.test_workers import HARD, hard_pairs
+from in_child import grade_in_child
 
 from mclabel.answers import Checker, GradeRules, default_checker, grade, grade_completion
 from mclabel.answers import checker as checker_module
@@ -85,15 +86,12 @@ def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
     assert checker.grade(*HARD).verdict is RIGHT
 
 
-def _grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:
-    return grade(*pair).verdict.value, os.getpid()
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_from_a_process_of_its_own(method: str) -> None:
     assert grade(*HARD).verdict is RIGHT
-    with multiprocessing.get_context(method).Pool(1) as pool:
-        verdict, pid = pool.apply(_grade_in_child, (hard_pairs(1)[0],))
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        verdict, pid = pool.submit(grade_in_child, hard_pairs(1)[0]).result(timeout=60)
     assert verdict == "right"
     assert pid != os.getpid()
     assert grade(*hard_pairs(2)[1]).verdict is RIGHT
