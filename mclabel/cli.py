@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -69,6 +70,8 @@ def label(config: str, overrides: tuple[str, ...]) -> None:
     from mclabel.labeling.progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides)
+    # A scheduler's polite kill is an interrupt: what was sampled is written down before the end.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with job_progress(console, "label") as progress:
         report = edge.label(checked, progress)
     console.print(

@@ -22,8 +22,10 @@ from mclabel.data.solutions import read_solutions
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators import EstimatorSettings, Priors
-from mclabel.labeling.fleet import Fleet, LocalFleet, RayFleet
-from mclabel.labeling.job import MANIFEST, JobReport, JobState, make_blocks, run_label_job
+from mclabel.labeling.fleet import Fleet, LocalFleet
+from mclabel.labeling.job import MANIFEST, JobReport, JobState, run_label_job
+from mclabel.labeling.progress_log import ProgressLog
+from mclabel.labeling.ray_fleet import RayFleet
 from mclabel.labeling.scheduler import LabelSettings
 from mclabel.labeling.worker import LabelWorker
 from mclabel.policy import Policy, SamplingParams
@@ -56,12 +58,27 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
         settings=label_settings(config),
         provenance={**provenance, "config": semantic},
         keep_rollouts=config.keep_rollouts,
+        journal_s=config.journal_s,
     )
-    blocks = make_blocks(problems, size=config.block_problems, semantic=semantic, given=given)
-    fleet = make_fleet(config, make_worker)
-    return run_label_job(
-        blocks, fleet, store, semantic=semantic, provenance=provenance, on_state=on_state
-    )
+    log = ProgressLog(store)
+
+    def show(state: JobState) -> None:
+        log(state)
+        on_state(state)
+
+    try:
+        return run_label_job(
+            problems,
+            make_fleet(config, make_worker),
+            store,
+            block_problems=config.block_problems,
+            given=given,
+            semantic=semantic,
+            provenance=provenance,
+            on_state=show,
+        )
+    finally:
+        log.close()
 
 
 def semantic_config(config: LabelConfig) -> dict[str, Any]:
@@ -197,11 +214,13 @@ def read_priors(path: str | None) -> Priors | None:
 def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:
     """Where the job's engines run."""
     if config.ray.address == "none":
-        return LocalFleet(make_worker)
+        return LocalFleet(make_worker, num_gpus=config.ray.num_gpus)
     return RayFleet(
         make_worker,
         address=config.ray.address,
-        num_engines=config.ray.engines,
+        min_engines=config.ray.min_engines,
+        max_engines=config.ray.max_engines,
+        wait_s=config.ray.wait_s,
         num_cpus=config.ray.num_cpus,
         num_gpus=config.ray.num_gpus,
     )

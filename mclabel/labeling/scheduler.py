@@ -27,6 +27,8 @@ from mclabel.estimators import (
     make_estimator,
 )
 from mclabel.estimators.posterior.priors import answer_class
+from mclabel.labeling.desk import Desk
+from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.policy import Policy
 from mclabel.records import (
@@ -98,7 +100,9 @@ async def label_problem(
     given: Sequence[GivenSolution] = (),
     learner: PriorLearner | None = None,
     priority: int = 0,
-    on_rollout: Callable[[], None] = lambda: None,
+    on_completion: Callable[[Outcome], None] = lambda outcome: None,
+    journal: BlockJournal | None = None,
+    desk: Desk | None = None,
 ) -> ProblemLabels:
     """Label one problem's solutions.
 
@@ -109,35 +113,56 @@ async def label_problem(
         given: solutions to label; without any, the policy samples them.
         learner: gives priors and price, and learns from this problem.
         priority: of this problem's completions in the engine, lower first.
-        on_rollout: called after every completion.
+        on_completion: called with the outcome of every completion that the engine samples.
+        journal: has completions of an earlier attempt, and notes those of this one.
+        desk: where grading and the estimator's decisions are done; None is one of its own.
 
     Raises:
         EngineError: the engine died.
         DataError: a given solution does not survive the policy's tokenizer.
     """
+    desk = desk or Desk()
     prompt = policy.prompt_ids(problem.text)
+
+    async def sample(index: int) -> Solution:
+        known = journal.take_solution(problem.id, index) if journal is not None else None
+        if known is not None:
+            return known
+        solution = await _sample(policy, problem, prompt, settings, index, priority, desk)
+        on_completion(solution.outcome)
+        if journal is not None:
+            journal.add_solution(solution)
+        return solution
+
     if given:
-        solutions = [await _given(policy, problem, one, i) for i, one in enumerate(given)]
+        solutions = [await _given(policy, problem, one, i, desk) for i, one in enumerate(given)]
     else:
-        sample = [
-            _sample(policy, problem, prompt, settings, i, priority, on_rollout)
-            for i in range(settings.num_solutions)
-        ]
-        solutions = await asyncio.gather(*sample)
-    table = PrefixTable(problem, [s for s in solutions if s.steps])
+        solutions = await asyncio.gather(*map(sample, range(settings.num_solutions)))
+    table = await desk.run(PrefixTable, problem, [s for s in solutions if s.steps])
     learner = learner or settings.make_learner()
     chosen, priors, rests_on = settings.estimator, None, None
     if learner is not None:
         priors, chosen = learner.priors, replace(chosen, price=learner.price)
         rests_on = f"{priors.id}@{chosen.price:.6g}"
     kind = answer_class(problem.answer)
-    estimator = make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
+    estimator = await desk.run(
+        make_estimator, chosen, table.paths, priors=priors, answer_class=kind
+    )
     judgements, rollouts = await _roll_out(
-        problem, prompt, table, policy, settings, estimator, priority, on_rollout
+        problem,
+        prompt,
+        table,
+        policy,
+        settings,
+        estimator,
+        priority=priority,
+        on_completion=on_completion,
+        journal=journal,
+        desk=desk,
     )
     if learner is not None and isinstance(estimator, PosteriorEstimator):
         tokens = sum(rollout.num_tokens for rollout in rollouts)
-        learner.add(kind, estimator.evidence(), num_tokens=tokens)
+        learner.add(kind, await desk.run(estimator.evidence), num_tokens=tokens)
     siblings = Counts()
     for solution in solutions:
         if solution.origin == "sampled":
@@ -177,12 +202,11 @@ async def _sample(
     settings: LabelSettings,
     index: int,
     priority: int,
-    on_rollout: Callable[[], None],
+    desk: Desk,
 ) -> Solution:
     seed = sampling_seed(settings.seed, problem.id, "solution", index)
     completion = await policy.sample(prompt, (), seed=seed, priority=priority)
-    on_rollout()
-    prediction, outcome = await grade_rollout(completion, problem.answer)
+    prediction, outcome = await grade_rollout(completion, problem.answer, desk=desk)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
@@ -199,7 +223,9 @@ async def _sample(
     )
 
 
-async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: int) -> Solution:
+async def _given(
+    policy: Policy, problem: Problem, given: GivenSolution, index: int, desk: Desk
+) -> Solution:
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
         raise DataError(
@@ -208,7 +234,7 @@ async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: 
         )
     ends = given.step_ends if given.step_ends is not None else newline_ends(given.text)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    prediction, outcome = await grade_rollout(completion, problem.answer)
+    prediction, outcome = await grade_rollout(completion, problem.answer, desk=desk)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
@@ -224,16 +250,15 @@ async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: 
 
 
 async def grade_rollout(
-    completion: Completion, gold: str, *, prefix: str = ""
+    completion: Completion, gold: str, *, prefix: str = "", desk: Desk
 ) -> tuple[str | None, Outcome]:
-    """The answer of a completion and how it ended. One cut by its length has no answer.
-
-    Leaves the event loop only for an answer that needs the checker's worker.
-    """
+    """The answer of a completion and how it ended. One cut by its length has no answer."""
     if completion.finish_reason == "length":
         return None, Outcome.TRUNCATED
     text = prefix + completion.text
-    prediction, grade = await default_checker().grade_completion_async(text, gold)
+    prediction, grade = await default_checker().grade_completion_async(
+        text, gold, executor=desk.pool
+    )
     return prediction, _OUTCOMES[grade.verdict]
 
 
@@ -251,8 +276,11 @@ async def _roll_out(
     policy: Policy,
     settings: LabelSettings,
     estimator: Estimator,
+    *,
     priority: int,
-    on_rollout: Callable[[], None],
+    on_completion: Callable[[Outcome], None],
+    journal: BlockJournal | None,
+    desk: Desk,
 ) -> tuple[list[Judgement], list[Rollout]]:
     """Do what the estimator wants until it wants no more."""
     rollouts: list[Rollout] = []
@@ -261,10 +289,15 @@ async def _roll_out(
         prefix = table.prefixes[number]
         index = prefix.num_asked
         prefix.num_asked += 1
+        known = journal.take_rollout(prefix.id, index) if journal is not None else None
+        if known is not None:
+            return number, known.completion, known.rollout
         seed = sampling_seed(settings.seed, problem.id, prefix.id, index)
         completion = await policy.sample(prompt, prefix.ids, seed=seed, priority=priority)
-        on_rollout()
-        prediction, outcome = await grade_rollout(completion, problem.answer, prefix=prefix.text)
+        prediction, outcome = await grade_rollout(
+            completion, problem.answer, prefix=prefix.text, desk=desk
+        )
+        on_completion(outcome)
         rollout = Rollout(
             problem_id=problem.id,
             prefix_id=prefix.id,
@@ -276,28 +309,37 @@ async def _roll_out(
             prediction=prediction,
             outcome=outcome,
         )
+        if journal is not None:
+            journal.add_rollout(rollout, completion)
         return number, completion, rollout
 
+    def tell(ended: Sequence[tuple[int, Completion, Rollout]]) -> Sequence[int]:
+        """Tell the estimator, and hear what it wants next."""
+        for number, completion, rollout in ended:
+            prefix = table.prefixes[number]
+            prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
+            estimator.tell(
+                table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
+            )
+            rollouts.append(rollout)
+        return estimator.wanted()
+
+    def judge() -> list[Judgement]:
+        rollouts.sort(key=lambda r: (r.prefix_id, r.index))
+        return estimator.judge([prefix.counts for prefix in table.prefixes])
+
     due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
+    done: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
     try:
         while True:
-            due |= {asyncio.create_task(roll(number)) for number in estimator.wanted()}
+            wanted = await desk.run(tell, [task.result() for task in done])
+            due |= {asyncio.create_task(roll(number)) for number in wanted}
             if not due:
-                break
+                return await desk.run(judge), rollouts
             done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                number, completion, rollout = task.result()
-                prefix = table.prefixes[number]
-                prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-                estimator.tell(
-                    table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
-                )
-                rollouts.append(rollout)
     finally:
         for task in due:
             task.cancel()
-    rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-    return estimator.judge([prefix.counts for prefix in table.prefixes]), rollouts
 
 
 def _labels(

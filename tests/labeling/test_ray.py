@@ -50,7 +50,7 @@ def problems(folder: Path, count: int) -> Path:
 
 def overrides(source: Path, out: Path, *more: str) -> list[str]:
     base = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
-    return [*base, "block_problems=4", "estimator.rollouts=4", "ray.engines=2", *more]
+    return [*base, "block_problems=4", "estimator.rollouts=4", "ray.max_engines=2", *more]
 
 
 @pytest.mark.parametrize("kind", ["fixed", "bisect"])
@@ -110,7 +110,7 @@ def test_submitted_to_a_cluster_of_two_nodes(tmp_path: Path) -> None:
         job = command(
             *["job", "submit", f"--address=http://127.0.0.1:{dashboard}", "--"],
             *[sys.executable, str(Path("jobs/label.py").absolute()), str(write_config(tmp_path))],
-            *overrides(source, out, "ray.engines=4"),
+            *overrides(source, out, "ray.max_engines=4"),
             stdout=subprocess.PIPE,
         )
         output, _ = job.communicate(timeout=240)

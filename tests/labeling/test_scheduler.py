@@ -9,6 +9,7 @@ import pytest
 
 from mclabel.errors import DataError
 from mclabel.estimators import EstimatorSettings
+from mclabel.labeling.desk import Desk
 from mclabel.labeling.scheduler import (
     GivenSolution,
     LabelSettings,
@@ -207,4 +208,4 @@ def test_tree_searches_inside_rollouts() -> None:
 )
 def test_grade_rollout(text: str, finish_reason: str, gold: str, outcome: Outcome) -> None:
     completion = Completion(ids=(1,), text=text, finish_reason=finish_reason)  # type: ignore[arg-type]
-    assert asyncio.run(grade_rollout(completion, gold))[1] is outcome
+    assert asyncio.run(grade_rollout(completion, gold, desk=Desk()))[1] is outcome

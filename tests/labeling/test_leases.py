@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.labeling.fleet import MAX_LEASES, num_more_leases
+from mclabel.labeling.leases import MAX_LEASES, num_more_leases
 from mclabel.policy import EngineStats
 
 
