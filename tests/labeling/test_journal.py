@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -154,12 +154,13 @@ def journaled_solutions(out: Path) -> dict[str, Solution]:
     return {one.id: one for one in read_journal(Store(str(out)), block).solutions.values()}
 
 
-def wait_for_files(out: Path, more_than: Sequence[Path], job: subprocess.Popen[str]) -> None:
+def wait_for_more(out: Path, known: Collection[object], job: subprocess.Popen[str]) -> None:
+    """Until the journals hold more rollouts than those."""
     deadline = time.monotonic() + 60
-    while not set(journal_files(out)) - set(more_than):
+    while len(journaled(out)) <= len(known):
         assert job.poll() is None, job.communicate()[0]
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("bisect", "posterior", "tree")]
@@ -172,9 +173,8 @@ def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
     out = tmp_path / "out"
     sampled: dict[tuple[str, int], str] = {}
     for _ in range(2):
-        before = journal_files(out)
         job = start(out, kind, "journal_s=0.2")
-        wait_for_files(out, before, job)
+        wait_for_more(out, sampled, job)
         job.kill()
         job.communicate()
         found = journaled(out)
