@@ -70,7 +70,7 @@ class SolutionsConfig(Config):
 class PolicyConfig(Config):
     """The policy and how it is sampled."""
 
-    engine: Literal["hf", "scripted"] = "hf"
+    engine: Literal["hf", "vllm", "scripted"] = "hf"
     model: str = "arith:policy"
     """Folder or Hugging Face name; `arith:policy` and `arith:base` are bundled."""
     revision: str | None = None
@@ -288,9 +288,16 @@ def bundled_config(name: str) -> Path:
     return installed if installed.is_file() else package.parent / "configs" / name
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def config_file(path: str | Path) -> Path:
+    """The file of a configuration: the one at `path`, or the bundled `configs/…` of that name."""
+    path = Path(path)
     if not path.is_file() and path.parts[:1] == ("configs",):
-        path = bundled_config("/".join(path.parts[1:]))
+        return bundled_config("/".join(path.parts[1:]))
+    return path
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    path = config_file(path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -150,7 +150,7 @@ def policy_maker(config: PolicyConfig) -> Callable[[], Policy]:
     model = resolve_model(config.model)
     require_model(model, revision=config.revision)
     return partial(
-        _hf,
+        _vllm if config.engine == "vllm" else _hf,
         model=model,
         sampling=sampling,
         revision=config.revision,
@@ -245,3 +245,9 @@ def _hf(**arguments: Any) -> Policy:
     from mclabel.policy.hf import HfPolicy
 
     return HfPolicy(**arguments)
+
+
+def _vllm(**arguments: Any) -> Policy:
+    from mclabel.policy.vllm import VllmPolicy
+
+    return VllmPolicy(**arguments)

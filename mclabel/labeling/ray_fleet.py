@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 MAX_FAILED_LOADS = 3
 LOOK_S = 2.0
 """Between two looks at the cluster: for room, and for nodes that are about to go."""
+CONNECT_S = 5.0
 LAST_FLUSH_S = 10.0
 """For the journals when a job is stopped."""
 
@@ -122,14 +124,17 @@ def connect(address: str) -> None:
     # GPUs from actors that ask for none, with a warning that it will stop doing so.
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    host, _, port = address.rpartition(":")
     try:
+        if port.isdigit():  # Ray itself would try for a minute
+            socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
         ray.init(
             address=address,
             log_to_driver=False,
             logging_level=logging.WARNING,
             include_dashboard=False if address == "local" else None,
         )
-    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise EngineError(
             f"ray.address={address!r}: cannot connect: {error}. Give the address of a running "
             "cluster (`auto` on one of its nodes; with token authentication also RAY_AUTH_MODE and "

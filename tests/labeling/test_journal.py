@@ -126,7 +126,7 @@ def start(out: Path, kind: str, *more: str) -> subprocess.Popen[str]:
             *[sys.executable, "-m", "mclabel", "label", str(config), f"out={out}"],
             *["policy.engine=scripted", "ray.address=none", f"problems.source={problems}"],
             *["block_problems=6", f"estimator.kind={kind}", "estimator.rollouts=12"],
-            *["policy.scripted={repeatable: false, delay_s: 0.6}", *more],
+            *["policy.scripted={repeatable: false, delay_s: 0.3}", *more],
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -140,7 +140,7 @@ def journal_files(out: Path) -> list[Path]:
 
 def journaled(out: Path) -> dict[tuple[str, int], str]:
     """Text of every rollout in the journals, by prefix and index."""
-    store = Store(str(out))
+    store = Store(str(out), create=True)
     found: dict[tuple[str, int], str] = {}
     for block in {path.parent.name for path in journal_files(out)}:
         rollouts = read_journal(store, block).rollouts
@@ -173,7 +173,7 @@ def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
     out = tmp_path / "out"
     sampled: dict[tuple[str, int], str] = {}
     for _ in range(2):
-        job = start(out, kind, "journal_s=0.2")
+        job = start(out, kind, "journal_s=0.1")
         wait_for_more(out, sampled, job)
         job.kill()
         job.communicate()
