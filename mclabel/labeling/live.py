@@ -56,7 +56,11 @@ class LiveController:
         self._num_preemptions = load.num_preemptions
         if preempted:
             self._move(BACK_OFF * min(self.target, load.num_live), load)
-        elif load.num_ended - self._turned_over_at >= max(1, self.target) and load.kv_usage > 0:
+        elif (
+            load.num_ended - self._turned_over_at >= self.target
+            and load.num_live > 0
+            and load.kv_usage > 0
+        ):
             fits = load.num_live * GOAL / load.kv_usage
             if load.num_waiting and load.kv_usage < GOAL:
                 fits = min(fits, self.target)  # something else holds it back: no use in more

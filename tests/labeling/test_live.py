@@ -40,6 +40,7 @@ def load(**changes: float) -> EngineLoad:
         ({"num_live": 40, "kv_usage": 0.9}, 128),  # 40 fit: halved in a turnover, not more
         ({"num_live": 40, "kv_usage": 0.07}, 512),  # few live for want of work
         ({"kv_usage": 0.0}, 256),  # nothing known
+        ({"num_live": 0}, 256),  # idle: the use is of its last step
     ],
 )
 def test_one_look(changes: dict[str, float], target: int) -> None:
@@ -154,9 +155,26 @@ def test_the_gate_bounds_what_the_engine_is_given_earlier_blocks_first() -> None
         assert policy.most == 256
         later = policy.order[300:]
         assert later == sorted(later)
+        assert gated.stats().num_waiting == 0
+
+    asyncio.run(run())
+
+
+def test_the_gate_opens_as_the_engine_has_room() -> None:
+    async def run() -> None:
+        policy = FullPolicy(sampling=SamplingParams(), delay_s=0.02)
+        policy.order = []
+        gated = GatedPolicy(policy)
+        await gated.start()
+        prompt = gated.prompt_ids("x")
+        due = {asyncio.create_task(gated.sample(prompt, (), seed=i)) for i in range(2000)}
+        while len(due) > 1700:  # more than are live at a time have ended
+            _, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
+        assert policy.most == 256
         gated.adjust()
         assert gated.stats().max_live == 512
-        assert gated.stats().num_waiting == 0
+        await asyncio.wait(due)
+        assert policy.most == 512
 
     asyncio.run(run())
 
