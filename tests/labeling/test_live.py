@@ -172,9 +172,10 @@ def test_the_gate_opens_as_the_engine_has_room() -> None:
             _, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
         assert policy.most == 256
         gated.adjust()
-        assert gated.stats().max_live == 512
+        opened = gated.stats().max_live
+        assert 400 < opened <= 512  # twice what was live at that moment
         await asyncio.wait(due)
-        assert policy.most == 512
+        assert policy.most == opened
 
     asyncio.run(run())
 
