@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 POLL_S = 1.0
+ACCEPT_S = 20.0
 _UPLOADED = "config.yaml"
+_TALKATIVE = (
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+    "ray._private.runtime_env.packaging",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +66,24 @@ def submit_label(
         shutil.copy(config_file(config), Path(folder) / _UPLOADED)
         arguments = [_UPLOADED, *overrides, "ray.address=auto"]
         command = ["python", "-m", "mclabel", "label", *arguments]
+        environment = {**environment, "working_dir": folder}
         try:
-            identity = client.submit_job(
-                entrypoint=shlex.join(command),
-                runtime_env={**environment, "working_dir": folder},
-            )
+            identity = _accepted(client, shlex.join(command), environment)
         except (RuntimeError, ValueError, TypeError) as error:
             raise EngineError(f"{address}: the cluster refuses the job: {error}") from error
     return Submitted(id=identity, client=client)
+
+
+def _accepted(client: JobSubmissionClient, command: str, environment: dict[str, Any]) -> str:
+    """The id of a job; a job server that has just started turns jobs away for a while."""
+    deadline = time.monotonic() + ACCEPT_S
+    while True:
+        try:
+            return client.submit_job(entrypoint=command, runtime_env=environment)
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
 
 
 def follow(job: Submitted, echo: Callable[[str], None]) -> int:
@@ -93,10 +109,12 @@ def follow(job: Submitted, echo: Callable[[str], None]) -> int:
 
 
 async def _tail(job: Submitted, echo: Callable[[str], None]) -> None:
+    import aiohttp
+
     try:
         async for piece in job.client.tail_job_logs(job.id):
             echo(piece)
-    except RuntimeError as error:  # the connection, not the job
+    except (RuntimeError, aiohttp.ClientError) as error:  # the connection, not the job
         echo(f"[the log cannot be followed any more: {error}; the job goes on]\n")
 
 
@@ -146,7 +164,8 @@ def _client(address: str) -> JobSubmissionClient:
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
-    logging.getLogger("ray.dashboard").setLevel(logging.WARNING)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     if "://" not in address:
         address = f"http://{address}"
     if not address.startswith(("http://", "https://")):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import secrets
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +15,7 @@ import psutil
 import pytest
 import ray
 from exactness import check_exact
+from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel import edge
 from mclabel.config import LabelConfig, load_config
@@ -29,6 +25,7 @@ from mclabel.errors import EngineError
 
 pytestmark = pytest.mark.ray
 
+TWO = "ray.max_engines=2"
 NUM_KILLED = 360  # problems: enough that ten kills come before the end
 
 
@@ -39,27 +36,15 @@ def own_ray() -> Iterator[None]:
     ray.shutdown()
 
 
-def problems(folder: Path, count: int) -> Path:
-    path = folder / "problems.jsonl"
-    rows = [
-        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(count)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
-
-
-def overrides(source: Path, out: Path, *more: str) -> list[str]:
-    base = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
-    return [*base, "block_problems=4", "estimator.rollouts=4", "ray.max_engines=2", *more]
-
-
 @pytest.mark.parametrize("kind", ["fixed", "bisect"])
 def test_rows_through_ray_equal_those_in_process(tmp_path: Path, kind: str) -> None:
-    source = problems(tmp_path, 30)
+    source = write_problems(tmp_path, 30)
     rows = {}
     for address in ("none", "local"):
         out = tmp_path / address
-        changes = overrides(source, out, f"ray.address={address}", f"estimator.kind={kind}")
+        changes = scripted_overrides(
+            source, out, TWO, f"ray.address={address}", f"estimator.kind={kind}"
+        )
         edge.label(load_config(LabelConfig, None, changes), lambda state: None)
         store = Store(str(out))
         rows[address] = (list(read_labels(store)), list(read_rollouts(store)))
@@ -74,80 +59,14 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
         edge.label(load_config(LabelConfig, None, changes), lambda state: None)
 
 
-def test_submitted_to_a_cluster_of_two_nodes(tmp_path: Path) -> None:
-    """`ray job submit -- python jobs/label.py` on a head and a worker node of this machine."""
-    source, out = problems(tmp_path, 12), tmp_path / "out"
-    token = tmp_path / "token"
-    token.write_text(secrets.token_hex(32))
-    port, dashboard = free_port(), free_port()
-    folder = tempfile.mkdtemp(prefix="ray-")  # tmp_path is too long for Ray's sockets
-    environment = {
-        **os.environ,
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(token),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-
-    def command(*arguments: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["ray", *arguments],
-            env=environment,
-            stdout=stdout,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=Path(__file__).parents[2],
-            start_new_session=True,
-        )
-
-    head = command(
-        *["start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"],
-        *["--num-cpus=2", f"--temp-dir={folder}"],
-    )
-    nodes = [head]
-    try:
-        wait_for_port(dashboard)
-        nodes.append(command("start", "--block", f"--address=127.0.0.1:{port}", "--num-cpus=2"))
-        job = command(
-            *["job", "submit", f"--address=http://127.0.0.1:{dashboard}", "--"],
-            *[sys.executable, str(Path("jobs/label.py").absolute()), str(write_config(tmp_path))],
-            *overrides(source, out, "ray.max_engines=4"),
-            stdout=subprocess.PIPE,
-        )
-        output, _ = job.communicate(timeout=240)
-    finally:
-        for node in reversed(nodes):
-            os.killpg(node.pid, signal.SIGTERM)
-            node.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-    assert job.returncode == 0, output
-    assert "num_problems=12" in output
-    check_exact(out, 12)
-
-
-def wait_for_port(port: int, timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.5)
-    raise TimeoutError(f"nothing listens on port {port} after {timeout_s} s")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.mark.slow
 def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> None:
     """SIGKILLs the driver or an actor; texts differ in every attempt."""
     rng = random.Random(os.environ.get("CHAOS_SEED", "0"))
-    source, out = problems(tmp_path, NUM_KILLED), tmp_path / "out"
+    source, out = write_problems(tmp_path, NUM_KILLED), tmp_path / "out"
     scripted = "policy.scripted={repeatable: false, delay_s: 0.15}"
     command = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))]
-    command += overrides(source, out, scripted, "ray.num_cpus=0.5")
+    command += scripted_overrides(source, out, TWO, scripted, "ray.num_cpus=0.5")
     kills, progress = [], []
     while len(kills) < 10:
         driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -170,12 +89,6 @@ def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> Non
     assert {"driver", "actor"} <= set(kills)
     subprocess.run(command, check=True, timeout=240)
     check_exact(out, NUM_KILLED)
-
-
-def write_config(folder: Path) -> Path:
-    path = folder / "empty.yaml"
-    path.write_text("seed: 1\n")
-    return path
 
 
 def wait_for_actors(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
