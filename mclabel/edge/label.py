@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,13 @@ from mclabel.data.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.labeling.fleet import Fleet, LocalFleet
-from mclabel.labeling.job import MANIFEST, JobReport, JobState, run_label_job
+from mclabel.labeling.job import MANIFEST, JobReport, JobState, Problems, run_label_job
 from mclabel.labeling.progress_log import ProgressLog
 from mclabel.labeling.ray_fleet import RayFleet
 from mclabel.labeling.scheduler import LabelSettings
 from mclabel.labeling.worker import LabelWorker
 from mclabel.policy import Policy, SamplingParams
 from mclabel.policy.text import model_source, require_model, weights_fingerprint
-from mclabel.records import Problem
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def semantic_config(config: LabelConfig) -> dict[str, Any]:
     return semantic
 
 
-def load_problems(config: ProblemsConfig) -> list[Problem]:
+def load_problems(config: ProblemsConfig) -> Problems:
     """Problems of a configuration."""
     if config.source != "arith":
         return read_problems(
@@ -120,13 +120,13 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     return generate(config.limit, seed=config.seed, split=config.split, families=families)  # type: ignore[arg-type]
 
 
-def _warn_of_golds(problems: Sequence[Problem]) -> None:
+def _warn_of_golds(problems: Problems) -> None:
     """Name the problems whose golds the answer checker can compare only as texts."""
     reasons = unparsed_golds(problems)
     if not reasons:
         return
-    golds = {problem.id: problem.answer for problem in problems}
-    shown = [f"{i} ({golds[i][:60]!r}: {reasons[i]})" for i in list(reasons)[:_MAX_GOLDS_SHOWN]]
+    first = set(islice(reasons, _MAX_GOLDS_SHOWN))
+    shown = [f"{p.id} ({p.answer[:60]!r}: {reasons[p.id]})" for p in problems if p.id in first]
     more = len(reasons) - len(shown)
     logger.warning(
         "the answer checker does not understand the gold of %d problems; answers to them are right "

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from mclabel.data.journal import delete_journal, journaled_blocks
 from mclabel.data.manifest import claim
@@ -117,8 +117,16 @@ def make_blocks(
         number += 1
 
 
+class Problems(Protocol):
+    """Problems that can be gone through again and again; a list, or what reads a file."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Problem]: ...
+
+
 def run_label_job(
-    problems: Sequence[Problem],
+    problems: Problems,
     fleet: Fleet,
     store: Store,
     *,
@@ -131,7 +139,7 @@ def run_label_job(
     """Label every problem whose block the store does not hold yet.
 
     Args:
-        problems: of the whole job; gone through once or twice, from the first to the last.
+        problems: of the whole job.
         fleet: where they run.
         store: of the output.
         block_problems: problems in a block.
@@ -150,9 +158,6 @@ def run_label_job(
     for block_id in journaled & committed:  # left by an attempt that came too late
         delete_journal(store, block_id)
 
-    def blocks() -> Iterator[Block]:
-        return make_blocks(problems, size=block_problems, semantic=semantic, given=given)
-
     num_blocks = math.ceil(len(problems) / block_problems)
     tally = _Tally(
         num_blocks=num_blocks,
@@ -161,7 +166,8 @@ def run_label_job(
         num_problems_resumed=min(len(problems), len(committed) * block_problems),
     )
     if len(committed) < num_blocks:
-        todo = (block for block in blocks() if block.id not in committed)
+        blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
+        todo = (block for block in blocks if block.id not in committed)
         book = LeaseBook(todo, num_blocks=num_blocks - len(committed), journaled=journaled)
         for report in fleet.run(book, lambda progress: on_state(tally.state(progress))):
             tally.finished(report)
