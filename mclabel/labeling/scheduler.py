@@ -138,16 +138,18 @@ async def label_problem(
         solutions = [await _given(policy, problem, one, i, desk) for i, one in enumerate(given)]
     else:
         solutions = await asyncio.gather(*map(sample, range(settings.num_solutions)))
-    table = await desk.run(PrefixTable, problem, [s for s in solutions if s.steps])
     learner = learner or settings.make_learner()
     chosen, priors, rests_on = settings.estimator, None, None
     if learner is not None:
         priors, chosen = learner.priors, replace(chosen, price=learner.price)
         rests_on = f"{priors.id}@{chosen.price:.6g}"
     kind = answer_class(problem.answer)
-    estimator = await desk.run(
-        make_estimator, chosen, table.paths, priors=priors, answer_class=kind
-    )
+
+    def begin() -> tuple[PrefixTable, Estimator]:
+        table = PrefixTable(problem, [s for s in solutions if s.steps])
+        return table, make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
+
+    table, estimator = await desk.run(begin)
     judgements, rollouts = await _roll_out(
         problem,
         prompt,
@@ -313,8 +315,10 @@ async def _roll_out(
             journal.add_rollout(rollout, completion)
         return number, completion, rollout
 
-    def tell(ended: Sequence[tuple[int, Completion, Rollout]]) -> Sequence[int]:
-        """Tell the estimator, and hear what it wants next."""
+    def tell(
+        ended: Sequence[tuple[int, Completion, Rollout]], *, all_ended: bool
+    ) -> tuple[Sequence[int], list[Judgement] | None]:
+        """Tell the estimator, and hear what it wants next, or its judgements at the end."""
         for number, completion, rollout in ended:
             prefix = table.prefixes[number]
             prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
@@ -322,20 +326,21 @@ async def _roll_out(
                 table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
             )
             rollouts.append(rollout)
-        return estimator.wanted()
-
-    def judge() -> list[Judgement]:
+        wanted = estimator.wanted()
+        if wanted or not all_ended:
+            return wanted, None
         rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-        return estimator.judge([prefix.counts for prefix in table.prefixes])
+        return (), estimator.judge([prefix.counts for prefix in table.prefixes])
 
     due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
     done: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
     try:
         while True:
-            wanted = await desk.run(tell, [task.result() for task in done])
+            ended = [task.result() for task in done]
+            wanted, judgements = await desk.run(tell, ended, all_ended=not due)
+            if judgements is not None:
+                return judgements, rollouts
             due |= {asyncio.create_task(roll(number)) for number in wanted}
-            if not due:
-                return await desk.run(judge), rollouts
             done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in due:
