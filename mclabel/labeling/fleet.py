@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,40 +66,48 @@ class LocalFleet:
             worker = self._make_worker()
             runner.run(worker.start())
             loaded = time.monotonic()
-            due: set[asyncio.Task[BlockReport]] = set()
+
+            def show(progress: WorkerProgress) -> None:
+                hours = (time.monotonic() - loaded) * self._num_gpus / 3600
+                on_progress(FleetProgress(workers=[progress], gpu_hours=hours))
+
+            reports = run_blocks(worker, book, show)
             try:
-                progress = runner.run(worker.progress())
-                while True:
-                    for lease in book.take(worker, progress.engine):
-                        work = worker.run_block(lease.block, replay=lease.replay)
-                        due.add(runner.get_loop().create_task(work))
-                    if not due:
-                        break
-                    done, due = runner.run(_first_of(due))
-                    progress = runner.run(worker.progress())
-                    hours = (time.monotonic() - loaded) * self._num_gpus / 3600
-                    on_progress(FleetProgress(workers=[progress], gpu_hours=hours))
-                    for task in done:
-                        if (failure := task.exception()) is not None:
-                            raise user_error(failure) or failure
-                        book.done(worker, task.result().block_id)
-                        yield task.result()
+                while (report := runner.run(_next(reports))) is not None:
+                    yield report
             finally:
-                runner.run(_give_up(due))
+                runner.run(reports.aclose())
                 runner.run(worker.close())
 
 
-async def _first_of(
-    due: set[asyncio.Task[BlockReport]],
-) -> tuple[set[asyncio.Task[BlockReport]], set[asyncio.Task[BlockReport]]]:
-    return await asyncio.wait(due, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+async def run_blocks(
+    worker: LabelWorker, book: LeaseBook, on_progress: Callable[[WorkerProgress], None]
+) -> AsyncGenerator[BlockReport]:
+    """Run all blocks of a book on one started worker; reports in the order they finish."""
+    due: set[asyncio.Task[BlockReport]] = set()
+    try:
+        progress = await worker.progress()
+        while True:
+            for lease in book.take(worker, progress.engine):
+                due.add(asyncio.create_task(worker.run_block(lease.block, replay=lease.replay)))
+            if not due:
+                return
+            done, due = await asyncio.wait(due, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            progress = await worker.progress()
+            on_progress(progress)
+            for task in done:
+                if (failure := task.exception()) is not None:
+                    raise user_error(failure) or failure
+                book.done(worker, task.result().block_id)
+                yield task.result()
+    finally:  # each block writes its journal as it ends
+        for task in due:
+            task.cancel()
+        await asyncio.gather(*due, return_exceptions=True)
 
 
-async def _give_up(due: set[asyncio.Task[BlockReport]]) -> None:
-    """Stop blocks; each writes its journal as it ends."""
-    for task in due:
-        task.cancel()
-    await asyncio.gather(*due, return_exceptions=True)
+async def _next(reports: AsyncGenerator[BlockReport]) -> BlockReport | None:
+    return await anext(reports, None)
 
 
 def user_error(error: BaseException | None) -> MclabelError | None:
