@@ -139,7 +139,10 @@ def commit_block(
         "rollouts": rollouts_name,
     }
     content = _parquet([_label_row(row) for row in labeled], LABELS_SCHEMA, metadata)
-    won = store.create(f"labels/{block_id}.parquet", content)
+    labels_name = f"labels/{block_id}.parquet"
+    won = store.create(labels_name, content)
+    if not won:  # or it was this attempt's, and the store's answer was lost
+        won = _metadata(store, labels_name, "labels")["attempt"] == attempt
     if not won and rollouts_name is not None:
         store.delete(rollouts_name)
     return won
