@@ -32,5 +32,5 @@ def check_exact(out: Path, num_problems: int = 20, per_problem: int = 4) -> None
     assert sorted(rows) == sorted(
         (f"p{i}", j) for i in range(num_problems) for j in range(per_problem)
     )
-    assert {name for name in store.names("") if name.startswith("rollouts/")} == named
+    assert {*store.names("rollouts"), *store.names("merged/rollouts")} == named
     assert not [p for p in out.rglob("*") if p.is_file() and "#" in p.name]
