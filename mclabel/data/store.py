@@ -11,6 +11,7 @@ who must know reads back what is there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -52,8 +53,13 @@ class Store:
         self.is_local = "://" not in location
         if not self.is_local:
             try:
+                plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+                client: Any = {**_CLIENT, "allow_http": plain}
                 self._store: ObjectStore = from_url(
-                    location, config=None, retry_config=_RETRIES, client_options=_CLIENT
+                    location,
+                    config=None,
+                    retry_config=_RETRIES,
+                    client_options=client,
                 )
             except (BaseError, ValueError) as error:
                 raise ShardError(f"{location}: not a usable store URL: {error}") from error
@@ -124,7 +130,7 @@ class Store:
         try:
             yield
         except (BaseError, OSError) as error:
-            reason = " ".join(str(error).split())[:500]
+            reason = " ".join(str(error).partition("Debug source")[0].split())[:500]
             raise ShardError(
                 f"{self.location}/{name}: {type(error).__name__}: {reason}. What was committed is "
                 "whole; when the store works again, run the same command"
