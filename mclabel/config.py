@@ -230,8 +230,8 @@ class BestOfNConfig(Config):
         ["last", "min", "product", "mean"], min_length=1
     )
     """How the step scores of a PRM become one score."""
-    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """Of torch, for the scorers."""
+    threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
+    """For the scorers, on a CPU; by default one a core."""
     seed: int = Field(0, ge=0)
     block_problems: int = Field(8, ge=1)
     ray: RayConfig = RayConfig()

@@ -122,18 +122,15 @@ def _scored(
     on_score: Callable[[str, int, int], None],
 ) -> tuple[list[ProblemSamples], int]:
     """Samples with the scores of every scorer, and how many could not be scored."""
-    import torch
-
     from mclabel.prm.language_model import LikelihoodScorer
     from mclabel.prm.score import PRM
 
-    torch.set_num_threads(config.threads)
     rows = [row for samples in problems for row in samples]
     scores: dict[str, list[float]] = {}
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
     for name, path in config.scorers.items():
-        prm = PRM.load(path)
+        prm = PRM.load(path, threads=config.threads)
         there, encoded = _encoded(rows, prm.encoder)
         unscored |= set(range(len(rows))) - set(there)
         steps = prm.score_encoded(encoded, on_progress=partial(on_score, name))
@@ -144,7 +141,10 @@ def _scored(
             scores[key] = _placed(len(rows), there, values, missing=-inf)
     for name, model in config.likelihood.items():
         scorer = LikelihoodScorer(
-            resolve_model(model), template=config.policy.template, system=config.policy.system
+            resolve_model(model),
+            template=config.policy.template,
+            system=config.policy.system,
+            threads=config.threads,
         )
         there, encoded = _encoded(rows, scorer.encoder)
         unscored |= set(range(len(rows))) - set(there)
