@@ -28,6 +28,10 @@ MAX_FAILED_LOADS = 3
 LOOK_S = 2.0
 """Between two looks at the cluster: for room, and for nodes that are about to go."""
 CONNECT_S = 5.0
+_DIED_LOADING = (
+    " The process ended without a word, as it does when memory runs out: look for the reason in "
+    "the logs of Ray on its node (session_latest/logs), and let the engine take less"
+)
 LAST_FLUSH_S = 10.0
 """For the journals when a job is stopped."""
 
@@ -325,8 +329,9 @@ class _Run:
             raise known from error
         self._failed_loads += 1
         if self._failed_loads >= MAX_FAILED_LOADS:
+            hint = "" if isinstance(error, RayTaskError) else _DIED_LOADING
             raise EngineError(
-                f"the engine failed to load {self._failed_loads} times; the last time: {error}"
+                f"the engine failed to load {self._failed_loads} times; the last time: {error}{hint}"
             ) from error
         if isinstance(error, ActorDiedError):  # for good: Ray restarts it no more
             engine.actor = self._fleet.new_actor()

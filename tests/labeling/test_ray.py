@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,12 @@ from mclabel import edge
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards import committed_blocks, read_labels, read_rollouts
 from mclabel.data.store import Store
+from mclabel.edge.label import label_settings
 from mclabel.errors import EngineError
+from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.ray_fleet import RayFleet
+from mclabel.labeling.worker import Block, LabelWorker
+from mclabel.policy import Policy
 
 pytestmark = pytest.mark.ray
 
@@ -57,6 +63,29 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
     changes = [f"out={tmp_path / 'out'}", "problems.limit=1", f"policy.model={tmp_path / 'model'}"]
     with pytest.raises(EngineError, match="no tokenizer can be loaded"):
         edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+
+
+@pytest.mark.parametrize(
+    ("make_policy", "reason"),
+    [(partial(os._exit, 3), "ended without a word"), (partial(int, "no weights"), "'no weights'")],
+)
+def test_three_failed_loads_stop_the_job(
+    tmp_path: Path, make_policy: Callable[[], Policy], reason: str
+) -> None:
+    config = LabelConfig(out=str(tmp_path))
+    make_worker = partial(
+        LabelWorker,
+        make_policy=make_policy,
+        out=str(tmp_path),
+        settings=label_settings(config),
+        provenance={},
+        keep_rollouts=True,
+    )
+    fleet = RayFleet(make_worker, address="local", max_engines=1)
+    book = LeaseBook([Block(id="b", problems=(), given={}, priority=0)], num_blocks=1)
+    with pytest.raises(EngineError, match="failed to load 3 times") as caught:
+        list(fleet.run(book, lambda progress: None))
+    assert reason in str(caught.value)
 
 
 @pytest.mark.slow
