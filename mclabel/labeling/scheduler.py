@@ -9,10 +9,9 @@ for another. Identical prefixes of a problem are rolled out once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mclabel.answers import default_checker
 from mclabel.data.steps import newline_ends, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
@@ -30,6 +29,7 @@ from mclabel.estimators.posterior.priors import answer_class
 from mclabel.labeling.desk import Desk
 from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
+from mclabel.labeling.rollouts import grade_rollout, roll_out
 from mclabel.policy import Policy
 from mclabel.records import (
     Completion,
@@ -40,7 +40,6 @@ from mclabel.records import (
     Rollout,
     Solution,
     StepLabel,
-    Verdict,
 )
 from mclabel.seeds import content_id, prefix_id, sampling_seed
 from mclabel.values import root_value
@@ -150,13 +149,13 @@ async def label_problem(
         return table, make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
 
     table, estimator = await desk.run(begin)
-    judgements, rollouts = await _roll_out(
+    judgements, rollouts = await roll_out(
         problem,
         prompt,
         table,
         policy,
-        settings,
         estimator,
+        run_seed=settings.seed,
         priority=priority,
         on_completion=on_completion,
         journal=journal,
@@ -249,102 +248,6 @@ async def _given(
         prediction=prediction,
         outcome=outcome,
     )
-
-
-async def grade_rollout(
-    completion: Completion, gold: str, *, prefix: str = "", desk: Desk
-) -> tuple[str | None, Outcome]:
-    """The answer of a completion and how it ended. One cut by its length has no answer."""
-    if completion.finish_reason == "length":
-        return None, Outcome.TRUNCATED
-    text = prefix + completion.text
-    prediction, grade = await default_checker().grade_completion_async(
-        text, gold, executor=desk.pool
-    )
-    return prediction, _OUTCOMES[grade.verdict]
-
-
-_OUTCOMES: Mapping[Verdict, Outcome] = {
-    Verdict.RIGHT: Outcome.RIGHT,
-    Verdict.WRONG: Outcome.WRONG,
-    Verdict.UNKNOWN: Outcome.UNGRADED,
-}
-
-
-async def _roll_out(
-    problem: Problem,
-    prompt: tuple[int, ...],
-    table: PrefixTable,
-    policy: Policy,
-    settings: LabelSettings,
-    estimator: Estimator,
-    *,
-    priority: int,
-    on_completion: Callable[[Outcome], None],
-    journal: BlockJournal | None,
-    desk: Desk,
-) -> tuple[list[Judgement], list[Rollout]]:
-    """Do what the estimator wants until it wants no more."""
-    rollouts: list[Rollout] = []
-
-    async def roll(number: int) -> tuple[int, Completion, Rollout]:
-        prefix = table.prefixes[number]
-        index = prefix.num_asked
-        prefix.num_asked += 1
-        known = journal.take_rollout(prefix.id, index) if journal is not None else None
-        if known is not None:
-            return number, known.completion, known.rollout
-        seed = sampling_seed(settings.seed, problem.id, prefix.id, index)
-        completion = await policy.sample(prompt, prefix.ids, seed=seed, priority=priority)
-        prediction, outcome = await grade_rollout(
-            completion, problem.answer, prefix=prefix.text, desk=desk
-        )
-        on_completion(outcome)
-        rollout = Rollout(
-            problem_id=problem.id,
-            prefix_id=prefix.id,
-            index=index,
-            seed=seed,
-            text=completion.text,
-            num_tokens=len(completion.ids),
-            finish_reason=completion.finish_reason,
-            prediction=prediction,
-            outcome=outcome,
-        )
-        if journal is not None:
-            journal.add_rollout(rollout, completion)
-        return number, completion, rollout
-
-    def tell(
-        ended: Sequence[tuple[int, Completion, Rollout]], *, all_ended: bool
-    ) -> tuple[Sequence[int], list[Judgement] | None]:
-        """Tell the estimator, and hear what it wants next, or its judgements at the end."""
-        for number, completion, rollout in ended:
-            prefix = table.prefixes[number]
-            prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-            estimator.tell(
-                table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
-            )
-            rollouts.append(rollout)
-        wanted = estimator.wanted()
-        if wanted or not all_ended:
-            return wanted, None
-        rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-        return (), estimator.judge([prefix.counts for prefix in table.prefixes])
-
-    due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
-    done: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
-    try:
-        while True:
-            ended = [task.result() for task in done]
-            wanted, judgements = await desk.run(tell, ended, all_ended=not due)
-            if judgements is not None:
-                return judgements, rollouts
-            due |= {asyncio.create_task(roll(number)) for number in wanted}
-            done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in due:
-            task.cancel()
 
 
 def _labels(
