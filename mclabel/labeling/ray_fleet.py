@@ -204,7 +204,9 @@ class _Run:
         if now - self._looked < LOOK_S:
             return
         self._looked = now
-        while len(self._engines) < self._fleet.num_wanted():
+        # None that would find no block: an engine takes minutes to load.
+        useful = max(self._fleet.min_engines, self._book.num_unfinished)
+        while len(self._engines) < min(self._fleet.num_wanted(), useful):
             engine = _Engine(actor=self._fleet.new_actor())
             self._engines.append(engine)
             self._call("node", engine)
