@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mclabel.answers import default_checker
-from mclabel.data.steps import newline_ends, split_steps
+from mclabel.data.steps import StepRules, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
     ROOT,
@@ -28,6 +28,7 @@ from mclabel.estimators import (
 )
 from mclabel.estimators.posterior.priors import answer_class
 from mclabel.labeling.prefixes import Prefix, PrefixTable
+from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.policy import Policy
 from mclabel.records import (
     Completion,
@@ -52,6 +53,11 @@ class LabelSettings:
     num_solutions: int
     """Sampled for a problem that has no given solutions."""
     estimator: EstimatorSettings
+    balance: int | None = None
+    """Right and wrong solutions kept of a problem; None keeps all."""
+    max_samples: int | None = None
+    """Of a problem, to be balanced."""
+    split: StepRules = StepRules()
     pilot: int = 100
     """Solutions labelled before priors are first fitted (`posterior`)."""
     tokens_per_solution: float | None = None
@@ -77,7 +83,7 @@ class GivenSolution:
 
     text: str
     step_ends: tuple[int, ...] | None = None
-    """Character positions where its steps end; None splits it at newlines."""
+    """Character positions where its steps end; None splits it as sampled ones are."""
 
 
 @dataclass(kw_only=True)
@@ -88,6 +94,9 @@ class ProblemLabels:
     rollouts: list[Rollout]
     priors: Priors | None = None
     """What the labels rest on."""
+    dropped: Mapping[str, int] | None = None
+    """Of a problem without labels, as no right and wrong solutions could be kept: how many were
+    sampled, and how many were right."""
 
 
 async def label_problem(
@@ -116,15 +125,36 @@ async def label_problem(
         DataError: a given solution does not survive the policy's tokenizer.
     """
     prompt = policy.prompt_ids(problem.text)
+    thinks = settings.split.opens(policy.decode(prompt))
+
+    async def sample(index: int) -> Solution:
+        return await _sample(policy, problem, prompt, settings, index, thinks, priority, on_rollout)
+
     if given:
-        solutions = [await _given(policy, problem, one, i) for i, one in enumerate(given)]
-    else:
-        sample = [
-            _sample(policy, problem, prompt, settings, i, priority, on_rollout)
-            for i in range(settings.num_solutions)
+        rules = settings.split
+        solutions = [
+            await _given(policy, problem, one, i, rules, thinks) for i, one in enumerate(given)
         ]
-        solutions = await asyncio.gather(*sample)
-    table = PrefixTable(problem, [s for s in solutions if s.steps])
+        sampled = Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
+    else:
+        sampled = await sample_solutions(
+            sample,
+            count=settings.num_solutions,
+            balance=settings.balance,
+            max_samples=settings.max_samples,
+        )
+        solutions = list(sampled.kept)
+        if not solutions:
+            counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
+            return ProblemLabels(labeled=[], rollouts=[], dropped=counts)
+    chosen_by_outcome = settings.balance is not None and not given
+    table = PrefixTable(
+        problem,
+        [s for s in solutions if s.steps],
+        rules=settings.split,
+        thinks=thinks,
+        free_outcomes=not chosen_by_outcome,
+    )
     learner = learner or settings.make_learner()
     chosen, priors, rests_on = settings.estimator, None, None
     if learner is not None:
@@ -138,10 +168,7 @@ async def label_problem(
     if learner is not None and isinstance(estimator, PosteriorEstimator):
         tokens = sum(rollout.num_tokens for rollout in rollouts)
         learner.add(kind, estimator.evidence(), num_tokens=tokens)
-    siblings = Counts()
-    for solution in solutions:
-        if solution.origin == "sampled":
-            siblings = siblings.plus(solution.outcome, len(solution.ids))
+    siblings = sampled.first
     root = table.prefixes[ROOT].counts
     share = root_value(root, siblings, truncated=settings.estimator.truncated)
     judged = iter(zip(table.paths, judgements, strict=True))
@@ -165,6 +192,9 @@ async def label_problem(
                 root_value=share if stopped is None else stopped.value,
                 posterior=judgement.posterior if judgement else None,
                 priors=rests_on,
+                num_sampled=sampled.num_sampled,
+                num_sampled_right=sampled.num_right,
+                chosen_by_outcome=chosen_by_outcome,
             )
         )
     return ProblemLabels(labeled=labeled, rollouts=rollouts, priors=priors)
@@ -176,6 +206,7 @@ async def _sample(
     prompt: tuple[int, ...],
     settings: LabelSettings,
     index: int,
+    thinks: bool,
     priority: int,
     on_rollout: Callable[[], None],
 ) -> Solution:
@@ -189,9 +220,7 @@ async def _sample(
         sample_index=index,
         text=completion.text,
         ids=completion.ids,
-        steps=split_steps(
-            completion.ids, completion.text, newline_ends(completion.text), policy.decode
-        ),
+        steps=settings.split.split(completion.ids, completion.text, policy.decode, opened=thinks),
         finish_reason=completion.finish_reason,
         origin="sampled",
         prediction=prediction,
@@ -199,14 +228,24 @@ async def _sample(
     )
 
 
-async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: int) -> Solution:
+async def _given(
+    policy: Policy,
+    problem: Problem,
+    given: GivenSolution,
+    index: int,
+    rules: StepRules,
+    thinks: bool,
+) -> Solution:
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
         raise DataError(
             f"problem {problem.id}, solution {index}: the policy's tokenizer does not give the "
             "text back, so its steps have no exact token boundaries. Remove it or mend its text"
         )
-    ends = given.step_ends if given.step_ends is not None else newline_ends(given.text)
+    if given.step_ends is None:
+        steps = rules.split(ids, given.text, policy.decode, opened=thinks)
+    else:
+        steps = split_steps(ids, given.text, given.step_ends, policy.decode)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
     prediction, outcome = await grade_rollout(completion, problem.answer)
     return Solution(
@@ -215,7 +254,7 @@ async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: 
         sample_index=index,
         text=given.text,
         ids=ids,
-        steps=split_steps(ids, given.text, ends, policy.decode),
+        steps=steps,
         finish_reason="stop",
         origin="given",
         prediction=prediction,

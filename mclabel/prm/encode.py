@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mclabel.data.steps import newline_ends, split_steps
+from mclabel.data.boundaries import newline_ends
+from mclabel.data.steps import split_steps
 from mclabel.errors import DataError
 from mclabel.policy.text import PolicyText
 from mclabel.records import LabeledSolution, Step

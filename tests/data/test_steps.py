@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mclabel.data.steps import newline_ends, split_steps
+from mclabel.data.boundaries import newline_ends
+from mclabel.data.steps import split_steps
 
 
 def decode(ids: Sequence[bytes]) -> str:
