@@ -35,7 +35,7 @@ from mclabel.records import (
     StepLabel,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 METADATA_KEY = b"mclabel"
 
 _COUNTS = pa.struct(
@@ -85,6 +85,9 @@ LABELS_SCHEMA = pa.schema(
         pa.field("root_value", pa.float64()),
         pa.field("posterior", pa.list_(pa.float64())),
         pa.field("priors", pa.string()),
+        pa.field("num_sampled", pa.int32(), nullable=False),
+        pa.field("num_sampled_right", pa.int32(), nullable=False),
+        pa.field("chosen_by_outcome", pa.bool_(), nullable=False),
     ]
 )
 """One row a labelled solution; the columns are explained in docs/formats.md."""
@@ -112,6 +115,7 @@ def commit_block(
     labeled: Sequence[LabeledSolution],
     rollouts: Sequence[Rollout] | None,
     provenance: Mapping[str, Any],
+    dropped: Mapping[str, Mapping[str, int]] | None = None,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -122,6 +126,7 @@ def commit_block(
         labeled: rows of the labels shard.
         rollouts: rows of the rollouts shard, None to keep none.
         provenance: goes into the shards' metadata, JSON-serialisable.
+        dropped: problems without rows, by id, with `num_sampled` and `num_right`.
     """
     rollouts_name = None
     if rollouts is not None:
@@ -135,6 +140,7 @@ def commit_block(
         "block": block_id,
         "attempt": attempt,
         "rollouts": rollouts_name,
+        "dropped": dict(dropped or {}),
     }
     content = _parquet([_label_row(row) for row in labeled], LABELS_SCHEMA, metadata)
     won = store.create(f"labels/{block_id}.parquet", content)
@@ -279,6 +285,9 @@ def _label_row(row: LabeledSolution) -> dict[str, Any]:
         "root_value": row.root_value,
         "posterior": row.posterior,
         "priors": row.priors,
+        "num_sampled": row.num_sampled,
+        "num_sampled_right": row.num_sampled_right,
+        "chosen_by_outcome": row.chosen_by_outcome,
     }
 
 
@@ -331,4 +340,7 @@ def _labeled(row: Mapping[str, Any]) -> LabeledSolution:
         root_value=row["root_value"],
         posterior=None if row["posterior"] is None else tuple(row["posterior"]),
         priors=row["priors"],
+        num_sampled=row["num_sampled"],
+        num_sampled_right=row["num_sampled_right"],
+        chosen_by_outcome=row["chosen_by_outcome"],
     )

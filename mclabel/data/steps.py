@@ -71,11 +71,14 @@ class StepRules:
             return (*self._joined(before), *after)
         return (*before, *self._joined(after, before[-1].end if before else 0))
 
-    def opens(self, prompt: str, prefix: str = "") -> bool:
-        """Whether a text that follows a prompt and a solution's beginning is thinking."""
+    def begins_in(self, prompt: str) -> bool:
+        """Whether the thinking begins in a prompt, so that a solution begins inside it."""
+        return prompt.rstrip().endswith(self.think[0])
+
+    def thinks_after(self, prefix: str, *, opened: bool) -> bool:
+        """Whether what follows a solution's beginning is thinking; `opened` as in `split`."""
         opening, closing = self.think
-        began = prompt.rstrip().endswith(opening) or prefix.lstrip().startswith(opening)
-        return began and closing not in prefix
+        return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix
 
     def _ends(self, text: str, start: int = 0) -> list[int]:
         match self.by:

@@ -28,12 +28,12 @@ def resolved_policy(config: PolicyConfig) -> PolicyConfig:
     config = with_examples(config)
     if config.engine == "scripted":
         return config
-    if config.engine == "openai" and (name := config.openai.api_key_env):
-        if not os.environ.get(name):
-            raise ConfigError(
-                f"policy.openai.api_key_env={name}: the variable is not set. Export it here, and on "
-                "every node that runs an engine"
-            )
+    name = config.openai.api_key_env
+    if config.engine == "openai" and name is not None and not os.environ.get(name):
+        raise ConfigError(
+            f"policy.openai.api_key_env={name}: the variable is not set. Export it here, and on "
+            "every node that runs an engine"
+        )
     commit = pin_model(resolve_model(config.model), revision=config.revision)
     return config if commit is None else config.model_copy(update={"revision": commit})
 

@@ -63,9 +63,7 @@ class PrefixTable:
         if follow == "nothing":
             return Told(prefix=number, outcome=outcome, num_tokens=len(completion.ids))
         prefix = self.prefixes[number].text
-        opened = self._thinks if number == ROOT else self._rules.opens("", prefix)
-        if number != ROOT and self._thinks:
-            opened = self._rules.think[1] not in prefix
+        opened = self._rules.thinks_after(prefix, opened=self._thinks)
         steps = self._rules.split(completion.ids, completion.text, decode, opened=opened)
         keys = tuple(step_key(step.text) for step in steps)
         if follow == "known":

@@ -45,16 +45,16 @@ def engine_resources(
         num_gpus: in place of what is derived, where all lies on one node.
     """
     if engine in ("openai", "scripted"):
-        gpus, cpus = 0, 1
+        gpus, cpus = 0, 1.0
     elif device == "cpu":
-        gpus, cpus = 0, threads
+        gpus, cpus = 0, float(threads)
     else:
         gpus = tensor_parallel if engine == "vllm" else 1
-        cpus = gpus
+        cpus = float(gpus)
     cpus = cpus if num_cpus is None else num_cpus
     if engine == "vllm" and device != "cpu" and pipeline_parallel > 1:
         rest = tensor_parallel * pipeline_parallel - 1
-        bundles = ({"CPU": float(cpus), "GPU": 1.0}, *([{"GPU": 1.0}] * rest))
+        bundles = ({"CPU": cpus, "GPU": 1.0}, *([{"GPU": 1.0}] * rest))
         return EngineResources(num_cpus=cpus, num_gpus=0, bundles=bundles)
     return EngineResources(num_cpus=cpus, num_gpus=gpus if num_gpus is None else num_gpus)
 

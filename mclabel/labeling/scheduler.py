@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mclabel.answers import default_checker
 from mclabel.data.steps import StepRules, split_steps
@@ -57,7 +57,7 @@ class LabelSettings:
     """Right and wrong solutions kept of a problem; None keeps all."""
     max_samples: int | None = None
     """Of a problem, to be balanced."""
-    split: StepRules = StepRules()
+    split: StepRules = field(default_factory=StepRules)
     pilot: int = 100
     """Solutions labelled before priors are first fitted (`posterior`)."""
     tokens_per_solution: float | None = None
@@ -125,7 +125,7 @@ async def label_problem(
         DataError: a given solution does not survive the policy's tokenizer.
     """
     prompt = policy.prompt_ids(problem.text)
-    thinks = settings.split.opens(policy.decode(prompt))
+    thinks = settings.split.begins_in(policy.decode(prompt))
 
     async def sample(index: int) -> Solution:
         return await _sample(policy, problem, prompt, settings, index, thinks, priority, on_rollout)

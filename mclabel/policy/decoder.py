@@ -67,7 +67,7 @@ class SharedPrefixDecoder:
         self.device = model.device
         self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
         self.max_live, self._cache_bytes = max_live, prefix_cache_bytes
-        self.max_context = min(config.max_position_embeddings, max_context or inf)
+        self.max_context: float = min(config.max_position_embeddings, max_context or inf)
         self._stops = stops
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         self._pools = Pools(

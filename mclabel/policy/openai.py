@@ -294,9 +294,7 @@ class OpenAIPolicy:
                 if self._api == "completions"
                 else "continue_final_message"
             )
-            raise EngineError(
-                f"{error}. It must take {what} at its {self._api} endpoint. {NEEDS}"
-            ) from error
+            raise EngineError(f"{error}. It must take {what} at {self._api}. {NEEDS}") from error
         if seen[-1]["choices"][0].get("token_ids") is not None:
             return
         if self._sampling.stop:
@@ -326,6 +324,7 @@ async def _models(client: AsyncOpenAI) -> list[dict[str, Any]]:
 
 async def _post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str, Any]:
     model = body["model"]
+    raw: Any
     # In `extra_body`, as the client knows few of the parameters, and would walk through the ids.
     if api == "completions":
         raw = await client.completions.with_raw_response.create(

@@ -85,7 +85,11 @@ class VllmPolicy:
         engine_args: more arguments of vLLM's `AsyncEngineArgs`.
         """
         self._model, self._revision, self._sampling = model, revision, sampling
-        self._prompting = {"template": template, "system": system, "few_shot": few_shot}
+        self._prompting: dict[str, Any] = {
+            "template": template,
+            "system": system,
+            "few_shot": few_shot,
+        }
         self._trust_remote_code, self._device = trust_remote_code, device
         self._threads, self._tensor_parallel = threads, tensor_parallel
         self._pipeline_parallel, self._max_live = pipeline_parallel, max_live

@@ -87,7 +87,7 @@ def _case(
             SolutionPath(
                 prefixes=tuple(path),
                 outcome=row.solution.outcome,
-                sampled=row.solution.origin == "sampled",
+                sampled=row.solution.origin == "sampled" and not row.chosen_by_outcome,
                 step_tokens=tuple(b - a for a, b in pairwise(ends)),
                 step_keys=tuple(key(step.text) for step in row.solution.steps),
             )
