@@ -134,7 +134,7 @@ class PolicyConfig(Config):
     engine_args: Annotated[dict[str, Any], OPERATIONAL] = Field({})
     """More arguments of vllm's AsyncEngineArgs."""
     openai: Annotated[OpenAIConfig, OPERATIONAL] = OpenAIConfig()
-    scripted: Annotated[dict[str, float | bool | list[int]], OPERATIONAL] = Field({})
+    scripted: Annotated[dict[str, float | bool], OPERATIONAL] = Field({})
     """Arguments of the scripted engine, for tests."""
 
     @model_validator(mode="after")
