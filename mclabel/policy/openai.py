@@ -110,11 +110,16 @@ class OpenAIPolicy:
         self._endpoints = Endpoints(
             self._urls, api_key_env=self._api_key_env, timeout_s=self._timeout_s
         )
-        served = await self._endpoints.ask_each(_models, retry_s=START_S)
-        limits = [self._served_limit(url, models) for url, models in served.items()]
         own = model_max_context(folder, trust_remote_code=trust)
-        self._max_context = min([self._max_model_len or inf, own, *limits])
-        await self._probe()
+        self._max_context = min(self._max_model_len or inf, own)
+        try:
+            served = await self._endpoints.ask_each(_models, retry_s=START_S)
+            limits = [self._served_limit(url, models) for url, models in served.items()]
+            self._max_context = min([self._max_context, *limits])
+            await self._probe()
+        except BaseException:
+            await self._endpoints.close()
+            raise
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         ids = self._loaded_text().prompt_ids(problem)

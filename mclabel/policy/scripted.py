@@ -37,7 +37,7 @@ class ScriptedPolicy:
         truncate_rate: float = 0.0,
         repeatable: bool = True,
         crash_rate: float = 0.0,
-        load_failures: float = 0,
+        load_failure_rate: float = 0,
         crash_hard: bool = False,
     ) -> None:
         """Args:
@@ -47,17 +47,17 @@ class ScriptedPolicy:
         truncate_rate: share of completions that are cut.
         repeatable: False makes the same seed give another text each time, as real engines do.
         crash_rate: chance that a completion ends the engine instead.
-        load_failures: chance that the engine cannot be loaded.
+        load_failure_rate: chance that the engine cannot be loaded.
         crash_hard: a crash kills the process, as memory that runs out does.
         """
         self._crash_rate, self._crash_hard = crash_rate, crash_hard
-        self._load_failures, self._dead = load_failures, False
+        self._load_failure_rate, self._dead = load_failure_rate, False
         self._sampling, self._num_steps = sampling, num_steps
         self._delay_s, self._truncate_rate, self._repeatable = delay_s, truncate_rate, repeatable
         self._num_tokens = self._num_live = 0
 
     async def start(self) -> None:
-        if random.random() < self._load_failures:
+        if random.random() < self._load_failure_rate:
             self._crash("could not be loaded")
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:

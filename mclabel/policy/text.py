@@ -178,7 +178,7 @@ def stopped_ids(
     An end token is left out. The token that completes a stop text is kept, and none after it.
     """
     if ids and ids[-1] in end_ids:
-        return ids[:-1]
+        ids = ids[:-1]
     while any(text in decode(ids[:-1]) for text in stop):
         ids = ids[:-1]
     return ids
