@@ -58,7 +58,8 @@ def quickstart(size: str, out: str) -> None:
 @main.command()
 @click.argument("config")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-def label(config: str, overrides: tuple[str, ...]) -> None:
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+def label(config: str, overrides: tuple[str, ...], dry_run: bool) -> None:
     """Label the steps of solutions: problems in, Parquet shards out.
 
     CONFIG is a YAML file; every key can be overridden, e.g. estimator.kind=bisect. Running the
@@ -69,6 +70,10 @@ def label(config: str, overrides: tuple[str, ...]) -> None:
     from mclabel.labeling.progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides)
+    if dry_run:
+        for name, planned in edge.plan(checked).lines():
+            console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
+        return
     with job_progress(console, "label") as progress:
         report = edge.label(checked, progress)
     console.print(

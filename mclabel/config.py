@@ -267,7 +267,8 @@ def _apply(content: dict[str, Any], override: str) -> None:
     try:
         new = yaml.safe_load(raw)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{override!r}: the value is not YAML: {error}") from error
+        why = getattr(error, "problem", None) or "cannot be read"
+        raise ConfigError(f"{key}: the value is not YAML: {why}. Quote it: {key}='\"…\"'") from None
     *parents, last = key.split(".")
     for parent in parents:
         child = content.setdefault(parent, {})
