@@ -36,7 +36,7 @@ def test_verbs_exist_and_label_commands_load(words: list[str]) -> None:
         group = main.commands[verb]
         assert isinstance(group, click.Group) and arguments.pop(0) in group.commands
     if kind := {"label": LabelConfig, "train": TrainConfig, "eval": BestOfNConfig}.get(verb):
-        config, *overrides = arguments
+        config, *overrides = (word for word in arguments if not word.startswith("--"))
         load_config(kind, ROOT / config, overrides)
 
 
