@@ -238,7 +238,8 @@ class VllmPolicy:
 
     def _check_platform(self) -> None:
         """Prepare the environment for vLLM and see that it can compute on the device."""
-        if importlib.util.find_spec("vllm") is None:
+        found = importlib.util.find_spec("vllm")
+        if found is None or found.origin is None:  # a folder of that name is no package
             raise EngineError(f"policy.engine=vllm: vLLM is not installed. {INSTALL}")
         quiet = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
         if self._device == "cpu":
