@@ -22,7 +22,7 @@ from typing import Any, Literal
 from mclabel.errors import EngineError
 from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
 from mclabel.policy.hub import fetch_model
-from mclabel.policy.output_tail import OutputTail
+from mclabel.policy.output_tail import MAX_REASON, OutputTail
 from mclabel.policy.text import PolicyText, model_end_ids, stopped_ids
 from mclabel.records import Completion
 from mclabel.seeds import engine_seed
@@ -299,9 +299,17 @@ class VllmPolicy:
             return AsyncEngineArgs(model=folder, **self._arguments).create_engine_config()
         except (ValueError, TypeError, NotImplementedError, OSError) as error:
             raise EngineError(
-                f"policy.model={self._model!r}: vLLM refuses the model or its settings: {error}"
+                f"policy.model={self._model!r}: vLLM refuses the model or its settings: {_why(error)}"
             ) from error
 
     def _loaded_text(self) -> PolicyText:
         assert self._text is not None, "start() first"
         return self._text
+
+
+def _why(error: Exception) -> str:
+    """What an error says, without the whole configuration that pydantic prints after it."""
+    from pydantic import ValidationError
+
+    found = error.errors() if isinstance(error, ValidationError) else []
+    return ("; ".join(one["msg"] for one in found) or str(error))[:MAX_REASON]
