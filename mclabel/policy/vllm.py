@@ -299,7 +299,8 @@ class VllmPolicy:
             return AsyncEngineArgs(model=folder, **self._arguments).create_engine_config()
         except (ValueError, TypeError, NotImplementedError, OSError) as error:
             raise EngineError(
-                f"policy.model={self._model!r}: vLLM refuses the model or its settings: {_why(error)}"
+                f"policy.model={self._model!r}: vLLM refuses the model or its settings: "
+                f"{_why(error)}"
             ) from error
 
     def _loaded_text(self) -> PolicyText:
