@@ -119,6 +119,7 @@ class VllmPolicy:
         self._text: PolicyText | None = None
         self._engine: Any = None
         self._end_ids: frozenset[int] = frozenset()
+        self._stop_token_ids: list[int] = []
         self._max_context: float = inf
         self._requests = itertools.count()
         self._num_unfinished = self._num_sampled = self._num_prompt = 0
@@ -192,7 +193,7 @@ class VllmPolicy:
             max_tokens=room,
             seed=seed if self._seeded else None,
             stop=list(sampling.stop) or None,
-            stop_token_ids=sorted(self._end_ids),
+            stop_token_ids=self._stop_token_ids,
             detokenize=bool(sampling.stop),
             skip_special_tokens=False,
             spaces_between_special_tokens=False,
@@ -220,6 +221,7 @@ class VllmPolicy:
         )
         ends = model_end_ids(self._text, folder, trust_remote_code=self._trust_remote_code)
         self._end_ids = ends | frozenset(self._sampling.stop_token_ids)
+        self._stop_token_ids = sorted(self._end_ids)
         self._check_memory(Path(folder))
         config = self._engine_config(folder)
         from vllm.v1.engine.async_llm import AsyncLLM
