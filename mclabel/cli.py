@@ -60,7 +60,8 @@ def quickstart(size: str, out: str) -> None:
 @click.argument("config")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--address", help="Ray cluster to join, the same as ray.address=.")
-def label(config: str, overrides: tuple[str, ...], address: str | None) -> None:
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run: bool) -> None:
     """Label the steps of solutions: problems in, Parquet shards out.
 
     CONFIG is a YAML file; every key can be overridden, e.g. estimator.kind=bisect. Running the
@@ -73,6 +74,10 @@ def label(config: str, overrides: tuple[str, ...], address: str | None) -> None:
     from mclabel.labeling.progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides)
+    if dry_run:
+        for name, planned in edge.plan(checked).lines():
+            console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
+        return
     # A scheduler's polite kill is an interrupt: what was sampled is written down before the end.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with job_progress(console, "label") as progress:

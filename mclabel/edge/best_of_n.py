@@ -15,14 +15,15 @@ from mclabel.answers import default_checker, group_answers
 from mclabel.config import BestOfNConfig, EstimatorConfig, LabelConfig, SolutionsConfig
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
-from mclabel.edge.label import label, resolve_model
+from mclabel.edge.label import label
+from mclabel.edge.policy import resolve_model
 from mclabel.edge.scores import ScoreCache
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.best_of_n import BestOfN
 from mclabel.evaluation.best_of_n import best_of_n as measure
 from mclabel.evaluation.choosing import ProblemSamples
 from mclabel.labeling.job import JobState
-from mclabel.policy.text import require_model
+from mclabel.policy.hub import pin_model
 from mclabel.prm.aggregate import Aggregation, aggregate
 from mclabel.prm.encode import EncodedSolution, StepEncoder
 from mclabel.records import LabeledSolution, Outcome
@@ -139,7 +140,7 @@ def _check(config: BestOfNConfig) -> None:
     for path in config.scorers.values():
         PRM.load(path)
     for model in config.likelihood.values():
-        require_model(resolve_model(model), revision=None)
+        pin_model(resolve_model(model), revision=None)
     for other in [*config.exclude, *([config.run] if config.run else [])]:
         next(read_labels(Store(other)))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from mclabel.policy.text import weights_fingerprint
+from mclabel.policy.hub import weights_fingerprint
 from mclabel.prm.encode import EncodedSolution
 
 T = TypeVar("T")

@@ -18,6 +18,7 @@ from mclabel.errors import EngineError
 from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress, user_error
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.ray_cluster import connect, draining_nodes, node_resources
+from mclabel.labeling.resources import ONE_CPU, EngineResources
 from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
 from mclabel.policy import EngineStats
 
@@ -45,8 +46,7 @@ class RayFleet:
         min_engines: int = 1,
         max_engines: int | None = None,
         wait_s: float = 300.0,
-        num_cpus: float = 1.0,
-        num_gpus: float = 0.0,
+        resources: EngineResources = ONE_CPU,
     ) -> None:
         """Args:
         make_worker: called in each actor.
@@ -54,13 +54,12 @@ class RayFleet:
         min_engines: work begins when so many are loaded.
         max_engines: actors at most; None is as many as the cluster has room for at any time.
         wait_s: seconds that the cluster is given to find room for `min_engines`.
-        num_cpus: that an actor takes.
-        num_gpus: that an actor takes.
+        resources: that an engine takes.
         """
         self._make_worker, self._address = make_worker, address
         self._max_engines = max_engines
-        self._wait_s, self._num_cpus = wait_s, num_cpus
-        self.min_engines, self.num_gpus = min_engines, num_gpus
+        self._wait_s, self._resources = wait_s, resources
+        self.min_engines, self.num_gpus = min_engines, resources.total_gpus
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
         connect(self._address)
@@ -74,7 +73,7 @@ class RayFleet:
         """Ask the cluster for one more actor."""
         from mclabel.labeling.actor import make_actor
 
-        return make_actor(self._make_worker, num_cpus=self._num_cpus, num_gpus=self.num_gpus)
+        return make_actor(self._make_worker, self._resources)
 
     def num_wanted(self) -> int:
         """How many actors there should be now."""
@@ -98,19 +97,15 @@ class RayFleet:
             )
             after = "" if hopeless else f" after ray.wait_s={self._wait_s:g}"
             raise EngineError(
-                f"ray.num_cpus={self._num_cpus:g}, ray.num_gpus={self.num_gpus:g}: room for "
+                f"{self._resources}: room for "
                 f"{num_up} of ray.min_engines={self.min_engines} engines{after}. The nodes have: "
-                f"{nodes or 'nothing'}. Each engine has to fit one node: ask for less, or add nodes"
+                f"{nodes or 'nothing'}. Ask for less (ray.num_cpus, ray.num_gpus), or add nodes"
             )
         return False
 
     def _room(self) -> int:
         """Engines that fit the nodes that are there, were they empty."""
-        needs = [("CPU", self._num_cpus), ("GPU", self.num_gpus)]
-        return sum(
-            min((int(have.get(kind, 0) // need) for kind, need in needs if need), default=1)
-            for have in node_resources()
-        )
+        return self._resources.room(node_resources())
 
 
 @dataclass(eq=False)

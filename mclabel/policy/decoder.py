@@ -11,8 +11,9 @@ steps. Single-threaded; the caller owns the loop.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ class SharedPrefixDecoder:
         top_p: float = 1.0,
         top_k: int = 0,
         max_live: int = 256,
+        max_context: int | None = None,
+        stops: Callable[[Sequence[int]], bool] | None = None,
         prefix_cache_bytes: int = 256 * 2**20,
     ) -> None:
         """Args:
@@ -54,6 +57,8 @@ class SharedPrefixDecoder:
         top_p: in (0, 1].
         top_k: 0 for all tokens.
         max_live: rollouts at a time.
+        max_context: tokens of context and rollout, at most what the model was made for.
+        stops: whether a rollout ends with the last of the ids sampled so far, by its text.
         prefix_cache_bytes: keys and values kept of prefixes that no live rollout uses.
 
         Raises:
@@ -65,7 +70,8 @@ class SharedPrefixDecoder:
         self.device = model.device
         self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
         self.max_live, self._cache_bytes = max_live, prefix_cache_bytes
-        self.max_context = int(config.max_position_embeddings)
+        self.max_context: float = min(config.max_position_embeddings, max_context or inf)
+        self._stops = stops
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         self._pools = Pools(
             layers=config.num_hidden_layers,
@@ -140,6 +146,9 @@ class SharedPrefixDecoder:
                     ended.append(row)
                 else:
                     going_on.setdefault(token, []).append(row)
+            for token, rows in list(going_on.items()):
+                if self.ended_by_text(rows[0]):
+                    ended += going_on.pop(token)
             if not going_on:
                 self._release(lane)
                 continue
@@ -166,7 +175,11 @@ class SharedPrefixDecoder:
         """Whether a rollout that ended did so by an end token rather than its budget."""
         return bool(row.sampled) and row.sampled[-1] in self._end_ids
 
-    def _budget(self, row: Row) -> int:
+    def ended_by_text(self, row: Row) -> bool:
+        """Whether the last token of a rollout completed a text that ends it."""
+        return self._stops is not None and self._stops(row.sampled)
+
+    def _budget(self, row: Row) -> float:
         return min(row.max_tokens, self.max_context - len(row.context))
 
     def logits(self) -> Tensor:

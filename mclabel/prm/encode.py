@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mclabel.data.steps import newline_ends, split_steps
+from mclabel.data.boundaries import newline_ends
+from mclabel.data.steps import split_steps
 from mclabel.errors import DataError
 from mclabel.policy.text import PolicyText
 from mclabel.records import LabeledSolution, Step
