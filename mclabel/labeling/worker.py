@@ -215,6 +215,11 @@ class LabelWorker:
             labeled,
             rollouts if self._keep_rollouts else None,
             self._provenance,
+            dropped={
+                problem.id: result.dropped
+                for problem, result in zip(block.problems, results, strict=True)
+                if result.dropped is not None
+            },
         )
         sampled = sum(len(r.solution.ids) for r in labeled if r.solution.origin == "sampled")
         return BlockReport(
