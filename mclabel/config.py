@@ -13,30 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from mclabel.config_base import OPERATIONAL, SENSITIVE, Config
+from mclabel.config_policy import PolicyConfig, SplitConfig
 from mclabel.errors import ConfigError
-
-OPERATIONAL = "operational"
-"""Marks a field that does not change what a label means."""
-
-
-class Config(BaseModel):
-    """Base of all configurations: frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def semantic(self) -> dict[str, Any]:
-        """The semantic fields, nested, as JSON-serialisable values."""
-        content: dict[str, Any] = {}
-        for name, info in type(self).model_fields.items():
-            if OPERATIONAL in info.metadata:
-                continue
-            field_value = getattr(self, name)
-            content[name] = (
-                field_value.semantic() if isinstance(field_value, Config) else field_value
-            )
-        return content
 
 
 class ProblemsConfig(Config):
@@ -63,36 +44,24 @@ class SolutionsConfig(Config):
 
     per_problem: int = Field(4, ge=1)
     """Sampled from the policy, unless `path` gives solutions."""
+    balance: int | None = Field(None, ge=1)
+    """Keep so many right and as many wrong solutions of each problem, fewer where one of the
+    two runs short; a problem with none of one kind is dropped. None keeps all."""
+    max_samples: int | None = Field(None, ge=1)
+    """Of a problem, where `balance` is set: `per_problem` more are sampled until both kinds are
+    there, or so many are. By default four times `per_problem`."""
     path: str | None = None
     """File of given solutions: problem_id (or problem), and solution (text) or steps (list)."""
 
-
-class PolicyConfig(Config):
-    """The policy and how it is sampled."""
-
-    engine: Literal["hf", "vllm", "scripted"] = "hf"
-    model: str = "arith:policy"
-    """Folder or Hugging Face name; `arith:policy` and `arith:base` are bundled."""
-    revision: str | None = None
-    """Commit or tag of a Hugging Face model."""
-    template: str | None = None
-    """Prompt with {problem} in it; by default the model's chat template."""
-    system: str | None = None
-    """System message of the chat."""
-    temperature: float = Field(0.8, ge=0, allow_inf_nan=False)
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0)
-    """0 for all tokens."""
-    max_tokens: int = Field(512, ge=1)
-    """Tokens of a solution, the prefix's own included."""
-    max_live: Annotated[int, OPERATIONAL] = Field(256, ge=1)
-    """Completions that an engine samples at a time."""
-    dtype: Annotated[Literal["float32", "bfloat16", "float16"], OPERATIONAL] = "float32"
-    device: Annotated[str, OPERATIONAL] = "cpu"
-    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """CPU threads of an engine."""
-    scripted: Annotated[dict[str, float | bool], OPERATIONAL] = {}
-    """Arguments of the scripted engine, for tests."""
+    @model_validator(mode="after")
+    def _check(self) -> SolutionsConfig:
+        if self.balance is not None and self.path is not None:
+            raise ValueError("balance needs sampled solutions, path gives them: set one of the two")
+        if self.max_samples is not None and self.balance is None:
+            raise ValueError("max_samples bounds what balance samples: set balance, too")
+        if self.max_samples is not None and self.max_samples < self.per_problem:
+            raise ValueError("max_samples must be at least per_problem")
+        return self
 
 
 class EstimatorConfig(Config):
@@ -147,10 +116,10 @@ class RayConfig(Config):
     so that a cluster that scales itself grows to it."""
     wait_s: float = Field(300, ge=0, allow_inf_nan=False)
     """Seconds that a cluster is given to find room for `min_engines`."""
-    num_cpus: float = Field(1, ge=0)
-    """Of an engine."""
-    num_gpus: float = Field(0, ge=0)
-    """Of an engine."""
+    num_cpus: float | None = Field(None, ge=0)
+    """Of an engine; None is what its policy needs."""
+    num_gpus: float | None = Field(None, ge=0)
+    """Of an engine; None is what its policy needs."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -169,6 +138,7 @@ class LabelConfig(Config):
     seed: int = Field(0, ge=0)
     problems: ProblemsConfig = ProblemsConfig()
     solutions: SolutionsConfig = SolutionsConfig()
+    split: SplitConfig = SplitConfig()
     policy: PolicyConfig = PolicyConfig()
     estimator: EstimatorConfig = EstimatorConfig()
     block_problems: int = Field(8, ge=1)
@@ -232,22 +202,26 @@ class BestOfNConfig(Config):
     out: Annotated[str, OPERATIONAL]
     """Folder for the samples, the figures and the plot."""
     problems: ProblemsConfig = ProblemsConfig()
-    exclude: list[str] = []
+    exclude: list[str] = Field([])
     """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
     left out."""
     policy: PolicyConfig = PolicyConfig()
     samples: int = Field(16, ge=1)
-    """Solutions sampled for each problem: the largest N."""
-    scorers: dict[str, str] = {}
+    """Solutions of each problem: the largest N."""
+    run: str | None = None
+    """A run of `mclabel label` whose solutions are read, in place of sampling."""
+    group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
+    """Fields of the problems' metadata that get rows of their own, where there are such."""
+    scorers: dict[str, str] = Field({})
     """Name: folder of a PRM or an ORM."""
-    likelihood: dict[str, str] = {}
+    likelihood: dict[str, str] = Field({})
     """Name: language model whose likelihood of a solution is its score."""
     aggregate: list[Literal["last", "min", "product", "mean"]] = Field(
         ["last", "min", "product", "mean"], min_length=1
     )
     """How the step scores of a PRM become one score."""
-    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """Of torch, for the scorers."""
+    threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
+    """For the scorers, on a CPU; by default one a core."""
     seed: int = Field(0, ge=0)
     block_problems: int = Field(8, ge=1)
     ray: RayConfig = RayConfig()
@@ -320,7 +294,8 @@ def _apply(content: dict[str, Any], override: str) -> None:
     try:
         new = yaml.safe_load(raw)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{override!r}: the value is not YAML: {error}") from error
+        why = getattr(error, "problem", None) or "cannot be read"
+        raise ConfigError(f"{key}: the value is not YAML: {why}. Quote it: {key}='\"…\"'") from None
     *parents, last = key.split(".")
     for parent in parents:
         child = content.setdefault(parent, {})
@@ -341,7 +316,25 @@ def _fault(kind: type[Config], error: Mapping[str, Any]) -> str:
         return f"{key}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
     if error["type"] == "missing":
         return f"{key}: required. Set it in the file or pass {key}=…"
-    return f"{key}={error['input']!r}: {error['msg'].lower()}"
+    if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
+        return f"{key}: {error['ctx']['error']}"
+    shown = key if _sensitive(kind, path) else f"{key}={error['input']!r}"
+    return f"{shown}: {error['msg'].lower()}"
+
+
+def _sensitive(kind: type[Config], path: Sequence[str]) -> bool:
+    """Whether a value at this place could be a secret."""
+    current: Any = kind
+    for part in path:
+        if not (isinstance(current, type) and issubclass(current, Config)):
+            break
+        info = current.model_fields.get(part)
+        if info is None:
+            return False
+        if SENSITIVE in info.metadata:
+            return True
+        current = info.annotation
+    return False
 
 
 def _known_keys(kind: type[Config], parent: str = "") -> list[str]:

@@ -172,7 +172,7 @@ class LabeledSolution:
     root: Counts
     """Rollouts of the bare problem, asked for by the estimator."""
     siblings: Counts
-    """Outcomes of all solutions of the problem that the policy sampled, this one included:
+    """Outcomes of the solutions of the problem that the policy sampled, whatever they would be:
     free observations of the bare problem's value."""
     root_value: float | None = None
     """Value of the bare problem, unbiased under the estimator's rule, or None."""
@@ -181,3 +181,9 @@ class LabeledSolution:
     estimator."""
     priors: str | None = None
     """What the posterior rests on, `ID@PRICE`; the priors lie in the run's `priors/`."""
+    num_sampled: int = 0
+    """Solutions sampled of the problem, before any were chosen; 0 if they were given."""
+    num_sampled_right: int = 0
+    """Of these, right ones: the problem's pass rate."""
+    chosen_by_outcome: bool = False
+    """The solution was kept for its outcome, which therefore is no evidence of any value."""

@@ -32,3 +32,16 @@ def sampling_seed(run_seed: int, problem_id: str, prefix: str, index: int) -> in
     """
     payload = f"{run_seed}:{problem_id}:{prefix}:{index}".encode()
     return int.from_bytes(hashlib.sha256(payload).digest()[:8], "big") >> 1
+
+
+def engine_seed(run_seed: int, incarnation: str) -> int:
+    """The seed of an engine that samples without a seed for each completion, in [0, 2**31).
+
+    Engines that began with one seed would sample the same completions.
+
+    Args:
+        run_seed: of the job.
+        incarnation: unique to this start of this engine.
+    """
+    payload = f"engine:{run_seed}:{incarnation}".encode()
+    return int.from_bytes(hashlib.sha256(payload).digest()[:4], "big") >> 1

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Two threads of torch that share a core with anything else wait for each other."""
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,9 @@ from mclabel.arith.misconceptions import misread
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program
 from mclabel.arith.verify import first_wrong_step
+from mclabel.data.boundaries import newline_ends
 from mclabel.data.shards import commit_block
-from mclabel.data.steps import newline_ends, split_steps
+from mclabel.data.steps import split_steps
 from mclabel.data.store import Store
 from mclabel.policy.text import PolicyText
 from mclabel.records import Counts, LabeledSolution, Outcome, Solution, StepLabel

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from mclabel.cli import main
 
+NOBODY = "http://127.0.0.1:9/v1"
+KEY_ENV = "policy.openai.api_key_env"
+VLLM = find_spec("vllm")
+HAS_VLLM = VLLM is not None and VLLM.origin is not None  # tests/vllm is a namespace package
 SCRIPTED = ["policy.engine=scripted", "ray.address=none", "estimator.rollouts=2"]
 
 
@@ -72,6 +78,37 @@ def test_bad_input_is_one_clear_message_and_writes_nothing(
     assert message in result.output
     assert "Traceback" not in result.output
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["policy.engine=openai", f"policy.openai.endpoints=[{NOBODY}]"], "gave no answer within"),
+        (
+            ["policy.engine=openai", f"policy.openai.endpoints=[{NOBODY}]", f"{KEY_ENV}=NO_KEY_X"],
+            "NO_KEY_X: the variable is not set",
+        ),
+        pytest.param(
+            ["policy.engine=vllm"],
+            "vLLM is not installed. On a machine with GPUs: pip install 'mclabel[gpu]'",
+            marks=pytest.mark.skipif(HAS_VLLM, reason="vLLM is installed"),
+        ),
+        pytest.param(
+            ["policy.engine=hf", "policy.device=cuda"],
+            "policy.device=cuda: torch sees no GPU here",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
+        (["policy.model=no/such-model"], "policy.model='no/such-model': not in this machine's"),
+    ],
+)
+def test_an_engine_that_cannot_start_is_one_clear_message(
+    config: str, overrides: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mclabel.policy.openai.START_S", 0.1)
+    result = mclabel("label", config, "ray.address=none", *overrides)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
 
 
 def test_a_model_folder_that_is_none(config: str, tmp_path: Path) -> None:

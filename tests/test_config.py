@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
-from mclabel.errors import ConfigError
+from mclabel.edge.label import semantic_config
+from mclabel.edge.policy import with_examples
+from mclabel.errors import ConfigError, DataError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 
@@ -46,6 +49,73 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
 def test_bad_overrides(override: str, fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         load_config(LabelConfig, None, ["out=x", override])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fault"),
+    [
+        (["solutions.balance=2", "solutions.path=x.jsonl"], "solutions: balance needs sampled"),
+        (["solutions.max_samples=9"], "solutions: max_samples bounds what balance samples"),
+        (["solutions.balance=2", "solutions.max_samples=3"], "must be at least per_problem"),
+        (["split.by=pattern"], "split: pattern and by=pattern belong together"),
+        (["split.pattern=x"], "split: pattern and by=pattern belong together"),
+        (["split.by=pattern", "split.pattern=("], "not a regular expression"),
+        (["split.by=pattern", "split.pattern=(a+)+$"], "no repetition inside a repetition"),
+        (["policy.engine=openai"], "engine=openai needs openai.endpoints"),
+        (["policy.template=Solve"], "template must hold {problem}"),
+        (["policy.template='{problem}'", "policy.system=x"], "system and few_shot belong to the"),
+        (["policy.tensor_parallel=2"], "tensor_parallel and pipeline_parallel need engine=vllm"),
+        (["policy.engine_args={seed: 3}"], "engine_args must not hold seed (set seed)"),
+        (["policy.engine_args={hf_token: x}"], "hf_token (set the environment variable HF_TOKEN)"),
+        (["policy.openai.endpoints=[localhost:8000]"], "endpoints must be URLs like"),
+    ],
+)
+def test_keys_that_do_not_go_together(overrides: list[str], fault: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        load_config(LabelConfig, None, ["out=x", *overrides])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "policy.openai.api_key_env=sk-SECRET123",
+        "policy.openai.api_key_env=[sk-SECRET123]",
+        "policy.openai.api_key=sk-SECRET123",
+        "policy.openai.endpoints=[http://me:sk-SECRET123@host/v1]",
+        "policy.openai.endpoints=[http://host/v1?key=sk-SECRET123]",
+        "policy.openai.endpoints=http://me:sk-SECRET123@host/v1",
+        "policy.openai.endpoints=[[sk-SECRET123]]",
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_refused_and_not_repeated(override: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(LabelConfig, None, ["out=x", override])
+    assert "SECRET" not in str(caught.value)
+    assert "policy.openai" in str(caught.value)
+
+
+def test_which_engine_runs_a_model_is_free_to_change() -> None:
+    def semantic(*overrides: str) -> object:
+        return semantic_config(load_config(LabelConfig, None, ["out=x", *overrides]))
+
+    served = ["policy.engine=openai", "policy.openai.endpoints=[http://localhost:8000/v1]"]
+    parallel = ["policy.engine=vllm", "policy.tensor_parallel=4", "policy.engine_args={a: 1}"]
+    assert semantic() == semantic(*served) == semantic(*parallel)
+    assert semantic() != semantic("policy.engine=scripted")
+    for change in ("policy.stop=[x]", "split.max_steps=3", "solutions.balance=2"):
+        assert semantic() != semantic(change)
+
+
+def test_examples_are_read_from_a_file_and_known_by_their_content(tmp_path: Path) -> None:
+    (tmp_path / "shots.jsonl").write_text('{"problem": "1+1?", "solution": "2"}')
+    read = load_config(LabelConfig, None, ["out=x", f"policy.few_shot={tmp_path}/shots.jsonl"])
+    given = load_config(
+        LabelConfig, None, ["out=x", "policy.few_shot=[{problem: '1+1?', solution: '2'}]"]
+    )
+    assert with_examples(read.policy) == given.policy
+    (tmp_path / "shots.jsonl").write_text('{"problem": "1+1?"}')
+    with pytest.raises(DataError, match=r"line 1: an example of policy\.few_shot needs"):
+        with_examples(read.policy)
 
 
 def test_missing_and_broken_files(tmp_path: Path) -> None:

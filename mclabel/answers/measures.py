@@ -150,6 +150,8 @@ def same_colons(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool
     """Times and ratios, which a:b may both be."""
     if isinstance(answer, Clock) and isinstance(gold, Clock):
         return _same_times(answer, gold, rules, same)
+    if rules.meridiem_optional and (_is_hour(answer, gold) or _is_hour(gold, answer)):
+        return True
     left = answer.ratio if isinstance(answer, Clock) else answer
     right = gold.ratio if isinstance(gold, Clock) else gold
     if left is None or right is None:
@@ -170,6 +172,15 @@ def same_colons(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool
     except NotClosed:
         return None
     return same(quotient, gold) if ratio is left else same(answer, quotient)
+
+
+def _is_hour(form: Form, clock: Form) -> bool:
+    """Whether a bare number is the full hour of a time that says am or pm."""
+    if not isinstance(clock, Clock) or not clock.half or clock.half == "24":
+        return False
+    value = value_of(form)
+    hour = None if value is None else value.rational
+    return hour is not None and 1 <= hour <= 12 and hour * 3600 % 43200 == clock.seconds % 43200
 
 
 def _same_times(answer: Clock, gold: Clock, rules: GradeRules, same: Same) -> bool | None:

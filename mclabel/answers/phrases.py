@@ -64,17 +64,21 @@ def _keyword_places(lower: str) -> Iterator[int]:
 
 
 def closing_formula(text: str) -> str | None:
-    """The formula that ends a text: what its last equals sign gives, or all of it."""
-    text = text[-_WINDOW:].rstrip()
-    bare = text.rstrip(".!* \n")
-    if not bare.endswith(("\\]", "$", "\\)")):
-        return None
+    """The formula that ends a text: what its last equals sign gives, or all of it.
+
+    A few words without a number may follow it, such as its unit.
+    """
+    bare = text[-_WINDOW:].rstrip(".!* \n")
     last = None
     for match in _MATH.finditer(bare):
         last = match
-    if last is None or last.end() != len(bare):
+    if last is None or not _CLOSING.fullmatch(bare, last.end()):
         return None
     return _right_side(next(group for group in last.groups() if group).strip())
+
+
+_CLOSING = re.compile(r"(?:,? (?!not\b|is\b|or\b|and\b)[A-Za-z]{1,20}){0,6}")
+"""What may stand behind a formula that ends a text."""
 
 
 def last_number(text: str) -> str | None:

@@ -37,7 +37,7 @@ from mclabel.records import (
     StepLabel,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 METADATA_KEY = b"mclabel"
 _SMALL_BYTES = 1 << 15
 """Less is mostly schema in the file: compressing it only takes time, a millisecond a shard."""
@@ -89,6 +89,9 @@ LABELS_SCHEMA = pa.schema(
         pa.field("root_value", pa.float64()),
         pa.field("posterior", pa.list_(pa.float64())),
         pa.field("priors", pa.string()),
+        pa.field("num_sampled", pa.int32(), nullable=False),
+        pa.field("num_sampled_right", pa.int32(), nullable=False),
+        pa.field("chosen_by_outcome", pa.bool_(), nullable=False),
     ]
 )
 """One row a labelled solution; the columns are explained in docs/formats.md."""
@@ -116,6 +119,7 @@ def commit_block(
     labeled: Sequence[LabeledSolution],
     rollouts: Sequence[Rollout] | None,
     provenance: Mapping[str, Any],
+    dropped: Mapping[str, Mapping[str, int]] | None = None,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -126,6 +130,7 @@ def commit_block(
         labeled: rows of the labels shard.
         rollouts: rows of the rollouts shard, None to keep none.
         provenance: goes into the shards' metadata, JSON-serialisable.
+        dropped: problems without rows, by id, with `num_sampled` and `num_right`.
     """
     rollouts_name = None
     if rollouts is not None:
@@ -139,6 +144,7 @@ def commit_block(
         "block": block_id,
         "attempt": attempt,
         "rollouts": rollouts_name,
+        "dropped": dict(dropped or {}),
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([_label_row(row) for row in labeled], schema=LABELS_SCHEMA)
@@ -315,6 +321,9 @@ def _label_row(row: LabeledSolution) -> dict[str, Any]:
         "root_value": row.root_value,
         "posterior": row.posterior,
         "priors": row.priors,
+        "num_sampled": row.num_sampled,
+        "num_sampled_right": row.num_sampled_right,
+        "chosen_by_outcome": row.chosen_by_outcome,
     }
 
 
@@ -368,4 +377,7 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         root_value=row["root_value"],
         posterior=None if row["posterior"] is None else tuple(row["posterior"]),
         priors=row["priors"],
+        num_sampled=row["num_sampled"],
+        num_sampled_right=row["num_sampled_right"],
+        chosen_by_outcome=row["chosen_by_outcome"],
     )

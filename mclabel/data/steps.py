@@ -1,64 +1,187 @@
 """Split a solution into steps whose boundaries lie on token boundaries.
 
 A rollout continues a prefix token by token, so a step must end where one of the policy's own
-tokens ends. The split works on the text and moves each boundary forward to the next token
-end; the steps' texts always join to the solution's text exactly.
+tokens ends. A boundary inside a token moves forward to the token's end; one that has no token
+end near it is dropped, so that two steps become one. The steps' texts always join to the
+solution's text exactly, and their ids to its ids. Time is linear in the solution's length.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
+from mclabel.data.boundaries import (
+    newline_ends,
+    paragraph_ends,
+    pattern_ends,
+    step_word_ends,
+    thinking_end,
+)
 from mclabel.records import Step
 
-NEWLINE = re.compile(r"\n\s*")
+Decode = Callable[[Sequence[int]], str]
+
+CONTEXT = 8
+"""Tokens decoded before a boundary, as the text of a token may depend on those before it."""
+MAX_FORWARD = 64
+"""Tokens by which a boundary may move."""
 
 
-def newline_ends(text: str) -> list[int]:
-    """Character positions where steps end, one step a non-empty line.
+@dataclass(frozen=True, kw_only=True)
+class StepRules:
+    """How solutions are split."""
 
-    Blank lines belong to the step before them; the last step takes what is left.
-    """
-    lead = len(text) - len(text.lstrip())
-    ends = [m.end() for m in NEWLINE.finditer(text) if lead < m.end() < len(text)]
-    return [*ends, len(text)] if text else []
+    by: Literal["line", "blank_line", "step", "pattern"] = "line"
+    pattern: str | None = None
+    """A step begins where it matches, with by=pattern."""
+    region: Literal["all", "think", "answer"] = "all"
+    """What is split. Thinking that is not is the first step, an answer that is not the last."""
+    think: tuple[str, str] = ("<think>", "</think>")
+    min_tokens: int = 1
+    """Shorter steps of the region are joined to the next one, the last to the one before."""
+    max_steps: int | None = None
+    """Of the region: more are joined to neighbours, evenly in number."""
+
+    def split(
+        self, ids: Sequence[int], text: str, decode: Decode, *, opened: bool = False
+    ) -> tuple[Step, ...]:
+        """Steps of a solution or of the rest of one.
+
+        Args:
+            ids: token ids; `decode(ids) == text`.
+            text: of the solution.
+            decode: token ids to text.
+            opened: the thinking began before `text`, and has not ended.
+        """
+        cut = thinking_end(text, self.think, opened=opened)
+        thinking = [cut] if self.region == "answer" else self._ends(text[:cut])
+        answer = [len(text)] if self.region == "think" else self._ends(text[cut:], cut)
+        steps = split_steps(ids, text, [*thinking, *answer], decode)
+        if self.region == "all":
+            return self._joined(steps)
+        position, num_thinking = 0, 0
+        for step in steps:
+            num_thinking += position < cut
+            position += len(step.text)
+        before, after = steps[:num_thinking], steps[num_thinking:]
+        if self.region == "think":
+            return (*self._joined(before), *after)
+        return (*before, *self._joined(after, before[-1].end if before else 0))
+
+    def begins_in(self, prompt: str) -> bool:
+        """Whether the thinking begins in a prompt, so that a solution begins inside it."""
+        return prompt.rstrip().endswith(self.think[0])
+
+    def thinks_after(self, prefix: str, *, opened: bool) -> bool:
+        """Whether what follows a solution's beginning is thinking; `opened` as in `split`."""
+        opening, closing = self.think
+        return (opened or prefix.lstrip().startswith(opening)) and closing not in prefix
+
+    def _ends(self, text: str, start: int = 0) -> list[int]:
+        match self.by:
+            case "line":
+                ends = newline_ends(text)
+            case "blank_line":
+                ends = paragraph_ends(text)
+            case "step":
+                ends = step_word_ends(text)
+            case "pattern":
+                ends = pattern_ends(text, self.pattern or "")
+        return [start + end for end in ends]
+
+    def _joined(self, steps: Sequence[Step], start: int = 0) -> tuple[Step, ...]:
+        """Steps that are long enough and few enough; `start` ids lie before the first."""
+        groups: list[list[Step]] = []
+        full = True
+        for step in steps:
+            if full:
+                groups.append([])
+            groups[-1].append(step)
+            full = step.end - start >= self.min_tokens
+            if full:
+                start = step.end
+        if len(groups) > 1 and not full:
+            last = groups.pop()
+            groups[-1] += last
+        limit = self.max_steps
+        if limit is not None and len(groups) > limit:
+            cuts = [len(groups) * i // limit for i in range(limit + 1)]
+            groups = [[step for group in groups[a:b] for step in group] for a, b in pairwise(cuts)]
+        return tuple(
+            Step(text="".join(step.text for step in group), end=group[-1].end) for group in groups
+        )
 
 
 def split_steps(
-    ids: Sequence[int], text: str, char_ends: Sequence[int], decode: Callable[[Sequence[int]], str]
+    ids: Sequence[int], text: str, char_ends: Sequence[int], decode: Decode
 ) -> tuple[Step, ...]:
     """Steps of a solution, boundaries moved to token ends.
 
     Args:
         ids: the solution's token ids; `decode(ids) == text`.
         text: the solution.
-        char_ends: rising character positions where steps should end.
-        decode: token ids to text; the text of more ids is never shorter.
+        char_ends: rising character positions where steps should end, the last being the end.
+        decode: token ids to text.
     """
     steps: list[Step] = []
-    start, position = 0, 0
+    end = position = 0
     for wanted in char_ends:
         if wanted <= position:
             continue  # an earlier boundary moved past this one
-        end = len(ids) if wanted == len(text) else _token_end(ids, wanted, decode, low=start)
-        while end < len(ids) and not text.startswith(decode(ids[:end])):
-            end += 1  # a character is cut in two here
-        reached = len(text) if end == len(ids) else len(decode(ids[:end]))
-        steps.append(Step(text=text[position:reached], end=end))
-        start, position = end, reached
+        found = (len(ids), len(text))
+        if wanted < len(text):
+            reached = _token_end(ids, text, decode, end, position, wanted)
+            if reached is None:
+                continue
+            if reached[1] < len(text):
+                found = reached
+        steps.append(Step(text=text[position : found[1]], end=found[0]))
+        end, position = found
     return tuple(steps)
 
 
 def _token_end(
-    ids: Sequence[int], char_end: int, decode: Callable[[Sequence[int]], str], *, low: int
-) -> int:
-    """The smallest number of ids whose text reaches `char_end`."""
-    high = len(ids)
+    ids: Sequence[int], text: str, decode: Decode, start: int, position: int, wanted: int
+) -> tuple[int, int] | None:
+    """The first token boundary at or after a place in the text, as numbers of ids and characters.
+
+    Args:
+        ids: of the text.
+        text: whole.
+        decode: token ids to text.
+        start: number of ids of a boundary before the place.
+        position: its number of characters.
+        wanted: number of characters of the place.
+
+    Returns:
+        None where a character or run of bytes is cut at every token end near the place.
+    """
+    context = max(0, start - CONTEXT)
+    before = decode(ids[context:start])
+
+    def decoded(end: int) -> str:
+        return decode(ids[context:end])
+
+    need = len(before) + wanted - position
+    low, width = start, CONTEXT
+    while True:
+        high = min(len(ids), start + width)
+        if high == len(ids) or len(decoded(high)) >= need:
+            break
+        low, width = high, 2 * width
     while low < high:
         middle = (low + high) // 2
-        if len(decode(ids[:middle])) >= char_end:
+        if len(decoded(middle)) >= need:
             high = middle
         else:
             low = middle + 1
-    return low
+    for end in range(low, min(low + MAX_FORWARD, len(ids) + 1)):
+        piece = decoded(end)
+        if len(piece) >= need and piece.startswith(before):
+            fresh = piece[len(before) :]
+            if text.startswith(fresh, position):
+                return end, position + len(fresh)
+    return None

@@ -5,6 +5,7 @@ The one place where configurations meet library code, shared by the command line
 
 from mclabel.edge.best_of_n import best_of_n
 from mclabel.edge.label import label
+from mclabel.edge.plan import plan
 from mclabel.edge.train import train
 
-__all__ = ["best_of_n", "label", "train"]
+__all__ = ["best_of_n", "label", "plan", "train"]

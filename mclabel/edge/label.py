@@ -7,20 +7,21 @@ import math
 import platform
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mclabel.answers import CHECKER_VERSION
-from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
-from mclabel.config import LabelConfig, PolicyConfig, ProblemsConfig
+from mclabel.config import LabelConfig, ProblemsConfig
 from mclabel.data.manifest import check_claim
 from mclabel.data.problems import read_problems, unparsed_golds
 from mclabel.data.solutions import read_solutions
+from mclabel.data.steps import StepRules
 from mclabel.data.store import Store
+from mclabel.edge.policy import policy_maker, resolve_model, resolved_policy, resources_of
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.labeling.fleet import Fleet, LocalFleet
@@ -29,8 +30,7 @@ from mclabel.labeling.progress_log import ProgressLog
 from mclabel.labeling.ray_fleet import RayFleet
 from mclabel.labeling.scheduler import LabelSettings
 from mclabel.labeling.worker import LabelWorker
-from mclabel.policy import Policy, SamplingParams
-from mclabel.policy.text import model_source, require_model, weights_fingerprint
+from mclabel.policy.hub import model_source, weights_fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -39,17 +39,18 @@ _MAX_GOLDS_SHOWN = 10
 
 def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobReport:
     """Run a labelling job. Everything that can be wrong with it is found before it writes."""
+    config = config.model_copy(update={"policy": resolved_policy(config.policy)})
     semantic = semantic_config(config)
     problems = load_problems(config.problems)
     _warn_of_golds(problems)
     given = read_solutions(config.solutions.path, problems) if config.solutions.path else None
-    make_policy = policy_maker(config.policy)
+    make_policy = policy_maker(config.policy, seed=config.seed)
     if Path(config.out).is_dir() or "://" in config.out:
         check_claim(Store(config.out), MANIFEST, semantic)
     elif Path(config.out).exists():
         raise ShardError(f"out={config.out!r}: is a file, must be a folder")
     store = Store(config.out, create=True)
-    provenance = {"versions": versions()}
+    provenance = {"versions": versions(config.policy.engine)}
     location = config.out if "://" in config.out else str(Path(config.out).absolute())
     make_worker = partial(
         LabelWorker,
@@ -84,11 +85,14 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
 def semantic_config(config: LabelConfig) -> dict[str, Any]:
     """What labels depend on: the semantic fields, the checker, and the weights of a local model.
 
-    A local model is known by its content, so a folder may move, and may not change.
+    A local model is known by its content, so a folder may move, and may not change. Which engine
+    runs the model is free to change; the scripted one has no model.
     """
     semantic = config.semantic()
     semantic["checker"] = CHECKER_VERSION
-    if config.policy.engine != "scripted":
+    if config.policy.engine == "scripted":
+        semantic["policy"]["model"] = "scripted"
+    else:
         model = resolve_model(config.policy.model)
         if Path(model_source(model)).is_dir():
             semantic["policy"]["model"] = f"weights:{weights_fingerprint(Path(model))}"
@@ -137,47 +141,14 @@ def _warn_of_golds(problems: Problems) -> None:
     )
 
 
-def policy_maker(config: PolicyConfig) -> Callable[[], Policy]:
-    """A function that makes the policy, to be called where its engine is to live."""
-    sampling = SamplingParams(
-        temperature=config.temperature,
-        top_p=config.top_p,
-        top_k=config.top_k,
-        max_tokens=config.max_tokens,
-    )
-    if config.engine == "scripted":
-        return partial(_scripted, sampling, dict(config.scripted))
-    model = resolve_model(config.model)
-    require_model(model, revision=config.revision)
-    return partial(
-        _vllm if config.engine == "vllm" else _hf,
-        model=model,
-        sampling=sampling,
-        revision=config.revision,
-        template=config.template,
-        system=config.system,
-        max_live=config.max_live,
-        threads=config.threads,
-        dtype=config.dtype,
-        device=config.device,
-    )
-
-
-def resolve_model(model: str) -> str:
-    """The folder of `arith:NAME`, any other model as it is."""
-    if not model.startswith("arith:"):
-        return model
-    try:
-        return str(bundled_model(model.removeprefix("arith:")))
-    except ValueError as error:
-        raise ConfigError(f"policy.model: {error}") from error
-
-
 def label_settings(config: LabelConfig) -> LabelSettings:
     """How problems are labelled."""
     return LabelSettings(
         seed=config.seed,
         num_solutions=config.solutions.per_problem,
+        balance=config.solutions.balance,
+        max_samples=config.solutions.max_samples or 4 * config.solutions.per_problem,
+        split=StepRules(**dict(config.split)),
         estimator=EstimatorSettings(
             kind=config.estimator.kind,
             rollouts=config.estimator.rollouts,
@@ -213,41 +184,33 @@ def read_priors(path: str | None) -> Priors | None:
 
 def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:
     """Where the job's engines run."""
+    resources = resources_of(config.policy, config.ray)
     if config.ray.address == "none":
-        return LocalFleet(make_worker, num_gpus=config.ray.num_gpus)
+        return LocalFleet(make_worker, num_gpus=resources.total_gpus)
     return RayFleet(
         make_worker,
         address=config.ray.address,
         min_engines=config.ray.min_engines,
         max_engines=config.ray.max_engines,
         wait_s=config.ray.wait_s,
-        num_cpus=config.ray.num_cpus,
-        num_gpus=config.ray.num_gpus,
+        resources=resources,
     )
 
 
-def versions() -> dict[str, str]:
-    """Versions of what decides about labels."""
-    packages = ("mclabel", "torch", "transformers", "ray")
+def versions(engine: str = "hf") -> dict[str, str]:
+    """Versions of what decides about labels, sampled by an engine."""
+    packages = ["mclabel", "torch", "transformers", "ray"]
+    if engine in ("vllm", "openai"):
+        packages += [name for name in (engine, f"{engine}-cpu") if _is_installed(name)]
     return {
         **{name: version(name) for name in packages},
         "python": platform.python_version(),
     }
 
 
-def _scripted(sampling: SamplingParams, arguments: dict[str, Any]) -> Policy:
-    from mclabel.policy.scripted import ScriptedPolicy
-
-    return ScriptedPolicy(sampling=sampling, **arguments)
-
-
-def _hf(**arguments: Any) -> Policy:
-    from mclabel.policy.hf import HfPolicy
-
-    return HfPolicy(**arguments)
-
-
-def _vllm(**arguments: Any) -> Policy:
-    from mclabel.policy.vllm import VllmPolicy
-
-    return VllmPolicy(**arguments)
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -13,9 +13,11 @@ from mclabel.config import TrainConfig
 from mclabel.data.manifest import check_claim, claim
 from mclabel.data.shards import committed_blocks, read_labels
 from mclabel.data.store import Store
-from mclabel.edge.label import resolve_model, versions
+from mclabel.edge.label import versions
+from mclabel.edge.policy import resolve_model
 from mclabel.errors import ConfigError
-from mclabel.policy.text import PolicyText, model_source, weights_fingerprint
+from mclabel.policy.hub import model_source, weights_fingerprint
+from mclabel.policy.text import PolicyText
 from mclabel.seeds import content_id
 
 CLAIM = "train.json"

@@ -1,4 +1,9 @@
-"""The Ray actor: a `LabelWorker` in a process of its own."""
+"""The Ray actor: a `LabelWorker` in a process of its own.
+
+It has an event loop in a thread, and methods that wait for it, rather than being one of Ray's
+async actors: in those nothing of ours runs in the main thread, so none could answer a SIGTERM,
+which Ray itself puts off until the last call has returned.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,19 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 
 from mclabel.errors import EngineError
 from mclabel.labeling.fleet import user_error
 from mclabel.labeling.leases import MAX_LEASES
+from mclabel.labeling.resources import EngineResources, actor_options
 from mclabel.labeling.worker import Block, BlockReport, LabelWorker, WorkerProgress
+
+T = TypeVar("T")
 
 PROGRESS_S = 0.5
 DRAIN_FLUSH_S = 5.0
@@ -34,59 +42,50 @@ class LabelActor:
     def __init__(self, make_worker: Callable[[], LabelWorker]) -> None:
         self._make_worker = make_worker
         self._worker: LabelWorker | None = None
-        self._loading = asyncio.Lock()
-        self._draining: asyncio.Task[None] | None = None
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._terminate)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
+        signal.signal(signal.SIGTERM, self._terminate)
 
-    async def node(self) -> str:
+    def node(self) -> str:
         """Id of the node that the actor has found room on."""
         return str(ray.get_runtime_context().get_node_id())
 
-    async def load(self) -> None:
+    def load(self) -> None:
         """Load the engine; not in `__init__`, where a failure would restart without end."""
-        async with self._loading:
-            if self._worker is None:
-                worker = self._make_worker()
-                await worker.start()
-                self._worker = worker
+        if self._worker is None:
+            self._worker = self._wait(_started(self._make_worker()))
 
-    async def run_block(self, block: Block, replay: bool) -> BlockReport:
+    def run_block(self, block: Block, replay: bool) -> BlockReport:
         """Label and commit a block. A dead engine ends the process: it does not come back."""
-        worker = self._loaded()
         try:
-            return await worker.run_block(block, replay=replay)
+            return self._wait(self._loaded().run_block(block, replay=replay))
         except BaseException as error:
             if isinstance(known := user_error(error), EngineError):
-                asyncio.get_running_loop().call_later(LAST_WORDS_S, os._exit, 1)
+                self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, os._exit, 1)
                 raise known from error
             raise
 
-    async def progress(self) -> WorkerProgress:
+    def progress(self) -> WorkerProgress:
         """A snapshot, answered after a short while so that asking does not cost."""
-        await asyncio.sleep(PROGRESS_S)
-        return await self._loaded().progress()
+        return self._wait(_progress(self._loaded()))
 
-    async def flush(self) -> None:
+    def flush(self) -> None:
         """Write down what the blocks under way have sampled."""
         if self._worker is not None:
-            await asyncio.to_thread(self._worker.flush)
+            self._worker.flush()
 
-    async def drain(self) -> None:
+    def drain(self) -> None:
         """The node is about to go: write the journals now, and often from now on."""
-        if self._worker is not None and self._draining is None:
+        if self._worker is not None and not self._worker.draining:
             self._worker.draining = True
-            self._draining = asyncio.get_running_loop().create_task(self._flush_often())
-
-    async def _flush_often(self) -> None:
-        while True:
-            await self.flush()
-            await asyncio.sleep(DRAIN_FLUSH_S)
+            asyncio.run_coroutine_threadsafe(_flush_often(self._worker), self._loop)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        if self._worker is not None:
-            self._worker.flush()
+        self.flush()
         os._exit(128 + number)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _loaded(self) -> LabelWorker:
         if self._worker is None:
@@ -94,13 +93,31 @@ class LabelActor:
         return self._worker
 
 
-def make_actor(make_worker: Callable[[], LabelWorker], *, num_cpus: float, num_gpus: float) -> Any:
+# Not methods: one coroutine among them would make it an async actor.
+
+
+async def _started(worker: LabelWorker) -> LabelWorker:
+    await worker.start()
+    return worker
+
+
+async def _progress(worker: LabelWorker) -> WorkerProgress:
+    await asyncio.sleep(PROGRESS_S)
+    return await worker.progress()
+
+
+async def _flush_often(worker: LabelWorker) -> None:
+    while True:
+        await worker.flush_beside()
+        await asyncio.sleep(DRAIN_FLUSH_S)
+
+
+def make_actor(make_worker: Callable[[], LabelWorker], resources: EngineResources) -> Any:
     """Start an actor. Its calls are never retried by Ray: the driver leases blocks anew."""
     remote = ray.remote(LabelActor).options(
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
+        **actor_options(resources),
         max_restarts=-1,
         max_task_retries=0,
-        max_concurrency=2 * MAX_LEASES,
+        max_concurrency=MAX_LEASES + 4,  # and calls for progress, and the last flush
     )
     return remote.remote(make_worker)

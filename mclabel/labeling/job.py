@@ -56,7 +56,8 @@ class JobState:
     num_tokens: int
     """Sampled."""
     num_prefill_tokens: int
-    num_cached_tokens: int
+    num_cached_tokens: int | None
+    """Prompt tokens found in the prefix cache; None if the engines do not say."""
     num_preemptions: int
     num_live: int
     num_waiting: int
@@ -75,6 +76,8 @@ class JobState:
     @property
     def cache_hits(self) -> float | None:
         """Share of prompt tokens found in the prefix cache."""
+        if self.num_cached_tokens is None:
+            return None
         looked_up = self.num_prefill_tokens + self.num_cached_tokens
         return self.num_cached_tokens / looked_up if looked_up else None
 
@@ -215,6 +218,7 @@ class _Tally:
         self._workers |= {worker.worker: worker for worker in fleet.workers}
         every, now = self._workers.values(), fleet.workers
         usages = [w.engine.kv_usage for w in now if w.engine.kv_usage is not None]
+        cached = [c for w in every if (c := w.engine.num_cached_tokens) is not None]
         labeled = max(self._labeled, sum(w.num_problems for w in now))
         done = min(self._num_problems, self._num_problems_resumed + labeled)
         return JobState(
@@ -230,7 +234,7 @@ class _Tally:
             num_replayed=sum(w.num_replayed for w in every),
             num_tokens=sum(w.engine.num_sampled_tokens for w in every),
             num_prefill_tokens=sum(w.engine.num_prefill_tokens for w in every),
-            num_cached_tokens=sum(w.engine.num_cached_tokens for w in every),
+            num_cached_tokens=sum(cached) if cached else None,
             num_preemptions=sum(w.engine.num_preemptions for w in every),
             num_live=sum(w.engine.num_live for w in now),
             num_waiting=sum(w.engine.num_waiting for w in now),

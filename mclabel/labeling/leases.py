@@ -76,6 +76,11 @@ class LeaseBook:
         self._ahead = self._next()
         return self._ahead is None
 
+    @property
+    def num_unfinished(self) -> int:
+        """Blocks that are not done, about."""
+        return self._num_left + len(self._given_back) + len(self._out)
+
     def held(self, worker: Hashable) -> int:
         """Blocks that a worker holds."""
         return self._held[worker]

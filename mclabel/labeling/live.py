@@ -47,6 +47,7 @@ class LiveController:
             raise ValueError(f"ceiling={ceiling}: must be >= 1")
         self._floor, self._ceiling = min(floor, ceiling), ceiling
         self._num_preemptions = self._turned_over_at = 0
+        self._live_seen, self._usage_seen = 0, 0.0  # sums over the looks of this turnover
         self.target = self._floor
         """Rollouts to give the engine."""
 
@@ -56,12 +57,12 @@ class LiveController:
         self._num_preemptions = load.num_preemptions
         if preempted:
             self._move(BACK_OFF * min(self.target, load.num_live), load)
-        elif (
-            load.num_ended - self._turned_over_at >= self.target
-            and load.num_live > 0
-            and load.kv_usage > 0
-        ):
-            fits = load.num_live * GOAL / load.kv_usage
+            return self.target
+        if load.num_live > 0:  # of an idle engine the use is that of its last step
+            self._live_seen += load.num_live
+            self._usage_seen += load.kv_usage
+        if load.num_ended - self._turned_over_at >= self.target and self._usage_seen > 0:
+            fits = GOAL * self._live_seen / self._usage_seen
             if load.num_waiting and load.kv_usage < GOAL:
                 fits = min(fits, self.target)  # something else holds it back: no use in more
             wanted = min(max(fits, self.target / MAX_STEP), self.target * MAX_STEP)
@@ -71,3 +72,4 @@ class LiveController:
     def _move(self, target: float, load: EngineLoad) -> None:
         self.target = max(1, min(int(target), self._ceiling))
         self._turned_over_at = load.num_ended
+        self._live_seen, self._usage_seen = 0, 0.0

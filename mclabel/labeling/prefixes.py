@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mclabel.agreement import step_key
-from mclabel.data.steps import newline_ends, split_steps
+from mclabel.data.steps import StepRules
 from mclabel.estimators import ROOT, Follow, SolutionPath, Told
 from mclabel.records import Completion, Counts, Outcome, Problem, Solution
 from mclabel.seeds import prefix_id
@@ -35,12 +35,24 @@ class Prefix:
 class PrefixTable:
     """Prefixes by index, and the ways through them."""
 
-    def __init__(self, problem: Problem, solutions: Sequence[Solution]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        solutions: Sequence[Solution],
+        *,
+        rules: StepRules,
+        thinks: bool,
+        free_outcomes: bool,
+    ) -> None:
         """Args:
         problem: the prefixes begin with.
         solutions: with at least one step each.
+        rules: how rollouts are split.
+        thinks: the prompt ends where the policy's thinking begins.
+        free_outcomes: sampled solutions were not chosen by their outcomes.
         """
-        self._problem_id = problem.id
+        self._problem_id, self._rules = problem.id, rules
+        self._thinks, self._free_outcomes = thinks, free_outcomes
         self.prefixes = [Prefix(id=prefix_id(problem.id, ()), ids=(), text="")]
         self.paths = [self._path(solution) for solution in solutions]
 
@@ -50,9 +62,10 @@ class PrefixTable:
         """What an estimator is to hear of a rollout from prefix `number`."""
         if follow == "nothing":
             return Told(prefix=number, outcome=outcome, num_tokens=len(completion.ids))
-        ends = newline_ends(completion.text)
-        starts = (0, *ends[:-1]) if ends else ()
-        keys = tuple(step_key(completion.text[a:b]) for a, b in zip(starts, ends, strict=True))
+        prefix = self.prefixes[number].text
+        opened = self._rules.thinks_after(prefix, opened=self._thinks)
+        steps = self._rules.split(completion.ids, completion.text, decode, opened=opened)
+        keys = tuple(step_key(step.text) for step in steps)
         if follow == "known":
             return Told(
                 prefix=number,
@@ -61,7 +74,6 @@ class PrefixTable:
                 path=self._known(number, completion.ids),
                 step_keys=keys,
             )
-        steps = split_steps(completion.ids, completion.text, ends, decode)
         path, at, begin = [], number, 0
         for step in steps[:-1]:
             at = self._step(at, completion.ids[begin : step.end], step.text)
@@ -87,7 +99,7 @@ class PrefixTable:
         return SolutionPath(
             prefixes=tuple(path),
             outcome=solution.outcome,
-            sampled=solution.origin == "sampled",
+            sampled=solution.origin == "sampled" and self._free_outcomes,
             step_tokens=tuple(s.end - a for s, a in zip(solution.steps, starts, strict=True)),
             step_keys=tuple(step_key(s.text) for s in solution.steps),
         )

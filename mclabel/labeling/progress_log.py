@@ -97,7 +97,7 @@ class _RayMetrics:
             if row[name] is not None:
                 gauge.set(row[name])
         for name, counter in self._counters.items():
-            if (more := row[name] - self._counted[name]) > 0:
+            if (more := (row[name] or 0) - self._counted[name]) > 0:
                 counter.inc(more)
                 self._counted[name] = row[name]
 

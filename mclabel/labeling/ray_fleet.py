@@ -8,17 +8,17 @@ an event does not grow with the number of blocks that are out.
 from __future__ import annotations
 
 import logging
-import os
 import queue
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mclabel.errors import EngineError
 from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress, user_error
 from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.ray_cluster import connect, draining_nodes, node_resources
+from mclabel.labeling.resources import ONE_CPU, EngineResources
 from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
 from mclabel.policy import EngineStats
 
@@ -27,7 +27,10 @@ logger = logging.getLogger(__name__)
 MAX_FAILED_LOADS = 3
 LOOK_S = 2.0
 """Between two looks at the cluster: for room, and for nodes that are about to go."""
-CONNECT_S = 5.0
+_DIED_LOADING = (
+    " The process ended without a word, as it does when memory runs out: look for the reason in "
+    "the logs of Ray on its node (session_latest/logs), and let the engine take less"
+)
 LAST_FLUSH_S = 10.0
 """For the journals when a job is stopped."""
 
@@ -43,8 +46,7 @@ class RayFleet:
         min_engines: int = 1,
         max_engines: int | None = None,
         wait_s: float = 300.0,
-        num_cpus: float = 1.0,
-        num_gpus: float = 0.0,
+        resources: EngineResources = ONE_CPU,
     ) -> None:
         """Args:
         make_worker: called in each actor.
@@ -52,13 +54,12 @@ class RayFleet:
         min_engines: work begins when so many are loaded.
         max_engines: actors at most; None is as many as the cluster has room for at any time.
         wait_s: seconds that the cluster is given to find room for `min_engines`.
-        num_cpus: that an actor takes.
-        num_gpus: that an actor takes.
+        resources: that an engine takes.
         """
         self._make_worker, self._address = make_worker, address
         self._max_engines = max_engines
-        self._wait_s, self._num_cpus = wait_s, num_cpus
-        self.min_engines, self.num_gpus = min_engines, num_gpus
+        self._wait_s, self._resources = wait_s, resources
+        self.min_engines, self.num_gpus = min_engines, resources.total_gpus
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
         connect(self._address)
@@ -72,7 +73,7 @@ class RayFleet:
         """Ask the cluster for one more actor."""
         from mclabel.labeling.actor import make_actor
 
-        return make_actor(self._make_worker, num_cpus=self._num_cpus, num_gpus=self.num_gpus)
+        return make_actor(self._make_worker, self._resources)
 
     def num_wanted(self) -> int:
         """How many actors there should be now."""
@@ -91,62 +92,20 @@ class RayFleet:
         hopeless = self._address == "local" and self._room() < self.min_engines
         if hopeless or waited_s > self._wait_s:
             nodes = ", ".join(
-                f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs" for have in _nodes()
+                f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs"
+                for have in node_resources()
             )
             after = "" if hopeless else f" after ray.wait_s={self._wait_s:g}"
             raise EngineError(
-                f"ray.num_cpus={self._num_cpus:g}, ray.num_gpus={self.num_gpus:g}: room for "
+                f"{self._resources}: room for "
                 f"{num_up} of ray.min_engines={self.min_engines} engines{after}. The nodes have: "
-                f"{nodes or 'nothing'}. Each engine has to fit one node: ask for less, or add nodes"
+                f"{nodes or 'nothing'}. Ask for less (ray.num_cpus, ray.num_gpus), or add nodes"
             )
         return False
 
     def _room(self) -> int:
         """Engines that fit the nodes that are there, were they empty."""
-        needs = [("CPU", self._num_cpus), ("GPU", self.num_gpus)]
-        return sum(
-            min((int(have.get(kind, 0) // need) for kind, need in needs if need), default=1)
-            for have in _nodes()
-        )
-
-
-def connect(address: str) -> None:
-    """Connect this process to Ray, or start one.
-
-    Raises:
-        EngineError: nothing answers there, or it does not let us in.
-    """
-    import ray
-
-    if ray.is_initialized():
-        return
-    # Ray would run engines at low priority even where the machine is theirs, and would hide
-    # GPUs from actors that ask for none, with a warning that it will stop doing so.
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    host, _, port = address.rpartition(":")
-    try:
-        if port.isdigit():  # Ray itself would try for a minute
-            socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            include_dashboard=False if address == "local" else None,
-        )
-    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        raise EngineError(
-            f"ray.address={address!r}: cannot connect: {error}. Give the address of a running "
-            "cluster (`auto` on one of its nodes; with token authentication also RAY_AUTH_MODE and "
-            "RAY_AUTH_TOKEN_PATH), or ray.address=local to start Ray on this machine"
-        ) from error
-
-
-def _nodes() -> list[Mapping[str, float]]:
-    """What each living node has."""
-    import ray
-
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return self._resources.room(node_resources())
 
 
 @dataclass(eq=False)
@@ -240,7 +199,9 @@ class _Run:
         if now - self._looked < LOOK_S:
             return
         self._looked = now
-        while len(self._engines) < self._fleet.num_wanted():
+        # None that would find no block: an engine takes minutes to load.
+        useful = max(self._fleet.min_engines, self._book.num_unfinished)
+        while len(self._engines) < min(self._fleet.num_wanted(), useful):
             engine = _Engine(actor=self._fleet.new_actor())
             self._engines.append(engine)
             self._call("node", engine)
@@ -251,7 +212,7 @@ class _Run:
             if engine.ask_again:
                 engine.ask_again = False
                 self._call("node", engine)
-        draining = _draining_nodes()
+        draining = draining_nodes()
         for engine in self._engines:
             if engine.node in draining and not engine.told_to_drain and engine.loaded_at:
                 engine.told_to_drain = True
@@ -325,8 +286,10 @@ class _Run:
             raise known from error
         self._failed_loads += 1
         if self._failed_loads >= MAX_FAILED_LOADS:
+            hint = "" if isinstance(error, RayTaskError) else _DIED_LOADING
             raise EngineError(
-                f"the engine failed to load {self._failed_loads} times; the last time: {error}"
+                f"the engine failed to load {self._failed_loads} times; the last time: "
+                f"{error}{hint}"
             ) from error
         if isinstance(error, ActorDiedError):  # for good: Ray restarts it no more
             engine.actor = self._fleet.new_actor()
@@ -346,11 +309,3 @@ class _Run:
                 gpu_hours=(self._engine_s + alive_s) * self._fleet.num_gpus / 3600,
             )
         )
-
-
-def _draining_nodes() -> Sequence[str] | Mapping[str, int]:
-    """Ids of the nodes that Ray will take away."""
-    from ray._private.state import state  # as ray.train does: there is no public way
-
-    draining: Mapping[str, int] = state.get_draining_nodes()
-    return draining

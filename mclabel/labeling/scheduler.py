@@ -8,12 +8,10 @@ for another. Identical prefixes of a problem are rolled out once.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from mclabel.answers import default_checker
-from mclabel.data.steps import newline_ends, split_steps
+from mclabel.data.steps import StepRules, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
     ROOT,
@@ -30,6 +28,8 @@ from mclabel.estimators.posterior.priors import answer_class
 from mclabel.labeling.desk import Desk
 from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
+from mclabel.labeling.rollouts import grade_rollout, roll_out
+from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.policy import Policy
 from mclabel.records import (
     Completion,
@@ -40,7 +40,6 @@ from mclabel.records import (
     Rollout,
     Solution,
     StepLabel,
-    Verdict,
 )
 from mclabel.seeds import content_id, prefix_id, sampling_seed
 from mclabel.values import root_value
@@ -54,6 +53,11 @@ class LabelSettings:
     num_solutions: int
     """Sampled for a problem that has no given solutions."""
     estimator: EstimatorSettings
+    balance: int | None = None
+    """Right and wrong solutions kept of a problem; None keeps all."""
+    max_samples: int | None = None
+    """Of a problem, to be balanced."""
+    split: StepRules = field(default_factory=StepRules)
     pilot: int = 100
     """Solutions labelled before priors are first fitted (`posterior`)."""
     tokens_per_solution: float | None = None
@@ -79,7 +83,7 @@ class GivenSolution:
 
     text: str
     step_ends: tuple[int, ...] | None = None
-    """Character positions where its steps end; None splits it at newlines."""
+    """Character positions where its steps end; None splits it as sampled ones are."""
 
 
 @dataclass(kw_only=True)
@@ -90,6 +94,9 @@ class ProblemLabels:
     rollouts: list[Rollout]
     priors: Priors | None = None
     """What the labels rest on."""
+    dropped: Mapping[str, int] | None = None
+    """Of a problem without labels, as no right and wrong solutions could be kept: how many were
+    sampled, and how many were right."""
 
 
 async def label_problem(
@@ -123,21 +130,37 @@ async def label_problem(
     """
     desk = desk or Desk()
     prompt = policy.prompt_ids(problem.text)
+    thinks = settings.split.begins_in(policy.decode(prompt))
 
     async def sample(index: int) -> Solution:
         known = journal.take_solution(problem.id, index) if journal is not None else None
         if known is not None:
             return known
-        solution = await _sample(policy, problem, prompt, settings, index, priority, desk)
+        solution = await _sample(policy, problem, prompt, settings, index, thinks, priority, desk)
         on_completion(solution.outcome)
         if journal is not None:
             journal.add_solution(solution)
         return solution
 
     if given:
-        solutions = [await _given(policy, problem, one, i, desk) for i, one in enumerate(given)]
+        rules = settings.split
+        solutions = [
+            await _given(policy, problem, one, i, rules, thinks, desk)
+            for i, one in enumerate(given)
+        ]
+        sampled = Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
     else:
-        solutions = await asyncio.gather(*map(sample, range(settings.num_solutions)))
+        sampled = await sample_solutions(
+            sample,
+            count=settings.num_solutions,
+            balance=settings.balance,
+            max_samples=settings.max_samples,
+        )
+        solutions = list(sampled.kept)
+        if not solutions:
+            counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
+            return ProblemLabels(labeled=[], rollouts=[], dropped=counts)
+    chosen_by_outcome = settings.balance is not None and not given
     learner = learner or settings.make_learner()
     chosen, priors, rests_on = settings.estimator, None, None
     if learner is not None:
@@ -146,17 +169,23 @@ async def label_problem(
     kind = answer_class(problem.answer)
 
     def begin() -> tuple[PrefixTable, Estimator]:
-        table = PrefixTable(problem, [s for s in solutions if s.steps])
+        table = PrefixTable(
+            problem,
+            [s for s in solutions if s.steps],
+            rules=settings.split,
+            thinks=thinks,
+            free_outcomes=not chosen_by_outcome,
+        )
         return table, make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
 
     table, estimator = await desk.run(begin)
-    judgements, rollouts = await _roll_out(
+    judgements, rollouts = await roll_out(
         problem,
         prompt,
         table,
         policy,
-        settings,
         estimator,
+        run_seed=settings.seed,
         priority=priority,
         on_completion=on_completion,
         journal=journal,
@@ -165,10 +194,7 @@ async def label_problem(
     if learner is not None and isinstance(estimator, PosteriorEstimator):
         tokens = sum(rollout.num_tokens for rollout in rollouts)
         learner.add(kind, await desk.run(estimator.evidence), num_tokens=tokens)
-    siblings = Counts()
-    for solution in solutions:
-        if solution.origin == "sampled":
-            siblings = siblings.plus(solution.outcome, len(solution.ids))
+    siblings = sampled.first
     root = table.prefixes[ROOT].counts
     share = root_value(root, siblings, truncated=settings.estimator.truncated)
     judged = iter(zip(table.paths, judgements, strict=True))
@@ -192,6 +218,9 @@ async def label_problem(
                 root_value=share if stopped is None else stopped.value,
                 posterior=judgement.posterior if judgement else None,
                 priors=rests_on,
+                num_sampled=sampled.num_sampled,
+                num_sampled_right=sampled.num_right,
+                chosen_by_outcome=chosen_by_outcome,
             )
         )
     return ProblemLabels(labeled=labeled, rollouts=rollouts, priors=priors)
@@ -203,6 +232,7 @@ async def _sample(
     prompt: tuple[int, ...],
     settings: LabelSettings,
     index: int,
+    thinks: bool,
     priority: int,
     desk: Desk,
 ) -> Solution:
@@ -215,9 +245,7 @@ async def _sample(
         sample_index=index,
         text=completion.text,
         ids=completion.ids,
-        steps=split_steps(
-            completion.ids, completion.text, newline_ends(completion.text), policy.decode
-        ),
+        steps=settings.split.split(completion.ids, completion.text, policy.decode, opened=thinks),
         finish_reason=completion.finish_reason,
         origin="sampled",
         prediction=prediction,
@@ -226,7 +254,13 @@ async def _sample(
 
 
 async def _given(
-    policy: Policy, problem: Problem, given: GivenSolution, index: int, desk: Desk
+    policy: Policy,
+    problem: Problem,
+    given: GivenSolution,
+    index: int,
+    rules: StepRules,
+    thinks: bool,
+    desk: Desk,
 ) -> Solution:
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
@@ -234,7 +268,10 @@ async def _given(
             f"problem {problem.id}, solution {index}: the policy's tokenizer does not give the "
             "text back, so its steps have no exact token boundaries. Remove it or mend its text"
         )
-    ends = given.step_ends if given.step_ends is not None else newline_ends(given.text)
+    if given.step_ends is None:
+        steps = rules.split(ids, given.text, policy.decode, opened=thinks)
+    else:
+        steps = split_steps(ids, given.text, given.step_ends, policy.decode)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
     prediction, outcome = await grade_rollout(completion, problem.answer, desk=desk)
     return Solution(
@@ -243,108 +280,12 @@ async def _given(
         sample_index=index,
         text=given.text,
         ids=ids,
-        steps=split_steps(ids, given.text, ends, policy.decode),
+        steps=steps,
         finish_reason="stop",
         origin="given",
         prediction=prediction,
         outcome=outcome,
     )
-
-
-async def grade_rollout(
-    completion: Completion, gold: str, *, prefix: str = "", desk: Desk
-) -> tuple[str | None, Outcome]:
-    """The answer of a completion and how it ended. One cut by its length has no answer."""
-    if completion.finish_reason == "length":
-        return None, Outcome.TRUNCATED
-    text = prefix + completion.text
-    prediction, grade = await default_checker().grade_completion_async(
-        text, gold, executor=desk.pool
-    )
-    return prediction, _OUTCOMES[grade.verdict]
-
-
-_OUTCOMES: Mapping[Verdict, Outcome] = {
-    Verdict.RIGHT: Outcome.RIGHT,
-    Verdict.WRONG: Outcome.WRONG,
-    Verdict.UNKNOWN: Outcome.UNGRADED,
-}
-
-
-async def _roll_out(
-    problem: Problem,
-    prompt: tuple[int, ...],
-    table: PrefixTable,
-    policy: Policy,
-    settings: LabelSettings,
-    estimator: Estimator,
-    *,
-    priority: int,
-    on_completion: Callable[[Outcome], None],
-    journal: BlockJournal | None,
-    desk: Desk,
-) -> tuple[list[Judgement], list[Rollout]]:
-    """Do what the estimator wants until it wants no more."""
-    rollouts: list[Rollout] = []
-
-    async def roll(number: int) -> tuple[int, Completion, Rollout]:
-        prefix = table.prefixes[number]
-        index = prefix.num_asked
-        prefix.num_asked += 1
-        known = journal.take_rollout(prefix.id, index) if journal is not None else None
-        if known is not None:
-            return number, known.completion, known.rollout
-        seed = sampling_seed(settings.seed, problem.id, prefix.id, index)
-        completion = await policy.sample(prompt, prefix.ids, seed=seed, priority=priority)
-        prediction, outcome = await grade_rollout(
-            completion, problem.answer, prefix=prefix.text, desk=desk
-        )
-        on_completion(outcome)
-        rollout = Rollout(
-            problem_id=problem.id,
-            prefix_id=prefix.id,
-            index=index,
-            seed=seed,
-            text=completion.text,
-            num_tokens=len(completion.ids),
-            finish_reason=completion.finish_reason,
-            prediction=prediction,
-            outcome=outcome,
-        )
-        if journal is not None:
-            journal.add_rollout(rollout, completion)
-        return number, completion, rollout
-
-    def tell(
-        ended: Sequence[tuple[int, Completion, Rollout]], *, all_ended: bool
-    ) -> tuple[Sequence[int], list[Judgement] | None]:
-        """Tell the estimator, and hear what it wants next, or its judgements at the end."""
-        for number, completion, rollout in ended:
-            prefix = table.prefixes[number]
-            prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-            estimator.tell(
-                table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
-            )
-            rollouts.append(rollout)
-        wanted = estimator.wanted()
-        if wanted or not all_ended:
-            return wanted, None
-        rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-        return (), estimator.judge([prefix.counts for prefix in table.prefixes])
-
-    due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
-    done: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
-    try:
-        while True:
-            ended = [task.result() for task in done]
-            wanted, judgements = await desk.run(tell, ended, all_ended=not due)
-            if judgements is not None:
-                return judgements, rollouts
-            due |= {asyncio.create_task(roll(number)) for number in wanted}
-            done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in due:
-            task.cancel()
 
 
 def _labels(

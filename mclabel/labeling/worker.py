@@ -126,7 +126,7 @@ class LabelWorker:
         self._beside = [
             create(self._lag.watch()),
             create(_every(ADJUST_S, policy.adjust)),
-            create(_every(self._journal_s, self._flush_beside)),
+            create(_every(self._journal_s, self.flush_beside)),
         ]
 
     async def run_block(self, block: Block, *, replay: bool = False) -> BlockReport:
@@ -215,6 +215,11 @@ class LabelWorker:
             labeled,
             rollouts if self._keep_rollouts else None,
             self._provenance,
+            dropped={
+                problem.id: result.dropped
+                for problem, result in zip(block.problems, results, strict=True)
+                if result.dropped is not None
+            },
         )
         sampled = sum(len(r.solution.ids) for r in labeled if r.solution.origin == "sampled")
         return BlockReport(
@@ -231,7 +236,7 @@ class LabelWorker:
         self._num_truncated += outcome is Outcome.TRUNCATED
         self._num_ungraded += outcome is Outcome.UNGRADED
 
-    async def _flush_beside(self) -> None:
+    async def flush_beside(self) -> None:
         """Flush, in a thread. A store that fails now is tried again at the next flush."""
         try:
             await asyncio.to_thread(self.flush)

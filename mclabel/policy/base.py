@@ -8,6 +8,9 @@ from typing import Protocol
 
 from mclabel.records import Completion
 
+NO_ROOM = Completion(ids=(), text="", finish_reason="length")
+"""What follows a prefix that leaves no room."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
@@ -21,6 +24,14 @@ class SamplingParams:
     """Sample from this many likeliest tokens; 0 for all."""
     max_tokens: int = 512
     """Sampled tokens a solution may have, the prefix's own included."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion. The token that completes one is the last, and is kept."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end a completion beside the model's end tokens. They are not kept."""
+
+    def room(self, num_prompt: int, num_prefix: int, max_context: float) -> int:
+        """Tokens that may be sampled after a prompt and a prefix; 0 where there is no room."""
+        return int(max(0, min(self.max_tokens - num_prefix, max_context - num_prompt - num_prefix)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +46,8 @@ class EngineStats:
     num_sampled_tokens: int = 0
     num_prefill_tokens: int = 0
     """Prompt tokens computed; those found in the cache are not counted."""
-    num_cached_tokens: int = 0
-    """Prompt tokens found in the cache."""
+    num_cached_tokens: int | None = None
+    """Prompt tokens found in the cache; None if the engine does not say."""
     kv_usage: float | None = None
     """Share of the KV cache that live completions hold; None if the engine does not say."""
     num_preemptions: int = 0

@@ -11,11 +11,13 @@ import heapq
 import itertools
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from mclabel.errors import EngineError
-from mclabel.policy.base import EngineStats, SamplingParams
-from mclabel.policy.text import PolicyText, model_source, quiet_transformers
+from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
+from mclabel.policy.hub import fetch_model
+from mclabel.policy.text import PolicyText, ends_with_stop, quiet_transformers
 from mclabel.records import Completion
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ class HfPolicy:
         revision: str | None = None,
         template: str | None = None,
         system: str | None = None,
+        few_shot: Sequence[tuple[str, str]] = (),
+        trust_remote_code: bool = False,
+        max_model_len: int | None = None,
         max_live: int = 256,
         threads: int = 1,
         dtype: str = "float32",
@@ -47,13 +52,17 @@ class HfPolicy:
         revision: commit or tag of a Hugging Face model.
         template: prompt with `{problem}` in it; None uses the model's chat template.
         system: system message, with a chat template.
+        few_shot: worked examples before the problem.
+        trust_remote_code: run Python code that comes with the model.
+        max_model_len: tokens of prompt and solution; None for what the model was made for.
         max_live: completions sampled at a time.
         threads: of torch, on a CPU.
-        dtype: torch dtype the weights are loaded in.
+        dtype: torch dtype the weights are loaded in; `auto` for the model's own.
         device: torch device.
         """
         self._model, self._revision = model, revision
-        self._template, self._system = template, system
+        self._template, self._system, self._few_shot = template, system, few_shot
+        self._trust_remote_code, self._max_model_len = trust_remote_code, max_model_len
         self._sampling, self._max_live = sampling, max_live
         self._threads, self._dtype, self._device = threads, dtype, device
         self._text: PolicyText | None = None
@@ -78,30 +87,52 @@ class HfPolicy:
         from mclabel.policy.cascade import ATTENTION
         from mclabel.policy.decoder import SharedPrefixDecoder
 
+        if self._device == "cuda" and not torch.cuda.is_available():
+            raise EngineError(
+                "policy.device=cuda: torch sees no GPU here. Give the engine one (ray.num_gpus=1, "
+                "on a node that has it and its driver), or set policy.device=cpu"
+            )
+        folder = fetch_model(self._model, revision=self._revision, code=self._trust_remote_code)
         self._text = PolicyText.load(
-            self._model, revision=self._revision, template=self._template, system=self._system
+            folder,
+            revision=None,
+            template=self._template,
+            system=self._system,
+            few_shot=self._few_shot,
+            trust_remote_code=self._trust_remote_code,
         )
         torch.set_num_threads(self._threads)
         quiet_transformers()
         try:
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                model_source(self._model),
-                revision=self._revision,
-                dtype=getattr(torch, self._dtype),
+                folder,
+                dtype=self._dtype if self._dtype == "auto" else getattr(torch, self._dtype),
                 attn_implementation=ATTENTION,
+                trust_remote_code=self._trust_remote_code,
             )
+            cast(torch.nn.Module, model).to(self._device)
         except (OSError, ValueError) as error:
             raise EngineError(f"policy.model={self._model!r}: cannot be loaded: {error}") from error
-        cast(torch.nn.Module, model).to(self._device)
+        except torch.OutOfMemoryError as error:
+            raise EngineError(
+                f"policy.model={self._model!r}: does not fit the GPU's memory. Set "
+                "policy.dtype=bfloat16, or policy.engine=vllm with policy.tensor_parallel=2 or more"
+            ) from error
         model.eval()
         generation = model.generation_config or GenerationConfig()
+        stop = self._sampling.stop
         return SharedPrefixDecoder(
             model,
-            end_ids=self._text.end_ids(model.config.eos_token_id, generation.eos_token_id),
+            end_ids=[
+                *self._text.end_ids(model.config.eos_token_id, generation.eos_token_id),
+                *self._sampling.stop_token_ids,
+            ],
+            stops=partial(ends_with_stop, stop=stop, decode=self._text.decode) if stop else None,
             temperature=self._sampling.temperature,
             top_p=self._sampling.top_p,
             top_k=self._sampling.top_k,
             max_live=self._max_live,
+            max_context=self._max_model_len,
         )
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
@@ -120,9 +151,9 @@ class HfPolicy:
 
         assert self._decoder is not None
         context = (*prompt, *prefix)
-        budget = self._sampling.max_tokens - len(prefix)
-        if budget < 1 or len(context) >= self._decoder.max_context:
-            return Completion(ids=(), text="", finish_reason="length")
+        budget = self._sampling.room(len(prompt), len(prefix), self._decoder.max_context)
+        if budget < 1:
+            return NO_ROOM
         if self._failure is not None:
             raise self._dead()
         number = next(self._order)
@@ -192,10 +223,11 @@ class HfPolicy:
         assert self._decoder is not None
         ended = self._decoder.ended_by_token(row)
         ids = tuple(row.sampled[:-1] if ended else row.sampled)
+        stopped = ended or self._decoder.ended_by_text(row)
         return Completion(
             ids=ids,
             text=self._loaded_text().decode(ids),
-            finish_reason="stop" if ended else "length",
+            finish_reason="stop" if stopped else "length",
         )
 
     def _deliver(self, completions: list[tuple[int, Completion]]) -> None:

@@ -9,11 +9,15 @@ token ids are Unicode code points, so prefixes of texts are prefixes of ids.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 import secrets
+import signal
 from collections.abc import Sequence
+from typing import NoReturn
 
+from mclabel.errors import EngineError
 from mclabel.policy.base import EngineStats, SamplingParams
 from mclabel.records import Completion
 
@@ -32,6 +36,9 @@ class ScriptedPolicy:
         delay_s: float = 0.0,
         truncate_rate: float = 0.0,
         repeatable: bool = True,
+        crash_rate: float = 0.0,
+        load_failure_rate: float = 0,
+        crash_hard: bool = False,
     ) -> None:
         """Args:
         sampling: only `max_tokens` is used (characters).
@@ -39,13 +46,19 @@ class ScriptedPolicy:
         delay_s: mean of the random time a completion takes.
         truncate_rate: share of completions that are cut.
         repeatable: False makes the same seed give another text each time, as real engines do.
+        crash_rate: chance that a completion ends the engine instead.
+        load_failure_rate: chance that the engine cannot be loaded.
+        crash_hard: a crash kills the process, as memory that runs out does.
         """
+        self._crash_rate, self._crash_hard = crash_rate, crash_hard
+        self._load_failure_rate, self._dead = load_failure_rate, False
         self._sampling, self._num_steps = sampling, num_steps
         self._delay_s, self._truncate_rate, self._repeatable = delay_s, truncate_rate, repeatable
         self._num_tokens = self._num_live = 0
 
     async def start(self) -> None:
-        """Nothing to load."""
+        if random.random() < self._load_failure_rate:
+            self._crash("could not be loaded")
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         return self.encode(problem + "\n")
@@ -65,6 +78,9 @@ class ScriptedPolicy:
             await asyncio.sleep(rng.expovariate(1 / self._delay_s) if self._delay_s else 0)
         finally:
             self._num_live -= 1
+        if self._dead or random.random() < self._crash_rate:
+            self._dead = True
+            self._crash("died")
         text = self._continue(self.decode(prompt), self.decode(prefix), rng)
         if rng.random() < self._truncate_rate:
             text = text[: rng.randrange(len(text))]
@@ -82,6 +98,11 @@ class ScriptedPolicy:
 
     async def close(self) -> None:
         """Nothing to free."""
+
+    def _crash(self, how: str) -> NoReturn:
+        if self._crash_hard:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise EngineError(f"policy.engine=scripted: the engine {how}, as it was told to")
 
     def value(self, prefix: str) -> float:
         """The true value of a solution that begins with `prefix`, whole lines of it."""

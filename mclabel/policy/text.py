@@ -2,66 +2,106 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from mclabel.errors import EngineError
+from mclabel.policy.hub import model_source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ENDS = 2**20  # bytes
+PROBE = "What is 1 + 1?"
+MARK = "mclabel"  # a text that no chat template writes by itself
 
 
 class PolicyText:
     """Renders prompts and maps between text and ids, the same way for every engine."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, template: str | None, system: str | None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        template: str | None,
+        system: str | None,
+        few_shot: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Args:
         tokenizer: the model's own.
         template: text with `{problem}` in it; None renders the tokenizer's chat template.
         system: system message of the chat, if any.
+        few_shot: worked examples (problem, solution) that come before the problem.
         """
-        if template is None and not tokenizer.chat_template:
-            template = "{problem}\n"
-        self._tokenizer, self._template, self._system = tokenizer, template, system
+        self._tokenizer, self._template = tokenizer, template
+        self.is_chat = template is None and bool(tokenizer.chat_template)
+        self._system, self._few_shot = system, tuple(few_shot)
 
     @classmethod
     def load(
-        cls, model: str, *, revision: str | None, template: str | None, system: str | None
+        cls,
+        model: str,
+        *,
+        revision: str | None,
+        template: str | None,
+        system: str | None,
+        few_shot: Sequence[tuple[str, str]] = (),
+        trust_remote_code: bool = False,
     ) -> PolicyText:
         """Load a model's tokenizer.
 
         Raises:
-            EngineError: `model` has none.
+            EngineError: `model` has none, or its chat template cannot render the prompt.
         """
+        from jinja2.exceptions import TemplateError
         from transformers import AutoTokenizer
 
         model_source(model)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
+            tokenizer = AutoTokenizer.from_pretrained(
+                model, revision=revision, trust_remote_code=trust_remote_code
+            )
         except (OSError, ValueError) as error:
             raise EngineError(
                 f"policy.model={model!r}: no tokenizer can be loaded: {error}"
             ) from error
-        return cls(tokenizer, template=template, system=system)
+        text = cls(tokenizer, template=template, system=system, few_shot=few_shot)
+        try:
+            text.prompt_ids(PROBE)
+        except TemplateError as error:
+            raise EngineError(
+                f"policy.model={model!r}: its chat template cannot render the prompt: {error}. "
+                "Leave out policy.system and policy.few_shot, or write the prompt as "
+                "policy.template with {problem} in it"
+            ) from error
+        return text
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        if self._template is not None:
-            text = self._template.replace("{problem}", problem)
-            encoded = self._tokenizer(text, split_special_tokens=True)["input_ids"]
+        """Ids of the whole prompt of a problem."""
+        if not self.is_chat:
+            encoded = self._tokenizer(self._plain(problem), split_special_tokens=True)["input_ids"]
             return tuple(cast(list[int], encoded))
-        messages = [{"role": "user", "content": problem}]
-        if self._system:
-            messages.insert(0, {"role": "system", "content": self._system})
         rendered = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=True
+            self.messages(problem), add_generation_prompt=True, tokenize=True, return_dict=True
         )
         return tuple(cast(dict[str, list[int]], rendered)["input_ids"])
+
+    def messages(self, problem: str) -> list[dict[str, str]]:
+        """The prompt as a chat, up to the message that the policy is to write."""
+        turns = [*(turn for one in self._few_shot for turn in one), problem]
+        roles = ("user", "assistant")
+        messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
+        if self._system:
+            messages.insert(0, {"role": "system", "content": self._system})
+        return messages
+
+    def _plain(self, problem: str) -> str:
+        if self._template is not None:
+            return self._template.replace("{problem}", problem)
+        shown = [self._system] if self._system else []
+        shown += [f"{one}\n{solution}" for one, solution in self._few_shot]
+        return "\n\n".join([*shown, f"{problem}\n"])
 
     def encode(self, text: str) -> tuple[int, ...]:
         encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
@@ -89,11 +129,69 @@ class PolicyText:
         self._tokenizer.save_pretrained(folder)
 
     def end_ids(self, *configured: int | Sequence[int] | None) -> frozenset[int]:
-        """The tokenizer's end token and those that the model's configurations name."""
+        """The end tokens: the tokenizer's, the chat's, and those of the model's configurations."""
         ids: set[int] = set()
-        for one in (self._tokenizer.eos_token_id, *configured):
+        for one in (self._tokenizer.eos_token_id, self._turn_end(), *configured):
             ids |= set() if one is None else {one} if isinstance(one, int) else set(one)
         return frozenset(ids)
+
+    def _turn_end(self) -> int | None:
+        """The special token that the chat template puts after what the policy wrote, if any."""
+        if not self.is_chat:
+            return None
+        messages = [*self.messages(PROBE), {"role": "assistant", "content": MARK}]
+        rendered = cast(str, self._tokenizer.apply_chat_template(messages, tokenize=False))
+        after = rendered[rendered.rindex(MARK) + len(MARK) :]
+        ids = self._tokenizer(after, add_special_tokens=False)["input_ids"]
+        first = next(iter(cast(list[int], ids)), None)
+        added = self._tokenizer.added_tokens_decoder
+        return first if first is not None and first in added and added[first].special else None
+
+
+def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:
+    """The end tokens of a model that is not loaded in this process."""
+    from transformers import AutoConfig, GenerationConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    configured = [getattr(config.get_text_config(), "eos_token_id", None)]
+    if (Path(folder) / "generation_config.json").is_file():
+        configured.append(GenerationConfig.from_pretrained(folder).eos_token_id)
+    return text.end_ids(*configured)
+
+
+def model_max_context(folder: str, *, trust_remote_code: bool) -> float:
+    """Tokens that a model was made for, infinite if its configuration does not say."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
+
+
+def stopped_ids(
+    ids: tuple[int, ...],
+    end_ids: Collection[int],
+    stop: Sequence[str],
+    decode: Callable[[Sequence[int]], str],
+) -> tuple[int, ...]:
+    """Ids of a completion that ended by itself, as every engine gives them.
+
+    An end token is left out. The token that completes a stop text is kept, and none after it.
+    """
+    if ids and ids[-1] in end_ids:
+        ids = ids[:-1]
+    while any(text in decode(ids[:-1]) for text in stop):
+        ids = ids[:-1]
+    return ids
+
+
+def ends_with_stop(
+    ids: Sequence[int], *, stop: Sequence[str], decode: Callable[[Sequence[int]], str]
+) -> bool:
+    """Whether the last token completed one of the stop texts."""
+    longest = max(len(text.encode()) for text in stop)
+    before = decode(ids[-longest - 1 : -1])
+    after = decode(ids[-longest - 1 :])
+    return any(after.count(text) > before.count(text) for text in stop)
 
 
 def quiet_transformers() -> None:
@@ -102,56 +200,3 @@ def quiet_transformers() -> None:
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-
-
-def require_model(model: str, *, revision: str | None) -> None:
-    """Check that a model can be loaded, without loading it: fetch its configuration alone.
-
-    Raises:
-        EngineError: there is no such folder, and the hub does not have it or cannot be reached.
-    """
-    from transformers.utils.hub import cached_file
-
-    model_source(model)
-    try:
-        cached_file(model, "config.json", revision=revision)
-    except (OSError, ValueError) as error:
-        raise EngineError(f"policy.model={model!r}: cannot be loaded: {error}") from error
-
-
-def model_source(model: str) -> str:
-    """`model` as transformers takes it, checked where that is possible without a network.
-
-    Raises:
-        EngineError: it names a folder that holds no model.
-    """
-    path = Path(model)
-    if path.is_dir() and not (path / "config.json").is_file():
-        raise EngineError(
-            f"policy.model={model!r}: the folder holds no config.json. Give a folder saved by "
-            "`save_pretrained`, a Hugging Face name, or `arith:policy`"
-        )
-    if not path.is_dir() and (path.is_absolute() or model.startswith(".") or model.count("/") > 1):
-        raise EngineError(f"policy.model={model!r}: no such folder")
-    return model
-
-
-def weights_fingerprint(folder: Path) -> str:
-    """A hash that changes with a model's weights, its configuration or its tokenizer.
-
-    Files up to 16 MiB are hashed whole; of larger ones the size and the first and last MiB, so
-    a change confined to the middle of a large file goes unseen. Training changes every tensor.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in (".safetensors", ".bin", ".json", ".model", ".jinja"):
-            size = path.stat().st_size
-            digest.update(f"{path.name}:{size}:".encode())
-            with path.open("rb") as file:
-                if size <= 16 * ENDS:
-                    digest.update(file.read())
-                else:
-                    digest.update(file.read(ENDS))
-                    file.seek(-ENDS, 2)
-                    digest.update(file.read(ENDS))
-    return digest.hexdigest()[:16]

@@ -8,17 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from mclabel.errors import ConfigError, DataError
 from mclabel.policy.text import PolicyText
-from mclabel.prm.batch import make_batch
+from mclabel.prm.batch import StepBatch, map_solutions
 from mclabel.prm.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model import HeadKind, StepModel, load_step_model
 
 MANIFEST = "prm.json"
 FORMAT = 1
-BATCH_TOKENS = 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +61,33 @@ class PrmManifest:
 class PRM:
     """A process reward model: a score in [0, 1] for every step of a solution."""
 
-    def __init__(self, model: StepModel, encoder: StepEncoder, manifest: PrmManifest) -> None:
+    def __init__(
+        self,
+        model: StepModel,
+        encoder: StepEncoder,
+        manifest: PrmManifest,
+        *,
+        threads: int | None = None,
+    ) -> None:
         self.model, self.encoder, self.manifest = model, encoder, manifest
+        self.threads = threads
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "cpu", dtype: str = "float32") -> PRM:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        device: str = "cpu",
+        dtype: str = "float32",
+        threads: int | None = None,
+    ) -> PRM:
         """Load what `mclabel train` has written.
 
         Args:
             path: its `out`, or the `model` folder in it.
             device: torch device.
             dtype: torch dtype of the body.
+            threads: on a CPU; None for one a core.
 
         Raises:
             DataError: there is no finished PRM.
@@ -90,7 +103,7 @@ class PRM:
         text = PolicyText.load(
             str(folder), revision=None, template=manifest.template, system=manifest.system
         )
-        return cls(model, step_encoder(text, manifest), manifest)
+        return cls(model, step_encoder(text, manifest), manifest, threads=threads)
 
     def score(
         self,
@@ -121,7 +134,6 @@ class PRM:
         ]
         return self.score_encoded(encoded, on_progress=on_progress)
 
-    @torch.inference_mode()
     def score_encoded(
         self,
         encoded: Sequence[EncodedSolution],
@@ -129,15 +141,18 @@ class PRM:
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float]]:
         """The same for encoded solutions. Equal ones are computed once."""
-        device = next(self.model.parameters()).device
-        scores: dict[EncodedSolution, list[float]] = {}
-        distinct = sorted(set(encoded), key=lambda e: (len(e.ids), e.ids))
-        for group in batches(distinct):
-            logits = self.model(make_batch(group).to(device))
-            for one, row in zip(group, logits.sigmoid().tolist(), strict=True):
-                scores[one] = row[: len(one.positions)]
-            on_progress(len(scores), len(distinct))
-        return [scores[one] for one in encoded]
+
+        def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
+            rows = self.model(batch).sigmoid().tolist()
+            return [row[: len(one.positions)] for one, row in zip(group, rows, strict=True)]
+
+        return map_solutions(
+            encoded,
+            compute,
+            network=self.model.network,
+            threads=self.threads,
+            on_progress=on_progress,
+        )
 
 
 def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
@@ -155,14 +170,3 @@ def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
                 "its tokenizer has reserved, or use head=likelihood, which needs none"
             )
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)
-
-
-def batches(encoded: Sequence[EncodedSolution]) -> list[list[EncodedSolution]]:
-    """Cut solutions, sorted by length, into batches of bounded size."""
-    groups: list[list[EncodedSolution]] = []
-    for one in encoded:
-        if groups and len(one.ids) * (len(groups[-1]) + 1) <= BATCH_TOKENS:
-            groups[-1].append(one)
-        else:
-            groups.append([one])
-    return groups

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mclabel.evaluation.best_of_n import MAJORITY, BestOfN
+from mclabel.evaluation.best_of_n import BestOfN, Difference
 from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluation.label_quality import LabelCost, LabelQuality
 from mclabel.records import LabeledSolution, Outcome, StepLabel
 
@@ -23,6 +26,10 @@ OUTCOME_STYLE = {
     Outcome.TRUNCATED: "yellow",
     Outcome.UNGRADED: "yellow",
 }
+
+
+NUM_SHOWN = 3
+"""Scorers beside each other."""
 
 
 def show_solution(console: Console, row: LabeledSolution, truth: int | str | None = "") -> None:
@@ -95,9 +102,13 @@ def quality_table(groups: Mapping[str, LabelQuality]) -> Table:
 
 def best_of_n_table(result: BestOfN) -> Table:
     """Accuracy by method and N, the difference to majority at the largest N, pair accuracy."""
-    sizes = list(result.accuracy[MAJORITY])[::-2][::-1]  # those that fit beside each other
+    every = list(result.accuracy[MAJORITY])
+    sizes = [every[round(i)] for i in np.linspace(0, len(every) - 1, min(4, len(every) // 2 + 1))]
     table = Table(
-        title=f"Best of N on {result.num_problems} problems [95% interval]", title_justify="left"
+        title=f"Best of N on {result.num_problems} problems [95% interval]",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("method", no_wrap=True)
     for size in sizes:
@@ -106,17 +117,72 @@ def best_of_n_table(result: BestOfN) -> Table:
     table.add_column("pairs", justify="right", no_wrap=True)
     for method, by_size in result.accuracy.items():
         cells = [f"{by_size[n].value:.3f}" for n in sizes]
-        against = result.minus_majority.get(method)
+        against = result.less(method, MAJORITY, sizes[-1])
         pairs = result.pair_accuracy.get(method)
         table.add_row(
             method,
             *cells,
-            "" if against is None else _difference(against[sizes[-1]]),
+            "" if against is None or method == PASS else _difference(against),
             "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
         )
     table.caption = (
         "pairs: of a right and a wrong sample of one problem, how often the right one scores "
         "higher. vote: majority weighted by the scorer. pass: some sample is right."
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def group_table(result: BestOfN) -> Table | None:
+    """Accuracy at the largest N by kind of problem; None if all are of one kind."""
+    if not result.groups:
+        return None
+    size = result.num_samples
+    best = sorted(result.pair_accuracy, key=lambda m: -(result.accuracy[m][size].value or 0.0))
+    methods = [RANDOM, MAJORITY, *best[:NUM_SHOWN], PASS]
+    table = Table(
+        title=f"By kind of problem, N={size}: the {len(best[:NUM_SHOWN])} best scorers",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("problems", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    for method in methods:
+        table.add_column(method.replace(":", " "), justify="right")
+    for kind, groups in result.groups.items():
+        table.add_section()
+        for name, group in groups.items():
+            cells = [group.accuracy[m][size] for m in methods]
+            shares = ["-" if e.value is None else f"{e.value:.2f}" for e in cells]
+            table.add_row(f"{kind}: {name}", str(group.num_problems), *shares)
+    return table
+
+
+def over_optimisation_table(result: BestOfN, num_fooled: Mapping[str, int]) -> Table:
+    """Where more samples make a scorer's choice worse, and how often it is fooled."""
+    table = Table(
+        title="Does more choice help?",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("scorer", no_wrap=True)
+    for name in ("best N", "there", f"N={result.num_samples}", "change", "fooled"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, one in result.over_optimisation.items():
+        change = "" if one.best_size == result.num_samples else _difference(one.fall)
+        table.add_row(
+            name,
+            str(one.best_size),
+            f"{one.best:.3f}",
+            f"{one.last:.3f}",
+            change,
+            str(num_fooled[name]),
+        )
+    table.caption = (
+        "fooled: problems with a right sample of which a wrong one scores higher; the widest gaps "
+        "are in best_of_n.json."
     )
     table.caption_justify = "left"
     return table
@@ -150,9 +216,7 @@ def _estimate(estimate: Estimate) -> str:
     return f"{estimate.value:.2f} \\[{low}, {high}]"
 
 
-def _difference(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "-"
+def _difference(estimate: Difference) -> str:
     return f"{estimate.value:+.2f} \\[{estimate.low:+.2f}, {estimate.high:+.2f}]"
 
 

@@ -13,8 +13,8 @@ from functools import partial
 from itertools import pairwise
 
 from mclabel.agreement import step_key
+from mclabel.data.boundaries import newline_ends
 from mclabel.data.shards import read_labels, read_rollouts
-from mclabel.data.steps import newline_ends
 from mclabel.data.store import Store
 from mclabel.estimators import ROOT, SolutionPath, Told
 from mclabel.estimators.posterior.priors import answer_class
@@ -87,7 +87,7 @@ def _case(
             SolutionPath(
                 prefixes=tuple(path),
                 outcome=row.solution.outcome,
-                sampled=row.solution.origin == "sampled",
+                sampled=row.solution.origin == "sampled" and not row.chosen_by_outcome,
                 step_tokens=tuple(b - a for a, b in pairwise(ends)),
                 step_keys=tuple(key(step.text) for step in row.solution.steps),
             )

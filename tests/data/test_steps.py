@@ -1,12 +1,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
-from mclabel.data.steps import newline_ends, split_steps
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate
+from mclabel.arith.program import Program, reference_solution
+from mclabel.data.boundaries import check_pattern, newline_ends, thinking_end
+from mclabel.data.steps import StepRules, split_steps
+from mclabel.policy.text import PolicyText
+from mclabel.records import Step
+
+Decode = Callable[[Sequence[int]], str]
 
 
 def decode(ids: Sequence[bytes]) -> str:
@@ -14,10 +27,34 @@ def decode(ids: Sequence[bytes]) -> str:
     return b"".join(ids).decode("utf-8", errors="replace")
 
 
-def split(pieces: list[str]) -> list[str]:
+def split(pieces: list[str], **rules: Any) -> list[str]:
     ids = [piece.encode() for piece in pieces]
-    text = "".join(pieces)
-    return [s.text for s in split_steps(ids, text, newline_ends(text), decode)]  # type: ignore[arg-type]
+    opened = rules.pop("opened", False)
+    steps = StepRules(**rules).split(ids, "".join(pieces), decode, opened=opened)  # type: ignore[arg-type]
+    check_exact(ids, "".join(pieces), steps, decode)  # type: ignore[arg-type]
+    return [s.text for s in steps]
+
+
+def check_exact(ids: Sequence[int], text: str, steps: Sequence[Step], decode: Decode) -> None:
+    """Steps join to the text, and end where the ids so far decode to the text so far."""
+    joined, end = "", 0
+    for step in steps:
+        joined += step.text
+        assert step.end > end
+        end = step.end
+        assert decode(ids[:end]) == joined
+    assert joined == text
+    assert end == len(ids) or not text
+
+
+def words(text: str) -> list[str]:
+    """A text in pieces of a word, a space or a newline."""
+    return [piece for line in text.splitlines(keepends=True) for piece in _words(line)]
+
+
+def _words(line: str) -> list[str]:
+    parts = line.split(" ")
+    return [p if i == 0 else " " + p for i, p in enumerate(parts) if p or i]
 
 
 def test_one_step_a_line() -> None:
@@ -37,23 +74,221 @@ def test_no_text_no_steps() -> None:
     assert split(["\n"]) == ["\n"]
 
 
-@given(st.lists(st.text(alphabet="a \n\u00e9\U0001f600.", min_size=1, max_size=4), max_size=30))
-def test_steps_join_to_the_text_and_end_on_tokens(pieces: list[str]) -> None:
-    ids = [piece.encode() for piece in pieces]
+@pytest.mark.parametrize(
+    ("rules", "text", "steps"),
+    [
+        ({"by": "blank_line"}, "a\nb\n \nc\n\n\nd", ["a\nb\n \n", "c\n\n\n", "d"]),
+        (
+            {"by": "step"},
+            "So.\nStep 1: a\nb\n**Step 2.** c\n### step 3\nIn step 4 no",
+            ["So.\n", "Step 1: a\nb\n", "**Step 2.** c\n", "### step 3\nIn step 4 no"],
+        ),
+        ({"by": "step"}, "Step 1: a\nStep 2: b", ["Step 1: a\n", "Step 2: b"]),
+        ({"by": "step"}, "no steps\nat all", ["no steps\nat all"]),
+        ({"by": "pattern", "pattern": "(?<=;) ?"}, "a; b; c", ["a;", " b;", " c"]),
+        ({"by": "pattern", "pattern": r"(?m)^\d+\."}, "1. a\n2. b", ["1. a\n", "2. b"]),
+        ({"min_tokens": 2}, "a\nb c d\ne\nf", ["a\nb c d\n", "e\nf"]),
+        ({"min_tokens": 3}, "a b c\nd", ["a b c\nd"]),
+        ({"min_tokens": 99}, "a\nb\nc", ["a\nb\nc"]),
+        ({"max_steps": 2}, "a\nb\nc\nd\ne", ["a\nb\n", "c\nd\ne"]),
+        ({"max_steps": 3}, "a\nb\nc\nd", ["a\n", "b\n", "c\nd"]),
+        ({"max_steps": 9}, "a\nb", ["a\n", "b"]),
+    ],
+)
+def test_rules(rules: dict[str, Any], text: str, steps: list[str]) -> None:
+    assert split(words(text), **rules) == steps
+
+
+THOUGHT = "<think>\nhm\nyes\n</think>\n\nSo\nit is 4"
+
+
+@pytest.mark.parametrize(
+    ("region", "steps"),
+    [
+        ("all", ["<think>\n", "hm\n", "yes\n", "</think>\n\n", "So\n", "it is 4"]),
+        ("think", ["<think>\n", "hm\n", "yes\n", "</think>\n\n", "So\nit is 4"]),
+        ("answer", ["<think>\nhm\nyes\n</think>\n\n", "So\n", "it is 4"]),
+    ],
+)
+def test_regions_of_a_reasoning_model(region: str, steps: list[str]) -> None:
+    assert split(words(THOUGHT), region=region) == steps
+    inside = THOUGHT.removeprefix("<think>\n")  # the prompt opened it
+    assert split(words(inside), region=region, opened=True)[-1] == steps[-1]
+
+
+def test_thinking_that_was_cut_or_never_was() -> None:
+    cut = words("<think>\na\nb")
+    assert split(cut, region="answer") == ["<think>\na\nb"]
+    assert split(cut, region="think") == ["<think>\n", "a\n", "b"]
+    assert split(words("a\nb"), region="think") == ["a\nb"]
+    assert split(words("a\nb"), region="answer") == ["a\n", "b"]
+    assert split(words("a\nb"), region="think", opened=True) == ["a\n", "b"]
+
+
+def test_joining_stays_inside_the_region() -> None:
+    assert split(words(THOUGHT), region="answer", max_steps=1) == [
+        "<think>\nhm\nyes\n</think>\n\n",
+        "So\nit is 4",
+    ]
+    assert split(words(THOUGHT), region="think", max_steps=2, min_tokens=2) == [
+        "<think>\nhm\n",
+        "yes\n</think>\n\n",
+        "So\nit is 4",
+    ]
+
+
+def test_only_the_first_close_ends_the_thinking() -> None:
+    think = ("<think>", "</think>")
+    assert thinking_end("a</think> b</think>", think, opened=True) == len("a</think> ")
+    assert thinking_end("a</think>\nb", think, opened=False) == len("a</think>\n")
+    rules = StepRules()
+    assert rules.begins_in("<|assistant|>\n<think>\n")
+    assert not rules.begins_in("Explain <think> to me.\n")
+    assert rules.thinks_after("a\n", opened=True)
+    assert not rules.thinks_after("a\n</think>\n", opened=True)
+    assert rules.thinks_after("<think>\na\n", opened=False)
+    assert not rules.thinks_after("a\n", opened=False)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", r"(\w+\s*)+:", "(?:a|a)*b", "(.*,)*x$"])
+def test_a_pattern_that_would_hang_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="no repetition inside a repetition"):
+        check_pattern(pattern)
+
+
+def test_a_pattern_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a regular expression"):
+        check_pattern("(")
+
+
+def test_a_text_on_which_a_pattern_overruns_is_one_step(caplog: pytest.LogCaptureFixture) -> None:
+    text = "a" * 100 + "\x00b"
+    assert split(words(text), by="pattern", pattern="(?:a|a)*b") == [text]
+    assert "is left as one step" in caplog.text
+
+
+PIECES = st.lists(st.text(alphabet="a \n\u00e9\U0001f600.;", min_size=1, max_size=4), max_size=30)
+RULES = st.builds(
+    StepRules,
+    by=st.sampled_from(["line", "blank_line", "step"]),
+    region=st.sampled_from(["all", "think", "answer"]),
+    think=st.just(("a", ".")),
+    min_tokens=st.integers(1, 5),
+    max_steps=st.none() | st.integers(1, 4),
+)
+
+
+@given(PIECES, RULES, st.booleans())
+def test_steps_join_to_the_text_and_end_on_tokens(
+    pieces: list[str], rules: StepRules, opened: bool
+) -> None:
+    ids: Any = [piece.encode() for piece in pieces]
     text = "".join(pieces)
-    steps = split_steps(ids, text, newline_ends(text), decode)  # type: ignore[arg-type]
-    assert "".join(step.text for step in steps) == text
-    joined = ""
-    for step in steps:
-        joined += step.text
-        assert decode(ids[: step.end]) == joined
-    assert not steps or steps[-1].end == len(ids)
+    steps = rules.split(ids, text, decode, opened=opened)  # type: ignore[arg-type]
+    check_exact(ids, text, steps, decode)  # type: ignore[arg-type]
+    if rules.max_steps is not None:
+        assert len(steps) <= rules.max_steps + (rules.region != "all")
 
 
 @given(st.text(alphabet="a\u00e9\U0001f600\n", max_size=40), st.data())
 def test_a_character_cut_between_tokens_is_never_a_boundary(text: str, data: st.DataObject) -> None:
     raw = text.encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(raw)), max_size=12)) | {0, len(raw)})
-    ids = [raw[a:b] for a, b in itertools.pairwise(cuts)]
+    ids: Any = [raw[a:b] for a, b in itertools.pairwise(cuts)]
     steps = split_steps(ids, text, newline_ends(text), decode)  # type: ignore[arg-type]
     assert "".join(step.text for step in steps) == text
+
+
+@given(st.lists(st.binary(min_size=1, max_size=3), max_size=30))
+def test_bytes_that_are_no_text_are_split_exactly(pieces: list[bytes]) -> None:
+    """What a policy may sample: tokens of broken characters among newlines."""
+    ids: Any = [piece.replace(b"\x00", b"\n") for piece in pieces]
+    text = decode(ids)
+    steps = split_steps(ids, text, newline_ends(text), decode)  # type: ignore[arg-type]
+    assert "".join(step.text for step in steps) == text
+    assert not steps or steps[-1].end == len(ids)
+
+
+def sentencepiece_text() -> PolicyText:
+    """A tokenizer as Llama 2 has one: spaces as `▁`, bytes for what it does not know."""
+    backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    backend.pre_tokenizer = pre_tokenizers.Split("\n", behavior="isolated")
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    specials = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=specials, show_progress=False)
+    backend.train_from_iterator([p.text for p in generate(50, seed=1, split="train")], trainer)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="</s>", clean_up_tokenization_spaces=False
+    )
+    return PolicyText(wrapped, template="{problem}\n", system=None)
+
+
+def arith_text() -> PolicyText:
+    return PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
+
+
+@pytest.mark.parametrize("make", [arith_text, sentencepiece_text])
+def test_solutions_under_real_tokenizers(make: Callable[[], PolicyText]) -> None:
+    """Also ids in an order that no tokenizer would give: policies sample such."""
+    text, rng = make(), random.Random(0)
+    num_steps = 0
+    for problem in generate(30, seed=3, split="test"):
+        worked = reference_solution(Program.from_json(problem.meta["program"])) + " ½ 😀 done"
+        ids = list(text.encode(worked))
+        for _ in range(3):
+            steps = StepRules().split(ids, text.decode(ids), text.decode)
+            check_exact(ids, text.decode(ids), steps, text.decode)
+            num_steps += len(steps)
+            rng.shuffle(ids)
+    assert num_steps > 300
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(2, 500), min_size=1, max_size=60))
+def test_any_ids_of_a_tokenizer_with_byte_fallback(ids: list[int]) -> None:
+    text = FALLBACK.decode(ids)
+    steps = split_steps(ids, text, newline_ends(text), FALLBACK.decode)
+    assert "".join(step.text for step in steps) == text
+    joined = ""
+    for step in steps:
+        joined += step.text
+        assert FALLBACK.decode(ids[: step.end]) == joined
+
+
+FALLBACK = sentencepiece_text()
+
+
+@pytest.mark.parametrize("num_tokens", [30_000, 120_000])
+def test_work_is_linear_in_the_length(num_tokens: int) -> None:
+    """500 steps in 30,000 tokens: no more than 25 tokens are decoded for each token."""
+    rng = random.Random(1)
+    text = arith_text()
+    line = text.encode("Then 12 + 30 = 42 apples are left in the box .")
+    newline = text.encode("\n")
+    ids: list[int] = []
+    while len(ids) < num_tokens:
+        ids += [*(rng.choice(line) for _ in range(59)), *newline]
+    work = 0
+
+    def counted(part: Sequence[int]) -> str:
+        nonlocal work
+        work += len(part)
+        return text.decode(part)
+
+    whole = text.decode(ids)
+    steps = StepRules().split(ids, whole, counted)
+    assert len(steps) == len(ids) // 60
+    assert work < 25 * len(ids)
+    merged = StepRules(max_steps=40, min_tokens=20).split(ids, whole, text.decode)
+    assert len(merged) == 40
+    assert "".join(step.text for step in merged) == whole

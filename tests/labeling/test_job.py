@@ -92,7 +92,7 @@ def test_shards_hold_the_documented_columns_and_no_secret(tmp_path: Path) -> Non
     for name in [*LABELS_SCHEMA.names, *step_fields]:
         assert f"`{name}`" in documented
     metadata, _ = next(label_tables(Store(str(tmp_path / "out"))))
-    assert metadata["schema_version"] == 2
+    assert metadata["schema_version"] == 3
     assert metadata["config"]["estimator"]["rollouts"] == 4
     assert "torch" in metadata["versions"]
     assert str(Path.home()) not in json.dumps({k: v for k, v in metadata.items() if k != "config"})

@@ -61,6 +61,7 @@ def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> No
     assert ids(book.take("one", IDLE, num_workers=2)) == ["b1"]
     assert ids(book.take("one", IDLE, num_workers=2)) == ["b4"]
     assert not book.finished
+    assert book.num_unfinished == 4
     for worker, name in [("two", "b3"), ("two", "b0"), ("one", "b1"), ("one", "b4")]:
         book.done(worker, name)
     assert book.finished

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,7 +23,12 @@ from mclabel import edge
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards import committed_blocks, read_labels, read_rollouts
 from mclabel.data.store import Store
+from mclabel.edge.label import label_settings
 from mclabel.errors import EngineError
+from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.ray_fleet import RayFleet
+from mclabel.labeling.worker import Block, LabelWorker
+from mclabel.policy import Policy
 
 pytestmark = pytest.mark.ray
 
@@ -59,6 +66,54 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
         edge.label(load_config(LabelConfig, None, changes), lambda state: None)
 
 
+@pytest.mark.parametrize(
+    ("make_policy", "reason"),
+    [(partial(os._exit, 3), "ended without a word"), (partial(int, "no weights"), "'no weights'")],
+)
+def test_three_failed_loads_stop_the_job(
+    tmp_path: Path, make_policy: Callable[[], Policy], reason: str
+) -> None:
+    config = LabelConfig(out=str(tmp_path))
+    make_worker = partial(
+        LabelWorker,
+        make_policy=make_policy,
+        out=str(tmp_path),
+        settings=label_settings(config),
+        provenance={},
+        keep_rollouts=True,
+    )
+    fleet = RayFleet(make_worker, address="local", max_engines=1)
+    book = LeaseBook([Block(id="b", problems=(), given={}, priority=0)], num_blocks=1)
+    with pytest.raises(EngineError, match="failed to load 3 times") as caught:
+        list(fleet.run(book, lambda progress: None))
+    assert reason in str(caught.value)
+
+
+def test_an_engine_that_is_told_to_go_leaves_its_journal(tmp_path: Path) -> None:
+    source, out = write_problems(tmp_path, 8), tmp_path / "out"
+    more = ["ray.max_engines=1", "journal_s=1000", "block_problems=8"]
+    more += ["policy.scripted={repeatable: false, delay_s: 5.0}"]
+    driver = subprocess.Popen(
+        [
+            *[sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))],
+            *scripted_overrides(source, out, *more),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    (actor,) = wait_for_actors(driver)
+    while not (out / "progress.jsonl").is_file() or last_state(out)["num_completions"] == 0:
+        assert driver.poll() is None
+        time.sleep(0.05)
+    actor.terminate()
+    actor.wait(timeout=60)
+    assert list((out / "journals").rglob("*.gz"))
+    output, _ = driver.communicate(timeout=240)
+    assert driver.returncode == 0, output
+    check_exact(out, 8)
+    assert last_state(out)["num_replayed"] > 0 and last_state(out)["num_failures"] == 1
+
+
 @pytest.mark.slow
 def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> None:
     """SIGKILLs the driver or an actor; texts differ in every attempt."""
@@ -89,6 +144,11 @@ def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> Non
     assert {"driver", "actor"} <= set(kills)
     subprocess.run(command, check=True, timeout=240)
     check_exact(out, NUM_KILLED)
+
+
+def last_state(out: Path) -> dict[str, int]:
+    state: dict[str, int] = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
+    return state
 
 
 def wait_for_actors(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:

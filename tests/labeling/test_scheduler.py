@@ -10,11 +10,11 @@ import pytest
 from mclabel.errors import DataError
 from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.desk import Desk
+from mclabel.labeling.rollouts import grade_rollout
 from mclabel.labeling.scheduler import (
     GivenSolution,
     LabelSettings,
     ProblemLabels,
-    grade_rollout,
     label_problem,
 )
 from mclabel.policy import SamplingParams

@@ -1,0 +1,75 @@
+"""Which of a problem's sampled solutions are labelled: all of them, or as many right as wrong.
+
+Solutions that are kept for their outcome say nothing of the policy's chance any more: they are
+marked, and their outcomes are no evidence for an estimator. The first ones drawn, a number fixed
+before, remain unbiased observations of the bare problem's value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from mclabel.records import Counts, Outcome, Solution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """Solutions sampled for one problem."""
+
+    kept: tuple[Solution, ...]
+    """To be labelled, in the order they were sampled; none if the problem is dropped."""
+    num_sampled: int
+    num_right: int
+    """Of all that were sampled."""
+    first: Counts
+    """Outcomes of those that were sampled whatever the outcomes."""
+
+
+async def sample_solutions(
+    sample: Callable[[int], Awaitable[Solution]],
+    *,
+    count: int,
+    balance: int | None = None,
+    max_samples: int | None = None,
+) -> Sampled:
+    """Sample a problem's solutions and choose among them.
+
+    Args:
+        sample: gives the solution with this index.
+        count: sampled together; without `balance`, all there are.
+        balance: keep so many right and so many wrong ones, fewer of both where one kind runs
+            short, none where one is missing. Cut and ungraded ones are neither.
+        max_samples: `count` more are sampled until there is enough of both, or so many are.
+    """
+    solutions = list(await asyncio.gather(*map(sample, range(count))))
+    first = Counts()
+    for solution in solutions:
+        first = first.plus(solution.outcome, len(solution.ids))
+    if balance is not None:
+        while _num_balanced(solutions) < balance and len(solutions) < (max_samples or count):
+            done = len(solutions)
+            more = range(done, min(done + count, max_samples or count))
+            solutions += await asyncio.gather(*map(sample, more))
+    kept = solutions if balance is None else _balanced(solutions, balance)
+    return Sampled(
+        kept=tuple(kept),
+        num_sampled=len(solutions),
+        num_right=sum(one.outcome is Outcome.RIGHT for one in solutions),
+        first=first,
+    )
+
+
+def _of(solutions: Sequence[Solution], outcome: Outcome) -> list[Solution]:
+    return [one for one in solutions if one.outcome is outcome and one.steps]
+
+
+def _num_balanced(solutions: Sequence[Solution]) -> int:
+    return min(len(_of(solutions, Outcome.RIGHT)), len(_of(solutions, Outcome.WRONG)))
+
+
+def _balanced(solutions: Sequence[Solution], each: int) -> list[Solution]:
+    each = min(each, _num_balanced(solutions))
+    kept = [*_of(solutions, Outcome.RIGHT)[:each], *_of(solutions, Outcome.WRONG)[:each]]
+    return sorted(kept, key=lambda solution: solution.sample_index)

@@ -1,0 +1,252 @@
+"""Requests to servers that come and go: several endpoints, retries, limits, one clear refusal.
+
+A server that answers 429 or 5xx, or not at all, is set aside for as long as it asks for
+(`Retry-After`), or for a time that doubles; the others take its requests meanwhile. Requests of
+one problem go to one endpoint while it lives, so that its prefix cache serves them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from mclabel.errors import EngineError
+
+if TYPE_CHECKING:
+    from openai import APIStatusError, AsyncOpenAI
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+LONGEST_RETRY_AFTER_S = 300.0
+MAX_SHOWN = 300  # characters of a server's words in a message
+
+Request = Callable[["AsyncOpenAI"], Awaitable[Any]]
+
+
+class BusyError(Exception):
+    """A server gave an answer that another try may better."""
+
+
+def pause_s(num_failures: int) -> float:
+    """How long an endpoint is set aside that failed so many times in a row, at least once."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(num_failures - 1, 20))
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """The pause a server asks for, in seconds; None if it does not say, or gives a date."""
+    try:
+        asked = float(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return min(max(asked, 0.0), LONGEST_RETRY_AFTER_S)
+
+
+class _Endpoint:
+    def __init__(self, url: str, client: AsyncOpenAI) -> None:
+        self.url, self.client = url, client
+        self.num_failures = 0
+        self.closed_until = 0.0  # time.monotonic()
+
+    def set_aside(self, asked_s: float | None) -> None:
+        now = time.monotonic()
+        if now < self.closed_until:
+            return  # by another request, for the same reason
+        self.num_failures += 1
+        logger.info("%s is set aside (failure %d in a row)", self.url, self.num_failures)
+        self.closed_until = now + (pause_s(self.num_failures) if asked_s is None else asked_s)
+
+
+class Endpoints:
+    """Servers of one model."""
+
+    def __init__(self, urls: Sequence[str], *, api_key_env: str | None, timeout_s: float) -> None:
+        """Args:
+        urls: base URLs.
+        api_key_env: name of the environment variable that holds the key, if one is needed.
+        timeout_s: of one request.
+
+        Raises:
+            EngineError: the environment holds no key.
+        """
+        from openai import AsyncOpenAI
+
+        key = None if api_key_env is None else os.environ.get(api_key_env)
+        if api_key_env is not None and not key:
+            raise EngineError(
+                f"policy.openai.api_key_env={api_key_env}: the variable is not set where the "
+                "engine runs. Export it there, on every node that runs an engine"
+            )
+        self._key, self._key_env = key, api_key_env
+        self._endpoints = [
+            _Endpoint(
+                url,
+                # Without a key of its own the client would take one from the environment.
+                AsyncOpenAI(base_url=url, api_key=key or "none", timeout=timeout_s, max_retries=0),
+            )
+            for url in urls
+        ]
+
+    async def ask(self, request: Request, *, home: int, retry_s: float) -> Any:
+        """What a server answers, tried again while servers are busy or away.
+
+        Args:
+            request: sends it.
+            home: requests with one number go to one endpoint, while it lives.
+            retry_s: how long it is tried again.
+
+        Raises:
+            EngineError: no server answered in that time, or one refused for good.
+        """
+        return await self._ask(self._endpoints, request, home, retry_s)
+
+    async def _ask(
+        self, endpoints: Sequence[_Endpoint], request: Request, home: int, retry_s: float
+    ) -> Any:
+        from openai import APIConnectionError, APIStatusError
+
+        first_failure: float | None = None
+        while True:
+            endpoint = await _open_one(endpoints, home)
+            try:
+                answer = await request(endpoint.client)
+            except (APIConnectionError, APIStatusError, BusyError) as error:
+                asked = None
+                if isinstance(error, APIStatusError):
+                    if not (error.status_code in (408, 425, 429) or error.status_code >= 500):
+                        raise self._refused(endpoint, error) from error
+                    asked = retry_after_s(error.response.headers)
+                endpoint.set_aside(asked)
+                first_failure = first_failure or time.monotonic()
+                if time.monotonic() - first_failure >= retry_s:
+                    raise self._gave_up(endpoint, error, retry_s) from error
+            else:
+                endpoint.num_failures = 0
+                return answer
+
+    async def ask_each(self, request: Request, *, retry_s: float) -> dict[str, Any]:
+        """Answers of all endpoints by URL, without those that cannot be reached.
+
+        Raises:
+            EngineError: none can, or one refused for good.
+        """
+        asked = [self._ask([one], request, 0, retry_s) for one in self._endpoints]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        answers: dict[str, Any] = {}
+        for endpoint, result in zip(self._endpoints, results, strict=True):
+            if not isinstance(result, BaseException):
+                answers[endpoint.url] = result
+            elif not isinstance(result, _UnreachableError):
+                raise result
+        if not answers:
+            raise next(result for result in results if isinstance(result, _UnreachableError))
+        for url in {endpoint.url for endpoint in self._endpoints} - set(answers):
+            logger.warning("policy.openai: %s does not answer; it is tried again later", url)
+        return answers
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for endpoint in self._endpoints:
+            await endpoint.client.close()
+
+    def shown(self, words: str) -> str:
+        """A server's words as a message may hold them: no key, not long."""
+        if self._key:
+            words = words.replace(self._key, "***")
+        words = "".join(c if c.isprintable() else " " for c in words)
+        return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
+
+    def _refused(self, endpoint: _Endpoint, error: APIStatusError) -> EngineError:
+        said = self.shown(error.response.text)
+        match error.status_code:
+            case 401 | 403 if self._key_env is None:
+                why = "wants a key. Set policy.openai.api_key_env to the variable that holds it"
+            case 401 | 403:
+                why = f"refuses the key in {self._key_env}. Put a valid one into that variable"
+            case 404:
+                why = (
+                    "has no such address or model. Check policy.openai.endpoints (most end in /v1)"
+                    f" and policy.openai.model. It says: {said}"
+                )
+            case _:
+                why = f"refuses the request: {said}"
+        return RefusedError(f"policy.openai: {endpoint.url} {why} (HTTP {error.status_code})")
+
+    def _gave_up(self, endpoint: _Endpoint, error: Exception, retry_s: float) -> EngineError:
+        cause = error.__cause__ or error
+        reason = self.shown(str(cause) or type(cause).__name__)
+        return _UnreachableError(
+            f"policy.openai: {endpoint.url} gave no answer within {retry_s:g} s: {reason}. Check "
+            "the address, that the server runs, and that it can be reached from the engine's node"
+        )
+
+
+class RefusedError(EngineError):
+    """A server refused a request, and would again."""
+
+
+class _UnreachableError(EngineError):
+    pass
+
+
+async def _open_one(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint:
+    """The first endpoint from home on that is not set aside, waited for if need be."""
+    count = len(endpoints)
+    ordered = [endpoints[(home + i) % count] for i in range(count)]
+    while True:
+        now = time.monotonic()
+        for endpoint in ordered:
+            if endpoint.closed_until <= now:
+                return endpoint
+        first = min(ordered, key=lambda endpoint: endpoint.closed_until)
+        # Not all at once: a server that comes back would be thrown over again.
+        pause = first.closed_until - now + random.uniform(0, pause_s(first.num_failures))
+        await asyncio.sleep(pause)
+
+
+class Slots:
+    """So many requests at a time, the most urgent first."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._order = itertools.count()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def taken(self, priority: int) -> AsyncIterator[None]:
+        """Hold a slot; a lower priority waits less."""
+        if self._free:
+            self._free -= 1
+        else:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._waiting, (priority, next(self._order), turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._hand_on()  # it had been given a slot already
+                raise
+        try:
+            yield
+        finally:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        while self._waiting:
+            _, _, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,160 @@
+"""Where a model comes from: a folder, or the Hugging Face hub, downloaded once on each node."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mclabel.errors import EngineError
+
+ENDS = 2**20  # bytes
+CONFIGURATION = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
+DUPLICATES = ("original/*", "consolidated*", "onnx/*")
+"""Other forms of the same weights."""
+
+
+def model_source(model: str) -> str:
+    """`model` as transformers takes it, checked where that is possible without a network.
+
+    Raises:
+        EngineError: it names a folder that holds no model.
+    """
+    path = Path(model)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise EngineError(
+            f"policy.model={model!r}: the folder holds no config.json. Give a folder saved by "
+            "`save_pretrained`, a Hugging Face name, or `arith:policy`"
+        )
+    if not path.is_dir() and (path.is_absolute() or model.startswith(".") or model.count("/") > 1):
+        raise EngineError(f"policy.model={model!r}: no such folder")
+    return model
+
+
+def pin_model(model: str, *, revision: str | None) -> str | None:
+    """Check that a model is there without loading it: fetch its configuration alone.
+
+    Returns:
+        The commit that `revision` names now; None for a folder.
+
+    Raises:
+        EngineError: there is no such folder, or the hub does not have the model, does not give
+            it, or cannot be reached.
+    """
+    from huggingface_hub import hf_hub_download
+
+    if Path(model_source(model)).is_dir():
+        return None
+    with _explained(model, revision):
+        return Path(hf_hub_download(model, "config.json", revision=revision)).parent.name
+
+
+def fetch_model(
+    model: str, *, revision: str | None, weights: bool = True, code: bool = False
+) -> str:
+    """The folder of a model on this node, downloaded if it is not there.
+
+    However many engines of a node ask, one downloads and the others wait for it.
+
+    Args:
+        model: folder or Hugging Face name.
+        revision: commit or tag.
+        weights: False is enough for a tokenizer.
+        code: Python code that comes with the model, too.
+
+    Raises:
+        EngineError: as `pin_model`.
+    """
+    from filelock import FileLock
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    if Path(model_source(model)).is_dir():
+        return model
+    wanted = [*CONFIGURATION, *(["*.py"] if code else [])]
+    locks = Path(HF_HUB_CACHE) / ".locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(f"{model}@{revision}".encode()).hexdigest()[:16]
+    with FileLock(locks / f"mclabel-{name}.lock"), _explained(model, revision):
+        for kind in ("*.safetensors", "*.bin") if weights else ("",):
+            folder = Path(
+                snapshot_download(
+                    model,
+                    revision=revision,
+                    allow_patterns=[*wanted, kind] if kind else wanted,
+                    ignore_patterns=list(DUPLICATES),
+                )
+            )
+            if not kind or any(folder.glob(kind)):
+                return str(folder)
+    raise EngineError(
+        f"policy.model={model!r}: the repository holds no weights (*.safetensors or *.bin)"
+    )
+
+
+@contextmanager
+def _explained(model: str, revision: str | None) -> Iterator[None]:
+    """Turn what the hub answers into one message with its remedy."""
+    from huggingface_hub import errors
+
+    name = f"policy.model={model!r}"
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        raise EngineError(
+            f"{name}: the model is gated. Ask for access on its page on the hub, then log in with "
+            "`hf auth login` or set HF_TOKEN, on every node that runs an engine"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise EngineError(
+            f"policy.revision={revision!r}: {model} has no such commit, branch or tag"
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        raise EngineError(
+            f"{name}: not in this machine's cache, and the Hugging Face hub cannot be reached "
+            "(or HF_HUB_OFFLINE is set). Give a folder, download it where there is a network "
+            f"(`hf download {model}`), or check the name and the network"
+        ) from error
+    except errors.EntryNotFoundError as error:
+        raise EngineError(
+            f"{name}: the repository holds no config.json, so it is no transformers model"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise EngineError(
+            f"{name}: no such model on the Hugging Face hub, or a private one. Check the name; for "
+            "a private one log in with `hf auth login` or set HF_TOKEN"
+        ) from error
+    except errors.HFValidationError as error:
+        raise EngineError(
+            f"{name}: neither a folder nor a Hugging Face name like Qwen/Qwen2.5-Math-7B-Instruct"
+        ) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        why = (
+            "refuses the token: set another HF_TOKEN, or unset it"
+            if status == 401
+            else (f"answers {status}: try again later" if status else f"cannot be reached: {error}")
+        )
+        raise EngineError(f"{name}: the Hugging Face hub {why}") from error
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """A hash that changes with a model's weights, its configuration or its tokenizer.
+
+    Files up to 16 MiB are hashed whole; of larger ones the size and the first and last MiB, so
+    a change confined to the middle of a large file goes unseen. Training changes every tensor.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".safetensors", ".bin", ".json", ".model", ".jinja"):
+            size = path.stat().st_size
+            digest.update(f"{path.name}:{size}:".encode())
+            with path.open("rb") as file:
+                if size <= 16 * ENDS:
+                    digest.update(file.read())
+                else:
+                    digest.update(file.read(ENDS))
+                    file.seek(-ENDS, 2)
+                    digest.update(file.read(ENDS))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,69 @@
+"""What child processes print, passed on and the last of it kept.
+
+An engine that computes in processes of its own dies there; its caller learns only that it did.
+The reason stands in what the child printed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from types import TracebackType
+
+KEPT = 64 * 2**10  # bytes
+MAX_REASON = 500  # characters
+REASON = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt): \S.*)")
+
+
+class OutputTail:
+    """Within its context, children are started with outputs that pass through this process.
+
+    They keep those outputs when the context ends, and a thread copies for as long as they live.
+    """
+
+    def __init__(self) -> None:
+        self._tail = bytearray()
+        self._copying: threading.Thread | None = None
+
+    def __enter__(self) -> OutputTail:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._saved = (os.dup(1), os.dup(2))
+        reader, writer = os.pipe()
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        os.close(writer)
+        self._copying = threading.Thread(
+            target=self._copy, args=(reader, os.dup(self._saved[1])), daemon=True
+        )
+        self._copying.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for saved, number in zip(self._saved, (1, 2), strict=True):
+            os.dup2(saved, number)
+            os.close(saved)
+        if error is not None and self._copying is not None:
+            self._copying.join(timeout=5.0)  # the children that failed are about to end
+
+    @property
+    def reason(self) -> str | None:
+        """The first error that a child's output names, as children that wait fail after it."""
+        found = REASON.search(self._tail.decode(errors="replace"))
+        return found[1][:MAX_REASON] if found else None
+
+    def _copy(self, reader: int, out: int) -> None:
+        with os.fdopen(reader, "rb", buffering=0) as file, os.fdopen(out, "wb", buffering=0) as to:
+            while piece := file.read(4096):
+                self._tail += piece
+                del self._tail[:-KEPT]
+                to.write(piece)

@@ -1,0 +1,98 @@
+"""Whether prefixes are continued token by token: a check that tests of every engine make.
+
+What an engine was given is recorded where it takes ids in, and compared with the ids it gave
+out before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate
+from mclabel.estimators import EstimatorSettings
+from mclabel.labeling.scheduler import LabelSettings, ProblemLabels, label_problem
+from mclabel.policy import Policy
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+NUM_SOLUTIONS, PER_PROBLEM = 500, 4
+TEMPERATURE = 2.5
+"""So high that many texts are sampled as other tokens than a tokenizer would give."""
+
+Ids = tuple[int, ...]
+
+
+@dataclass
+class Calls:
+    """What an engine was given, and what it sampled after that."""
+
+    made: list[tuple[Ids, Ids]] = field(default_factory=list)
+
+
+def chat_model(folder: Path) -> str:
+    """The bundled policy with a chat template that has tokens of its own."""
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model("policy"))
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.chat_template = CHATML
+    model = AutoModelForCausalLM.from_pretrained(bundled_model("policy"))
+    if len(tokenizer) > model.config.vocab_size:
+        model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+async def label_all(policy: Policy) -> list[ProblemLabels]:
+    """Labels of the solutions to many problems, one rollout of every prefix."""
+    settings = LabelSettings(
+        seed=0,
+        num_solutions=PER_PROBLEM,
+        estimator=EstimatorSettings(kind="fixed", rollouts=1),
+    )
+    problems = generate(NUM_SOLUTIONS // PER_PROBLEM, seed=11, split="test")
+    await policy.start()
+    try:
+        return await asyncio.gather(*(label_problem(p, policy, settings) for p in problems))
+    finally:
+        await policy.close()
+
+
+def count_exact(results: Sequence[ProblemLabels], calls: Calls) -> int:
+    """Number of prefixes that were continued, each by the very ids of its solution.
+
+    Raises:
+        AssertionError: a solution is not what the engine sampled, or the engine was given
+            anything but prompts, and prompts with the first ids of such solutions.
+    """
+    sampled: dict[Ids, list[Ids]] = defaultdict(list)
+    for context, ids in calls.made:
+        sampled[context].append(ids)
+    rows = [row for result in results for row in result.labeled]
+    assert len(rows) == NUM_SOLUTIONS
+    wanted = {row.prompt_ids for row in rows}
+    for row in rows:
+        ids = row.solution.ids
+        assert any(ids in (one, one[:-1]) for one in sampled[row.prompt_ids])
+        wanted |= {row.prompt_ids + ids[: step.end] for step in row.solution.steps[:-1]}
+    given = {context for context, _ in calls.made}
+    assert given <= wanted, f"{len(given - wanted)} contexts are no prefix of a solution"
+    assert wanted <= given, f"{len(wanted - given)} prefixes were not continued as they are"
+    return len(wanted)
+
+
+def num_other_tokens(policy: Policy, results: Sequence[ProblemLabels]) -> int:
+    """Solutions whose text, tokenised anew, would be other ids."""
+    return sum(
+        policy.encode(row.solution.text) != row.solution.ids
+        for result in results
+        for row in result.labeled
+    )

@@ -1,0 +1,115 @@
+"""What an engine takes of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import ray
+from click.testing import CliRunner
+from ray.cluster_utils import Cluster
+from ray.util import placement_group_table, remove_placement_group
+
+from mclabel import edge
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.labeling.resources import EngineResources, actor_options, engine_resources
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "label"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "num_cpus", "num_gpus"),
+    [
+        ({"engine": "hf", "device": "cpu"}, 1, 0),
+        ({"engine": "hf", "device": "cpu", "threads": 3}, 3, 0),
+        ({"engine": "hf", "device": "cuda"}, 1, 1),
+        ({"engine": "vllm", "device": "cpu", "threads": 8}, 8, 0),
+        ({"engine": "vllm", "device": "cuda"}, 1, 1),
+        ({"engine": "vllm", "device": "cuda", "tensor_parallel": 4}, 4, 4),
+        ({"engine": "vllm", "device": "cuda", "num_cpus": 2, "num_gpus": 0.5}, 2, 0.5),
+        ({"engine": "openai", "device": "cpu"}, 1, 0),
+        ({"engine": "scripted", "device": "cpu", "num_cpus": 0.1}, 0.1, 0),
+    ],
+)
+def test_one_node(arguments: dict[str, object], num_cpus: float, num_gpus: float) -> None:
+    resources = engine_resources(**arguments)  # type: ignore[arg-type]
+    assert resources == EngineResources(num_cpus=num_cpus, num_gpus=num_gpus)
+    assert actor_options(resources) == {"num_cpus": num_cpus, "num_gpus": num_gpus}
+
+
+def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
+    resources = engine_resources(
+        engine="vllm", device="cuda", tensor_parallel=2, pipeline_parallel=2
+    )
+    assert (resources.num_cpus, resources.num_gpus, resources.total_gpus) == (2, 0, 4)
+    assert resources.bundles == ({"CPU": 2, "GPU": 1}, {"GPU": 1}, {"GPU": 1}, {"GPU": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "num_cpus", "num_gpus"),
+    [
+        ("quickstart", 1, 0),
+        ("arith-bisect", 1, 0),
+        ("arith-vllm", 1, 0),
+        ("own-data", 1, 0),
+        ("cpu-vllm", 8, 0),
+        ("gsm8k-qwen2.5-math-7b", 1, 1),
+        ("math-qwen2.5-math-7b", 1, 1),
+        ("math-qwen2.5-72b-tp4", 4, 4),
+        ("reasoning", 1, 1),
+        ("openai-server", 1, 0),
+    ],
+)
+def test_every_label_configuration_is_planned_without_model_or_gpu(
+    name: str, num_cpus: float, num_gpus: float
+) -> None:
+    config = load_config(LabelConfig, CONFIGS / f"{name}.yaml", ["out=somewhere"])
+    planned = edge.plan(config)
+    assert (planned.resources.num_cpus, planned.resources.num_gpus) == (num_cpus, num_gpus)
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(
+        main, ["label", str(CONFIGS / f"{name}.yaml"), "out=somewhere", "--dry-run"]
+    )
+    assert result.exit_code == 0, result.output
+    assert f"model: {config.policy.model}" in result.output
+    assert f"an engine takes: {num_cpus:g} CPUs" in result.output
+
+
+def test_no_label_configuration_goes_unplanned() -> None:
+    mark = next(
+        mark
+        for mark in test_every_label_configuration_is_planned_without_model_or_gpu.pytestmark
+        if mark.name == "parametrize"
+    )
+    assert {case[0] for case in mark.args[1]} == {path.stem for path in CONFIGS.glob("*.yaml")}
+
+
+@pytest.mark.ray
+def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
+    """Nodes that say they have two GPUs each; nothing computes on them."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 2})
+    try:
+        cluster.add_node(num_cpus=2, num_gpus=2)
+        ray.init(address=cluster.address)
+        resources = engine_resources(
+            engine="vllm", device="cuda", tensor_parallel=2, pipeline_parallel=2, num_cpus=1
+        )
+        actor = ray.remote(_Engine).options(**actor_options(resources)).remote()
+        seen = ray.get(actor.look.remote(), timeout=60)
+        assert seen["gpus"] == 4
+        assert sorted(seen["nodes"]) == [2, 2]
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+class _Engine:
+    """An actor that looks at its placement group, as vLLM does."""
+
+    def look(self) -> dict[str, object]:
+        group = ray.util.get_current_placement_group()
+        table = placement_group_table(group)
+        nodes = list(table["bundles_to_node_id"].values())
+        gpus = sum(bundle.get("GPU", 0) for bundle in group.bundle_specs)
+        remove_placement_group(group)
+        return {"gpus": gpus, "nodes": [nodes.count(node) for node in set(nodes)]}

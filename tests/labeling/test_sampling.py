@@ -1,0 +1,149 @@
+"""Which sampled solutions are labelled, and what their outcomes may be used for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mclabel import edge
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards import read_labels
+from mclabel.data.steps import StepRules
+from mclabel.data.store import Store
+from mclabel.estimators import EstimatorSettings
+from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.sampling import Sampled, sample_solutions
+from mclabel.labeling.scheduler import LabelSettings, ProblemLabels, label_problem
+from mclabel.policy import SamplingParams
+from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.records import Counts, Outcome, Problem, Solution, Step
+
+LETTERS = {
+    "R": Outcome.RIGHT,
+    "W": Outcome.WRONG,
+    "T": Outcome.TRUNCATED,
+    "U": Outcome.UNGRADED,
+}
+
+
+def solution(index: int, outcome: Outcome) -> Solution:
+    return Solution(
+        id=str(index),
+        problem_id="p",
+        sample_index=index,
+        text="ab",
+        ids=(1, 2),
+        steps=(Step(text="a", end=1), Step(text="b", end=2)),
+        finish_reason="stop",
+        origin="sampled",
+        prediction=None,
+        outcome=outcome,
+    )
+
+
+def draw(outcomes: str, **arguments: int) -> tuple[Sampled, list[int]]:
+    """Sample from a row of outcomes; also the indices that were asked for."""
+    asked = []
+
+    async def sample(index: int) -> Solution:
+        asked.append(index)
+        return solution(index, LETTERS[outcomes[index]])
+
+    return asyncio.run(sample_solutions(sample, **arguments)), asked  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "arguments", "kept", "num_sampled", "num_right"),
+    [
+        ("RWTU", {"count": 4}, [0, 1, 2, 3], 4, 1),
+        ("RRWW", {"count": 4, "balance": 1, "max_samples": 8}, [0, 2], 4, 2),
+        ("RRRRRWRR", {"count": 4, "balance": 1, "max_samples": 8}, [0, 5], 8, 7),
+        ("RRRRRWRRWR", {"count": 4, "balance": 2, "max_samples": 10}, [0, 1, 5, 8], 10, 8),
+        ("WWWRWWWWWW", {"count": 4, "balance": 3, "max_samples": 10}, [0, 3], 10, 1),
+        ("RRRRRRRR", {"count": 4, "balance": 2, "max_samples": 8}, [], 8, 8),
+        ("WWTUWWTU", {"count": 4, "balance": 2, "max_samples": 8}, [], 8, 0),
+        ("TRUW", {"count": 4, "balance": 2, "max_samples": 4}, [1, 3], 4, 1),
+    ],
+)
+def test_what_is_kept(
+    outcomes: str, arguments: dict[str, int], kept: list[int], num_sampled: int, num_right: int
+) -> None:
+    sampled, asked = draw(outcomes, **arguments)
+    assert [one.sample_index for one in sampled.kept] == kept
+    assert (sampled.num_sampled, sampled.num_right) == (num_sampled, num_right)
+    assert asked == list(range(num_sampled))
+
+
+def test_only_the_draws_that_are_made_anyway_are_free_observations() -> None:
+    sampled, _ = draw("WWWWRRRR", count=4, balance=2, max_samples=8)
+    assert sampled.first == Counts(num_wrong=4, num_tokens=8)
+    plain, _ = draw("WRWW", count=4)
+    assert plain.first == Counts(num_right=1, num_wrong=3, num_tokens=8)
+
+
+def test_outcomes_of_chosen_solutions_are_no_evidence() -> None:
+    problem = Problem(id="p", text="?", answer="1")
+    for free in (True, False):
+        table = PrefixTable(
+            problem,
+            [solution(0, Outcome.RIGHT)],
+            rules=StepRules(),
+            thinks=False,
+            free_outcomes=free,
+        )
+        assert [path.sampled for path in table.paths] == [free]
+
+
+def label(number: int, policy: ScriptedPolicy, **changes: object) -> ProblemLabels:
+    settings = LabelSettings(
+        seed=0,
+        num_solutions=4,
+        estimator=EstimatorSettings(kind="fixed", rollouts=4),
+        **changes,  # type: ignore[arg-type]
+    )
+    problem = Problem(id=f"p{number}", text=f"P{number} [answer {number}]", answer=str(number))
+    return asyncio.run(label_problem(problem, policy, settings))
+
+
+def test_balanced_labels_carry_the_pass_rate_before_the_choice() -> None:
+    policy = ScriptedPolicy(sampling=SamplingParams(max_tokens=1000))
+    kept = dropped = 0
+    for number in range(60):
+        result = label(number, policy, balance=1, max_samples=4)
+        whole = [row.solution.outcome for row in label(number, policy).labeled]
+        num_right = whole.count(Outcome.RIGHT)
+        if result.dropped is not None:
+            assert result.labeled == [] and num_right in (0, 4)
+            assert result.dropped == {"num_sampled": 4, "num_right": num_right}
+            dropped += 1
+            continue
+        outcomes = Counter(row.solution.outcome for row in result.labeled)
+        assert outcomes == {Outcome.RIGHT: 1, Outcome.WRONG: 1}
+        for row in result.labeled:
+            assert (row.num_sampled, row.num_sampled_right) == (4, num_right)
+            assert row.chosen_by_outcome
+            assert row.siblings.num_right == num_right
+        kept += 1
+    assert kept > 20 and dropped > 3
+    assert not any(row.chosen_by_outcome for row in label(1, policy).labeled)
+
+
+def test_a_balanced_job_through_shards(tmp_path: Path) -> None:
+    rows = [{"id": f"p{i}", "problem": f"P [answer {i}]", "answer": str(i)} for i in range(12)]
+    (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    out = tmp_path / "out"
+    changes = [f"problems.source={tmp_path / 'problems.jsonl'}", f"out={out}", "block_problems=4"]
+    changes += ["policy.engine=scripted", "ray.address=none", "estimator.rollouts=2"]
+    changes += ["solutions.balance=1", "solutions.max_samples=8", "split.max_steps=2"]
+    edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+    labels = list(read_labels(Store(str(out))))
+    assert labels
+    for row in labels:
+        assert row.chosen_by_outcome and 4 <= row.num_sampled <= 8
+        assert 0 < row.num_sampled_right < row.num_sampled
+        assert len(row.steps) == 2
+    assert set(Counter(row.problem.id for row in labels).values()) == {2}

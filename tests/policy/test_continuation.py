@@ -1,0 +1,64 @@
+"""Prefixes of sampled solutions reach the embedded engine as the ids that it sampled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all, num_other_tokens
+
+from mclabel.arith import bundled_model
+from mclabel.policy import SamplingParams
+from mclabel.policy.cascade import Row
+from mclabel.policy.decoder import SharedPrefixDecoder
+from mclabel.policy.hf import HfPolicy
+from mclabel.records import Completion
+
+SAMPLING = SamplingParams(temperature=TEMPERATURE, max_tokens=40)
+
+
+class Retokenising(HfPolicy):
+    """Continues a prefix by its text, as engines do that take texts."""
+
+    async def sample(
+        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+    ) -> Completion:
+        again = self.encode(self.decode(prefix))
+        return await super().sample(prompt, again, seed=seed, priority=priority)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """What the decoder was given and sampled."""
+    recorded, step = Calls(), SharedPrefixDecoder.step
+
+    def recording(decoder: SharedPrefixDecoder) -> list[Row]:
+        ended = step(decoder)
+        recorded.made += [(tuple(row.context), tuple(row.sampled)) for row in ended]
+        return ended
+
+    monkeypatch.setattr(SharedPrefixDecoder, "step", recording)
+    return recorded
+
+
+@pytest.mark.parametrize("kind", ["chat", "plain"])
+def test_prefixes_are_continued_by_the_ids_that_were_sampled(
+    kind: str, calls: Calls, tmp_path: Path
+) -> None:
+    policy = (
+        HfPolicy(model=chat_model(tmp_path), sampling=SAMPLING)
+        if kind == "chat"
+        else HfPolicy(model=str(bundled_model("policy")), sampling=SAMPLING, template="{problem}\n")
+    )
+    results = asyncio.run(label_all(policy))
+    assert count_exact(results, calls) > 1000
+    assert num_other_tokens(policy, results) > 50  # so that tokenising anew would be seen
+
+
+def test_tokenising_anew_is_seen(calls: Calls) -> None:
+    policy = Retokenising(model=str(bundled_model("policy")), sampling=SAMPLING)
+    results = asyncio.run(label_all(policy))
+    with pytest.raises(AssertionError, match="contexts are no prefix of a solution"):
+        count_exact(results, calls)

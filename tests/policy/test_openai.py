@@ -1,0 +1,223 @@
+"""The `openai` engine against servers that refuse, limit, fail and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+import pytest
+from openai_server import ANSWER, TEXT, Server
+
+from mclabel.arith import bundled_model
+from mclabel.errors import EngineError
+from mclabel.policy import SamplingParams
+from mclabel.policy.endpoints import Slots, pause_s, retry_after_s
+from mclabel.policy.openai import OpenAIPolicy
+from mclabel.records import Completion
+
+FOLDER = str(bundled_model("policy"))
+KEY = "sk-secret-0123456789"
+SAMPLING = SamplingParams(temperature=0.7, top_p=0.9, top_k=5, max_tokens=100)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses a hundredth as long."""
+    monkeypatch.setattr("mclabel.policy.endpoints.FIRST_PAUSE_S", 0.005)
+    monkeypatch.setattr("mclabel.policy.openai.START_S", 0.2)
+
+
+def sample(
+    *urls: str,
+    prefix: str = "",
+    count: int = 1,
+    sampling: SamplingParams = SAMPLING,
+    **arguments: Any,
+) -> list[Completion]:
+    """Completions of one problem each, from a policy of its own."""
+
+    async def run() -> list[Completion]:
+        arguments.setdefault("retry_s", 5.0)
+        policy = OpenAIPolicy(model=FOLDER, sampling=sampling, endpoints=urls, **arguments)
+        await policy.start()
+        try:
+            asked = [
+                policy.sample(policy.prompt_ids(f"What is 1 + {i}?"), policy.encode(prefix), seed=i)
+                for i in range(count)
+            ]
+            completions = await asyncio.gather(*asked)
+            assert policy.stats().num_sampled_tokens >= sum(len(c.ids) for c in completions)
+            assert policy.stats().num_live == policy.stats().num_waiting == 0
+            return completions
+        finally:
+            await policy.close()
+
+    return asyncio.run(run())
+
+
+def test_ids_go_out_and_come_back_with_every_parameter() -> None:
+    with Server() as server:
+        (completion,) = sample(server.url, prefix="So,\n", per_request_seeds=True)
+        body = server.bodies[-1]
+    assert completion.text == ANSWER
+    assert completion.ids == TEXT.encode(ANSWER)
+    assert completion.finish_reason == "stop"
+    assert body["prompt"] == [*TEXT.prompt_ids("What is 1 + 0?"), *TEXT.encode("So,\n")]
+    expected = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.0, "seed": 0, "n": 1}
+    expected |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    expected |= {"max_tokens": 100 - len(TEXT.encode("So,\n")), "return_token_ids": True}
+    expected |= {"stop_token_ids": sorted(TEXT.end_ids()), "skip_special_tokens": False}
+    assert {name: body[name] for name in expected} == expected
+
+
+def test_what_the_length_cuts_is_truncated_and_no_room_asks_nothing() -> None:
+    short = SamplingParams(max_tokens=6)
+    with Server() as server:
+        (completion,) = sample(server.url, sampling=short)
+        asked = len(server.bodies)
+        (nothing,) = sample(server.url, sampling=short, prefix="1 2 3 4 5 6 7 8 9")
+        assert len(server.bodies) == asked + 1  # the probe of the second start
+    assert (completion.finish_reason, len(completion.ids)) == ("length", 6)
+    assert nothing == Completion(ids=(), text="", finish_reason="length")
+
+
+def test_a_server_without_ids_has_its_texts_tokenised_once() -> None:
+    with Server(returns_ids=False) as server:
+        (completion,) = sample(server.url)
+        assert completion.ids == TEXT.encode(ANSWER)
+        with pytest.raises(EngineError, match=r"policy\.stop: the server returns no token ids"):
+            sample(server.url, sampling=SamplingParams(stop=("x",)))
+
+
+def test_stop_texts_stay_and_end_the_completion() -> None:
+    with Server() as server:
+        (completion,) = sample(server.url, sampling=SamplingParams(stop=("= 2.",)))
+        assert server.bodies[-1]["stop"] == ["= 2."]
+    assert completion.text == "1 + 1 = 2."
+
+
+def test_limits_failures_and_lost_connections_are_tried_again() -> None:
+    with Server() as server:
+        probe = sample(server.url)
+        server.faults += [(429, {"Retry-After": "0.01"}), (503, {}), "drop", (500, {}), "abort"]
+        before = len(server.bodies)
+        assert sample(server.url, count=3) == probe * 3
+        assert len(server.bodies) == before + 1 + 3 + 5
+
+
+def test_a_dead_endpoint_is_set_aside_and_used_again_when_it_is_back() -> None:
+    with Server() as one, Server() as two:
+        dead = f"http://127.0.0.1:{free_port()}/v1"
+        assert len(sample(dead, one.url, count=8)) == 8
+        asked = len(one.bodies)
+        assert len(sample(one.url, two.url, count=40)) == 40
+        assert 5 < len(one.bodies) - asked < 36  # problems are spread over both
+        one.faults += [(503, {})] * 4
+        assert len(sample(one.url, two.url, count=40)) == 40
+
+
+def test_no_more_than_max_live_at_a_time() -> None:
+    with Server(delay_s=0.02) as server:
+        assert len(sample(server.url, count=30, max_live=4)) == 30
+        assert server.most_live == 4
+
+
+def test_chat_is_used_where_the_server_shows_that_it_continues_exactly() -> None:
+    with Server(chat=True) as server:
+        completions = sample(server.url, api="chat", prefix="So,\n")
+        body = server.bodies[-1]
+    assert completions[0].text == ANSWER
+    assert body["messages"][-1] == {"role": "assistant", "content": "So,\n"}
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("server", "arguments", "message"),
+    [
+        ({"takes_ids": False}, {}, r"It must take token ids as a prompt.*`vllm serve`"),
+        ({"chat": True, "continues": False}, {"api": "chat"}, "use policy.openai.api=completions"),
+        ({"chat": True, "returns_ids": False}, {"api": "chat"}, "does not show the ids"),
+        ({}, {"api": "chat"}, "has no such address or model"),
+        ({"extra_tokens": 1}, {}, r"read 20 tokens, which are not the 19"),
+        ({"names": ("a", "b")}, {}, r"policy\.openai\.model=None: .* serves a, b"),
+        ({"names": ("a", "b")}, {"served_model": "c"}, "model='c'"),
+        ({"is_html": True}, {}, "answers no JSON"),
+        ({"key": KEY}, {}, r"wants a key\. Set policy\.openai\.api_key_env"),
+    ],
+)
+def test_a_server_that_cannot_do_what_is_needed_is_refused(
+    server: dict[str, Any], arguments: dict[str, Any], message: str
+) -> None:
+    with Server(**server) as running, pytest.raises(EngineError, match=message):
+        sample(running.url, **arguments)
+
+
+def test_wrong_addresses_name_the_remedy() -> None:
+    with pytest.raises(EngineError, match=r"gave no answer within .* Check the address"):
+        sample(f"http://127.0.0.1:{free_port()}/v1")
+    with Server() as server, pytest.raises(EngineError, match="most end in /v1"):
+        sample(server.url.removesuffix("/v1"))
+
+
+def test_keys_are_read_from_the_environment_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with Server(key=KEY) as server:
+        monkeypatch.setenv("SERVER_KEY", KEY)
+        assert sample(server.url, api_key_env="SERVER_KEY")[0].text == ANSWER
+        monkeypatch.setenv("SERVER_KEY", "sk-wrong-1")
+        with pytest.raises(EngineError, match="refuses the key in SERVER_KEY") as caught:
+            sample(server.url, api_key_env="SERVER_KEY")
+        monkeypatch.delenv("SERVER_KEY")
+        with pytest.raises(EngineError, match="SERVER_KEY: the variable is not set"):
+            sample(server.url, api_key_env="SERVER_KEY")
+    shown = caplog.text + str(caught.value)
+    assert KEY not in shown and "sk-wrong-1" not in shown
+
+
+def test_a_server_that_repeats_the_key_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVER_KEY", KEY)
+    names = (f"model for {KEY}", "other")
+    with Server(names=names) as server, pytest.raises(EngineError) as caught:
+        sample(server.url, api_key_env="SERVER_KEY", served_model="x")
+    assert KEY not in str(caught.value) and "***" in str(caught.value)
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    assert [pause_s(n) for n in (1, 2, 3)] == [0.005, 0.01, 0.02]
+    assert pause_s(10**6) == 30.0
+    assert retry_after_s({"retry-after": "7"}) == 7.0
+    assert retry_after_s({"retry-after": "1e9"}) == 300.0
+    assert retry_after_s({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}) is None
+    assert retry_after_s({}) is None
+
+
+def test_slots_are_given_to_the_most_urgent_and_survive_cancelling() -> None:
+    async def run() -> list[int]:
+        slots, order, go = Slots(1), [], asyncio.Event()
+
+        async def work(priority: int) -> None:
+            async with slots.taken(priority):
+                order.append(priority)
+                await go.wait()
+
+        first = asyncio.create_task(work(9))
+        await asyncio.sleep(0)
+        waiting = [asyncio.create_task(work(priority)) for priority in (3, 1, 2)]
+        await asyncio.sleep(0)
+        waiting[2].cancel()
+        go.set()
+        await asyncio.gather(first, *waiting, return_exceptions=True)
+        await asyncio.wait_for(work(0), 5)
+        return order
+
+    assert asyncio.run(run()) == [9, 1, 3, 0]
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -1,0 +1,52 @@
+"""What a child process that fails has printed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mclabel.policy.output_tail import MAX_REASON, OutputTail
+
+PROGRAM = """
+import sys
+print("(EngineCore pid=1) INFO loading", flush=True)
+print("(Worker pid=2) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to", file=sys.stderr)
+print("RuntimeError: Engine core initialization failed", file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_the_first_error_of_a_child_is_its_reason(capfd: pytest.CaptureFixture[str]) -> None:
+    output = OutputTail()
+    with pytest.raises(subprocess.CalledProcessError), output:
+        subprocess.run([sys.executable, "-c", PROGRAM, "3"], check=True)
+    assert output.reason == "torch.OutOfMemoryError: CUDA out of memory. Tried to"
+    assert "INFO loading" in capfd.readouterr().err
+    print("afterwards", flush=True)
+    assert capfd.readouterr().out == "afterwards\n"
+
+
+def test_children_that_live_on_are_copied_and_need_no_reader(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    output = OutputTail()
+    with output:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "input(); print('x' * 300_000); print('ValueError: late')"],
+            stdin=subprocess.PIPE,
+        )
+    child.communicate(b"\n", timeout=60)
+    assert child.returncode == 0
+    assert output._copying is not None
+    output._copying.join(60)
+    assert output.reason == "ValueError: late"
+    assert len(capfd.readouterr().err) > 300_000
+
+
+def test_a_long_reason_is_cut() -> None:
+    output = OutputTail()
+    with pytest.raises(subprocess.CalledProcessError), output:
+        subprocess.run([sys.executable, "-c", "raise ValueError('y' * 9000)"], check=True)
+    assert output.reason is not None and len(output.reason) == MAX_REASON

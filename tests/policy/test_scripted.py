@@ -1,0 +1,49 @@
+"""Faults that the scripted engine is told to have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from mclabel.errors import EngineError
+from mclabel.policy import SamplingParams
+from mclabel.policy.scripted import ScriptedPolicy
+
+SAMPLING = SamplingParams(max_tokens=1000)
+
+
+def texts(policy: ScriptedPolicy, count: int = 200) -> list[str]:
+    async def run() -> list[str]:
+        await policy.start()
+        prompt = policy.prompt_ids("P [answer 7]")
+        asked = (policy.sample(prompt, (), seed=seed) for seed in range(count))
+        return [completion.text for completion in await asyncio.gather(*asked)]
+
+    return asyncio.run(run())
+
+
+def test_seeds_decide_unless_told_otherwise() -> None:
+    assert texts(ScriptedPolicy(sampling=SAMPLING)) == texts(ScriptedPolicy(sampling=SAMPLING))
+    loose = ScriptedPolicy(sampling=SAMPLING, repeatable=False)
+    assert texts(loose) != texts(loose)
+
+
+def test_an_engine_that_crashed_stays_dead() -> None:
+    policy = ScriptedPolicy(sampling=SAMPLING, crash_rate=0.05)
+    with pytest.raises(EngineError, match="the engine died"):
+        texts(policy)
+
+    async def again() -> Counter[str]:
+        prompt = policy.prompt_ids("P [answer 7]")
+        asked = [policy.sample(prompt, (), seed=seed) for seed in range(50)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        return Counter(type(result).__name__ for result in results)
+
+    assert asyncio.run(again()) == {"EngineError": 50}
+
+
+def test_an_engine_that_cannot_be_loaded() -> None:
+    with pytest.raises(EngineError, match="could not be loaded"):
+        texts(ScriptedPolicy(sampling=SAMPLING, load_failure_rate=1.0))

