@@ -306,6 +306,32 @@ def best_of_n(config: str, overrides: tuple[str, ...], form: str) -> None:
 
 
 @main.command()
+@click.argument("run")
+@click.option(
+    "--rows", default=20_000, show_default=True, type=click.IntRange(1), help="Of a merged shard."
+)
+def compact(run: str, rows: int) -> None:
+    """Merge the small shards of a run into large ones.
+
+    RUN is a folder or URL. Readers see the old shards or the new ones, never both; labelling may go
+    on meanwhile.
+    """
+    from mclabel.data.compact import compact as merge
+    from mclabel.data.store import Store
+    from mclabel.labeling.progress import StageProgress
+
+    with StageProgress(console, "read", "shards") as stage:
+        done = merge(Store(run), rows=rows, on_progress=stage.update)
+    console.print(
+        f"{run}: {done.num_before:,} shards are now {done.num_after:,} "
+        f"({done.num_solutions:,} solutions merged)",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+@main.command()
 @click.argument("shards")
 @click.option("--limit", default=5, show_default=True, help="Solutions to print.")
 @click.option("--problem", help="Only of the problem with this id.")

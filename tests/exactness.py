@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from mclabel.data.durable import PARTIAL
 from mclabel.data.shards import label_tables, read_labels
 from mclabel.data.store import Store
 from mclabel.records import Outcome
@@ -15,7 +16,12 @@ from mclabel.records import Outcome
 
 def check_exact(out: Path, num_problems: int = 20, per_problem: int = 4) -> None:
     """Every solution once, each label's counts those of its own attempt's rollouts."""
-    store = Store(str(out))
+    check_exact_store(Store(str(out)), num_problems, per_problem)
+    assert not [p for p in out.rglob("*") if p.is_file() and p.parent.name == PARTIAL]
+
+
+def check_exact_store(store: Store, num_problems: int = 20, per_problem: int = 4) -> None:
+    """The same, of any store."""
     named = set()
     for metadata, labels in label_tables(store):
         named.add(metadata["rollouts"])
@@ -32,5 +38,4 @@ def check_exact(out: Path, num_problems: int = 20, per_problem: int = 4) -> None
     assert sorted(rows) == sorted(
         (f"p{i}", j) for i in range(num_problems) for j in range(per_problem)
     )
-    assert {name for name in store.names("") if name.startswith("rollouts/")} == named
-    assert not [p for p in out.rglob("*") if p.is_file() and "#" in p.name]
+    assert {*store.names("rollouts"), *store.names("merged/rollouts")} == named

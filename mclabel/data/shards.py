@@ -9,7 +9,8 @@ A run's folder holds
 A block's rollouts are written first, under the name of the attempt; then its labels are
 created exclusively, with the rollouts file of their own attempt named in the metadata. So of
 several attempts at a block one wins as a whole, whatever is killed and when. Readers follow
-the labels; a rollouts file that none names belongs to an attempt that lost.
+the labels; a rollouts file that none names belongs to an attempt that lost. `catalog` knows which
+labels shards stand for which blocks once small ones were merged.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mclabel.data.catalog import read_catalog
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 from mclabel.records import (
@@ -133,9 +135,9 @@ def commit_block(
     rollouts_name = None
     if rollouts is not None:
         rollouts_name = f"rollouts/{block_id}.{attempt}.parquet"
-        rows = [_rollout_row(r) for r in rollouts]
+        rows = pa.Table.from_pylist([_rollout_row(r) for r in rollouts], schema=ROLLOUTS_SCHEMA)
         metadata = {**provenance, "kind": "rollouts", "block": block_id, "attempt": attempt}
-        store.create(rollouts_name, _parquet(rows, ROLLOUTS_SCHEMA, metadata))
+        write_shard(store, rollouts_name, rows, ROLLOUTS_SCHEMA, metadata)
     metadata = {
         **provenance,
         "kind": "labels",
@@ -144,118 +146,138 @@ def commit_block(
         "rollouts": rollouts_name,
         "dropped": dict(dropped or {}),
     }
-    content = _parquet([_label_row(row) for row in labeled], LABELS_SCHEMA, metadata)
-    won = store.create(f"labels/{block_id}.parquet", content)
+    labels_name = f"labels/{block_id}.parquet"
+    rows = pa.Table.from_pylist([_label_row(row) for row in labeled], schema=LABELS_SCHEMA)
+    won = write_shard(store, labels_name, rows, LABELS_SCHEMA, metadata)
+    if not won:  # or it was this attempt's, and the store's answer was lost
+        won = read_shard(store, labels_name, "labels")[0]["attempt"] == attempt
     if not won and rollouts_name is not None:
         store.delete(rollouts_name)
     return won
 
 
 def committed_blocks(store: Store) -> set[str]:
-    """Ids of the blocks whose labels shard exists."""
-    names = _labels_names(store)
-    return {name.removeprefix("labels/").removesuffix(".parquet") for name in names}
+    """Ids of the blocks whose labels are committed."""
+    return set(read_catalog(store).blocks)
 
 
 def read_labels(store: Store) -> Iterator[LabeledSolution]:
-    """Every labelled solution of a run, shard by shard in the order of block ids.
+    """Every labelled solution of a run, in a fixed order.
 
     Raises:
         ShardError: no labels, a torn shard, or one of another schema version.
     """
     for _, table in label_tables(store):
         for row in table.to_pylist():
-            yield _labeled(row)
+            yield labeled_solution(row)
 
 
 def label_tables(store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Metadata and table of each labels shard."""
-    names = _labels_names(store)
-    if not names:
+    """Metadata and table of each labels shard.
+
+    A shard that is merged into another one meanwhile is read from there.
+    """
+    catalog = read_catalog(store)
+    if not catalog.files:
         raise ShardError(
             f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
         )
-    for name in names:
-        yield _metadata(store, name, "labels"), _table(store, name)
+    for name in catalog.files:
+        content = store.read(name)
+        if content is not None:
+            yield _opened(store, name, content, "labels")
+            continue
+        for block in catalog.blocks_of(name):
+            place = read_catalog(store).blocks.get(block)
+            if place is None or place.file == name:
+                raise ShardError(f"{store.location}/{name}: gone while it was read")
+            metadata, table = read_shard(store, place.file, "labels")
+            yield metadata, table.slice(place.offset, place.num_rows)
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
     """The rollouts that the committed labels rest on, block by block."""
-    for labels in _labels_names(store):
-        name = _metadata(store, labels, "labels")["rollouts"]
-        if name is None:
+    for metadata, _ in label_tables(store):
+        if metadata["rollouts"] is None:
             continue
-        _metadata(store, name, "rollouts")
-        for row in _table(store, name).to_pylist():
+        for row in read_shard(store, metadata["rollouts"], "rollouts")[1].to_pylist():
             yield Rollout(**{**row, "outcome": Outcome(row["outcome"])})
 
 
+def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.Table]:
+    """A shard's metadata and table.
+
+    Raises:
+        ShardError: it is missing, torn, of another kind or another schema version.
+    """
+    content = store.read(name)
+    if content is None:
+        raise ShardError(f"{store.location}/{name}: missing, though a labels shard names it")
+    return _opened(store, name, content, kind)
+
+
+def write_shard(
+    store: Store, name: str, table: pa.Table, schema: pa.Schema, metadata: Mapping[str, Any]
+) -> bool:
+    """Create a shard; False if there is one of that name."""
+    return store.create(name, _parquet(table, schema, metadata))
+
+
 def delete_losers(store: Store) -> int:
-    """Remove rollouts files that no labels shard names; the number removed.
+    """Remove what belongs to attempts that lost; the number of files removed.
 
     Only for a run in which no attempt is under way. A committed block with one rollouts file has
-    that of the attempt that won, which wrote it first; the others' labels are asked.
+    that of the attempt that won, which wrote it first; the others' labels are asked. A block that
+    was merged into a larger shard needs neither.
     """
-    committed = committed_blocks(store)
+    blocks = read_catalog(store).blocks
     by_block: dict[str, list[str]] = {}
     for name in store.names("rollouts"):
         by_block.setdefault(name.removeprefix("rollouts/").split(".")[0], []).append(name)
     losers: list[str] = []
     for block, names in by_block.items():
-        if block not in committed:
+        place = blocks.get(block)
+        if place is None or place.is_merged:
             losers += names
         elif len(names) > 1:
-            kept = _metadata(store, f"labels/{block}.parquet", "labels")["rollouts"]
+            kept = read_shard(store, place.file, "labels")[0]["rollouts"]
             losers += [name for name in names if name != kept]
+    for name in store.names("labels"):
+        place = blocks.get(name.removeprefix("labels/").removesuffix(".parquet"))
+        if place is not None and place.is_merged:
+            losers.append(name)
     for name in losers:
         store.delete(name)
+    store.sweep()
     return len(losers)
 
 
-def _parquet(rows: list[dict[str, Any]], schema: pa.Schema, metadata: Mapping[str, Any]) -> bytes:
+def _parquet(table: pa.Table, schema: pa.Schema, metadata: Mapping[str, Any]) -> bytes:
     stamped = schema.with_metadata(
         {METADATA_KEY: json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()}
     )
-    table = pa.Table.from_pylist(rows, schema=stamped)
+    table = table.cast(stamped)
     small = table.nbytes < _SMALL_BYTES
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="none" if small else "zstd", use_dictionary=not small)
     return sink.getvalue()
 
 
-def _labels_names(store: Store) -> list[str]:
-    return [name for name in store.names("labels") if name.endswith(".parquet")]
-
-
-def _metadata(store: Store, name: str, kind: str) -> dict[str, Any]:
-    """What a shard says of itself; refuses shards of another kind or version."""
-    content = _content(store, name)
+def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[str, Any], pa.Table]:
+    """Metadata and table of a file's content; refuses shards of another kind or version."""
     try:
-        raw = (pq.read_schema(io.BytesIO(content)).metadata or {}).get(METADATA_KEY)
+        file = pq.ParquetFile(io.BytesIO(content))
+        raw = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
+        metadata: dict[str, Any] = json.loads(raw) if raw else {}
+        if metadata.get("kind") != kind or metadata.get("schema_version") != SCHEMA_VERSION:
+            raise ShardError(
+                f"{store.location}/{name}: kind {metadata.get('kind')!r}, schema version "
+                f"{metadata.get('schema_version')!r}; this mclabel reads {kind!r}, version "
+                f"{SCHEMA_VERSION}"
+            )
+        return metadata, file.read()
     except pa.ArrowException as error:
         raise ShardError(f"{store.location}/{name}: torn or no Parquet file ({error})") from error
-    metadata: dict[str, Any] = json.loads(raw) if raw else {}
-    if metadata.get("kind") != kind or metadata.get("schema_version") != SCHEMA_VERSION:
-        raise ShardError(
-            f"{store.location}/{name}: kind {metadata.get('kind')!r}, schema version "
-            f"{metadata.get('schema_version')!r}; this mclabel reads {kind!r}, version "
-            f"{SCHEMA_VERSION}"
-        )
-    return metadata
-
-
-def _table(store: Store, name: str) -> pa.Table:
-    try:
-        return pq.read_table(io.BytesIO(_content(store, name)))
-    except pa.ArrowException as error:
-        raise ShardError(f"{store.location}/{name}: torn or no Parquet file ({error})") from error
-
-
-def _content(store: Store, name: str) -> bytes:
-    content = store.read(name)
-    if content is None:
-        raise ShardError(f"{store.location}/{name}: missing, though a labels shard names it")
-    return content
 
 
 def _counts_row(counts: Counts) -> dict[str, int]:
@@ -313,7 +335,8 @@ def _counts(row: Mapping[str, Any]) -> Counts:
     return Counts(**{name: row[name] for name in _COUNTS.names})
 
 
-def _labeled(row: Mapping[str, Any]) -> LabeledSolution:
+def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
+    """A row of a labels shard."""
     steps: Iterable[Mapping[str, Any]] = row["steps"]
     return LabeledSolution(
         problem=Problem(

@@ -1,19 +1,40 @@
 """A folder or bucket in which files are created whole, once, and never overwritten.
 
-`create` is the one way anything is committed: an exclusive create of the complete bytes,
-which `obstore` gives on a local folder and on S3 alike (of two writers one is refused; on a
-local folder the file appears under its name only when it is whole). Logs alone are appended to.
+`create` is the one way anything is committed: an exclusive create of the complete bytes, on a
+local or network folder (`durable`) and by `obstore` on S3, Google Cloud Storage and Azure alike: of
+two writers one is refused. Logs alone are appended to.
+
+Requests that fail, time out or are throttled are tried again for minutes, with backoff. A create
+whose answer was lost may be refused as existing when it is tried again although it has succeeded:
+who must know reads back what is there.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from mclabel.data.durable import create_durably, sweep
 from mclabel.errors import ShardError
+
+_RETRIES: Any = {
+    "max_retries": 12,
+    "retry_timeout": timedelta(minutes=4),
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=200),
+        "max_backoff": timedelta(seconds=30),
+        "base": 2,
+    },
+}
+_CLIENT: Any = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10)}
 
 
 class Store:
@@ -21,7 +42,8 @@ class Store:
 
     def __init__(self, location: str, *, create: bool = False) -> None:
         """Args:
-        location: local folder, or a URL such as `s3://bucket/prefix`.
+        location: local folder, or a URL such as `s3://bucket/prefix`, whose credentials come
+            from the environment.
         create: make the local folder if it is missing.
 
         Raises:
@@ -31,48 +53,85 @@ class Store:
         self.is_local = "://" not in location
         if not self.is_local:
             try:
-                self._store: ObjectStore = from_url(location)
+                plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+                client: Any = {**_CLIENT, "allow_http": plain}
+                self._store: ObjectStore = from_url(
+                    location,
+                    config=None,
+                    retry_config=_RETRIES,
+                    client_options=client,
+                )
             except (BaseError, ValueError) as error:
                 raise ShardError(f"{location}: not a usable store URL: {error}") from error
             return
-        path = Path(location)
-        if path.exists() and not path.is_dir():
+        self._path = Path(location).absolute()
+        if self._path.exists() and not self._path.is_dir():
             raise ShardError(f"{location}: is a file, must be a folder")
-        if not path.is_dir() and not create:
-            raise ShardError(f"{location}: no such folder")
-        self._store = LocalStore(path.absolute(), mkdir=create)
+        if not self._path.is_dir():
+            if not create:
+                raise ShardError(f"{location}: no such folder")
+            with self._clear_errors(""):
+                self._path.mkdir(parents=True, exist_ok=True)
+        self._store = LocalStore(self._path)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a whole file; False if one of that name exists, which is left as it is."""
-        try:
-            obstore.put(self._store, name, content, mode="create")
-        except AlreadyExistsError:
-            return False
-        return True
+        """Write a whole file; False if one of that name exists, which is left as it is.
+
+        Raises:
+            ShardError: it cannot be written.
+        """
+        with self._clear_errors(name):
+            if self.is_local:
+                return create_durably(self._path, name, content)
+            try:
+                obstore.put(self._store, name, content, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
 
     def read(self, name: str) -> bytes | None:
         """The file's content, None if there is none."""
-        try:
-            return bytes(obstore.get(self._store, name).bytes())
-        except (NotFoundError, FileNotFoundError):
-            return None
+        with self._clear_errors(name):
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except (NotFoundError, FileNotFoundError):
+                return None
 
     def names(self, folder: str) -> list[str]:
         """Names of all files under `folder`, sorted."""
-        pages = obstore.list(self._store, prefix=folder)
-        return sorted(meta["path"] for page in pages for meta in page)
+        with self._clear_errors(folder):
+            pages = obstore.list(self._store, prefix=folder)
+            return sorted(meta["path"] for page in pages for meta in page)
 
     def append(self, name: str, content: bytes) -> None:
         """Add to a log, which one process writes; an object store takes the whole file again."""
-        if self.is_local:
-            with (Path(self.location) / name).open("ab") as file:
-                file.write(content)
-            return
-        obstore.put(self._store, name, (self.read(name) or b"") + content, mode="overwrite")
+        with self._clear_errors(name):
+            if self.is_local:
+                with (self._path / name).open("ab") as file:
+                    file.write(content)
+                return
+            obstore.put(self._store, name, (self.read(name) or b"") + content, mode="overwrite")
 
     def delete(self, name: str) -> None:
         """Remove a file that may already be gone."""
+        with self._clear_errors(name):
+            try:
+                obstore.delete(self._store, name)
+            except (NotFoundError, FileNotFoundError):
+                return
+
+    def sweep(self) -> None:
+        """Remove what kills have left half-written, where that can be."""
+        if self.is_local:
+            sweep(self._path)
+
+    @contextmanager
+    def _clear_errors(self, name: str) -> Iterator[None]:
         try:
-            obstore.delete(self._store, name)
-        except (NotFoundError, FileNotFoundError):
-            return
+            yield
+        except (BaseError, OSError) as error:
+            reason = " ".join(str(error).partition("Debug source")[0].split())[:500]
+            raise ShardError(
+                f"{self.location}/{name}: {type(error).__name__}: {reason}. What was committed is "
+                "whole; when the store works again, run the same command"
+            ) from error

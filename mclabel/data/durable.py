@@ -1,0 +1,120 @@
+"""Files on a local or network folder that appear whole, once, and outlast a loss of power.
+
+The content is written and synced before the file has a name; the name is then given by an
+exclusive link, and the folder synced. So whenever the power goes, a name stands for the whole
+content or does not exist: it cannot name what was not yet on the disk. Where the file system can
+(`O_TMPFILE`: ext4, xfs, btrfs, tmpfs), the file has no name at all until then, and a kill leaves
+nothing behind; elsewhere it waits under `.partial/`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import uuid
+from pathlib import Path
+
+PARTIAL = ".partial"
+_STALE_S = 600.0
+"""A partial file is written in seconds; an older one belongs to nobody."""
+_NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
+
+
+def create_durably(root: Path, name: str, content: bytes) -> bool:
+    """Create a file; False if one of that name exists, which is left as it is.
+
+    Args:
+        root: folder that exists.
+        name: relative to it; folders on the way are made.
+        content: of the whole file.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    path = root / name
+    _make_folder(path.parent, root)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        handle = _open_nameless(path.parent)
+        if handle is None:
+            return _create_by_partial(root, path, content)
+        try:
+            _write(handle, content)
+            # Given a folder's handle, link follows the symlink that /proc has for the file.
+            os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=folder, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        finally:
+            os.close(handle)
+        os.fsync(folder)
+        return True
+    finally:
+        os.close(folder)
+
+
+def sweep(root: Path) -> None:
+    """Remove partial files that a kill has left."""
+    for path in (root / PARTIAL).glob("*"):
+        try:
+            if time.time() - path.stat().st_mtime > _STALE_S:
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            continue  # its writer has just finished
+
+
+def _create_by_partial(root: Path, path: Path, content: bytes) -> bool:
+    partial = root / PARTIAL / uuid.uuid4().hex
+    partial.parent.mkdir(exist_ok=True)
+    try:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            _write(handle, content)
+        finally:
+            os.close(handle)
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            return False
+    finally:
+        partial.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+def _open_nameless(folder: Path) -> int | None:
+    """A file without a name, or None where there are none."""
+    if not hasattr(os, "O_TMPFILE"):
+        return None
+    try:
+        return os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666)
+    except OSError as error:
+        if error.errno in _NO_TMPFILE and folder.is_dir():
+            return None
+        raise
+
+
+def _write(handle: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(handle, view) :]
+    os.fsync(handle)
+
+
+def _make_folder(folder: Path, root: Path) -> None:
+    """Make a folder, and sync the ones in which a name is new."""
+    missing = []
+    while not folder.is_dir() and folder != root:
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        _sync_folder(one.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,144 @@
+"""Merging shards: the same rows, at any moment, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from exactness import check_exact
+
+from mclabel import edge
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.data import compact as compaction
+from mclabel.data.catalog import read_catalog
+from mclabel.data.compact import compact
+from mclabel.data.shards import commit_block, label_tables, read_labels, read_rollouts
+from mclabel.data.store import Store
+from mclabel.errors import ShardError
+from mclabel.labeling.job import JobReport
+from mclabel.records import LabeledSolution
+
+
+def label(out: Path, *overrides: str) -> JobReport:
+    problems = out.parent / "problems.jsonl"
+    rows = [{"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(20)]
+    problems.write_text("\n".join(map(json.dumps, rows)))
+    base = [f"out={out}", "policy.engine=scripted", "ray.address=none", "block_problems=1"]
+    base += [f"problems.source={problems}", "estimator.rollouts=4"]
+    return edge.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+
+
+def by_id(store: Store) -> list[LabeledSolution]:
+    return sorted(read_labels(store), key=lambda row: row.solution.id)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    label(tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_merged_shards_hold_the_same_rows_and_the_job_finds_them_done(out: Path) -> None:
+    store = Store(str(out))
+    rows, rollouts = by_id(store), sorted(read_rollouts(store), key=str)
+    done = compact(store, rows=24)
+    assert (done.num_before, done.num_after, done.num_solutions) == (20, 4, 80)
+    assert by_id(store) == rows and sorted(read_rollouts(store), key=str) == rollouts
+    assert store.names("labels") == [] and store.names("rollouts") == []
+    check_exact(out)
+    assert label(out).num_blocks_resumed == 20
+    check_exact(out)
+    # A larger size merges the merged ones again.
+    assert compact(store, rows=1000).num_after == 1
+    assert by_id(store) == rows and len(store.names("merged")) == 2
+    assert compact(store, rows=1000).num_after == 1
+    result = CliRunner().invoke(main, ["compact", str(out)])
+    assert "1 shards are now 1 (0 solutions merged)" in result.output
+
+
+def test_labelling_goes_on_after_a_merge(out: Path) -> None:
+    store = Store(str(out))
+    kept = by_id(store)
+    (out / store.names("labels")[3]).unlink()
+    compact(store, rows=1000)
+    assert label(out, "policy.scripted={repeatable: false}").num_blocks_resumed == 19
+    check_exact(out)
+    assert sum(a == b for a, b in zip(by_id(store), kept, strict=True)) >= 76
+
+
+def test_a_straggler_s_block_that_was_merged_is_not_read_twice(out: Path) -> None:
+    store = Store(str(out))
+    block = sorted(read_catalog(store).blocks)[0]
+    metadata, table = next(label_tables(store))
+    late = [row for row in read_labels(store)][: len(table)]
+    rows = by_id(store)
+    compact(store, rows=1000)
+    commit_block(store, block, "late", late, [], {"versions": metadata["versions"]})
+    assert by_id(store) == rows
+    label(out)  # ends with no attempt under way: what lost is deleted
+    assert store.names("labels") == [] and store.names("rollouts") == []
+
+
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_killed_at_any_moment_nothing_is_lost_or_read_twice(
+    out: Path, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    store = Store(str(out))
+    rows = by_id(store)
+    left = moment
+
+    def step(*args: object) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+
+    create, delete = Store.create, Store.delete
+    monkeypatch.setattr(Store, "create", lambda s, n, c: (step(), create(s, n, c))[1])
+    monkeypatch.setattr(Store, "delete", lambda s, n: (step(), delete(s, n))[1])
+    with pytest.raises(Killed):
+        compact(store, rows=40)
+    monkeypatch.undo()
+    assert by_id(store) == rows
+    compact(store, rows=40)
+    compact(store, rows=1000)  # deletes what the killed one wrote
+    assert by_id(store) == rows and len(store.names("merged")) == 2
+    check_exact(out)
+
+
+def test_a_reader_overtaken_by_a_merge_reads_every_row_once(out: Path) -> None:
+    store = Store(str(out))
+    rows = by_id(store)
+
+    def slow() -> Iterator[LabeledSolution]:
+        for number, row in enumerate(read_labels(store)):
+            if number == 5:
+                compact(store, rows=30)
+            if number == 41:
+                compact(store, rows=1000)
+            yield row
+
+    assert sorted(slow(), key=lambda row: row.solution.id) == rows
+
+
+def test_of_two_merges_at_once_one_wins(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(out))
+    rows = by_id(store)
+    write = compaction._write
+
+    def overtaken(*args: object) -> None:
+        monkeypatch.setattr(compaction, "_write", write)
+        compact(Store(str(out)), rows=1000)
+        write(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compaction, "_write", overtaken)
+    with pytest.raises(ShardError, match="another merge has just ended; nothing was changed"):
+        compact(store, rows=1000)
+    assert by_id(store) == rows and len(store.names("merged")) == 2

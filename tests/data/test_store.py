@@ -1,0 +1,104 @@
+"""Files appear whole, once, and stay; failing stores are named."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mclabel.data import durable
+from mclabel.data.durable import PARTIAL, create_durably, sweep
+from mclabel.data.store import Store
+from mclabel.errors import ShardError
+
+
+@pytest.fixture(params=["nameless", "partial"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With O_TMPFILE, and as on a file system that lacks it."""
+    if request.param == "partial":
+        monkeypatch.setattr(durable, "_open_nameless", lambda folder: None)
+    return str(request.param)
+
+
+def test_of_many_writers_one_wins_and_its_content_is_whole(way: str, tmp_path: Path) -> None:
+    contents = [bytes([i]) * 100_000 for i in range(16)]
+    won: list[int] = []
+
+    def write(number: int) -> None:
+        if create_durably(tmp_path, "labels/x.parquet", contents[number]):
+            won.append(number)
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert (tmp_path / "labels/x.parquet").read_bytes() == contents[won[0]]
+    left = {p.name for p in tmp_path.rglob("*") if p.is_file()}
+    assert left == {"x.parquet"}
+
+
+def test_nothing_has_a_name_before_it_is_on_the_disk(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order that a loss of power cannot break: content synced, name given, folder synced."""
+    order: list[str] = []
+    traced: list[tuple[str, Callable[..., object]]] = [("link", os.link), ("fsync", os.fsync)]
+    for name, real in traced:
+
+        def call(
+            *args: object, _name: str = name, _real: Callable[..., object] = real, **k: object
+        ):  # type: ignore[no-untyped-def]
+            order.append(_name)
+            return _real(*args, **k)
+
+        monkeypatch.setattr(os, name, call)
+    (tmp_path / "labels").mkdir()
+    assert create_durably(tmp_path, "labels/x", b"content")
+    assert order == ["fsync", "link", "fsync"]
+    order.clear()
+    assert create_durably(tmp_path, "new/folder/x", b"content")
+    assert order == ["fsync", "fsync", "fsync", "link", "fsync"]  # two folders have new names
+
+
+def test_a_full_disk_leaves_no_name_and_is_said(way: str, tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+
+    def full(handle: int, content: bytes) -> None:
+        os.write(handle, b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    real, durable._write = durable._write, full
+    try:
+        with pytest.raises(ShardError, match=r"labels/a: .*No space left.*run the same command"):
+            store.create("labels/a", b"whole")
+    finally:
+        durable._write = real
+    assert store.names("") == []
+    assert store.create("labels/a", b"whole") and store.read("labels/a") == b"whole"
+
+
+def test_old_partial_files_are_swept_and_young_ones_are_not(tmp_path: Path) -> None:
+    (tmp_path / PARTIAL).mkdir()
+    old, young = (tmp_path / PARTIAL / name for name in ("old", "young"))
+    old.write_bytes(b"x")
+    young.write_bytes(b"x")
+    os.utime(old, (time.time() - 3600,) * 2)
+    sweep(tmp_path)
+    assert [p.name for p in (tmp_path / PARTIAL).iterdir()] == ["young"]
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ShardError, match="is a file"):
+        Store(str(tmp_path / "file"))
+    with pytest.raises(ShardError, match="Not a directory"):
+        Store(str(tmp_path / "file" / "below"), create=True)
+    with pytest.raises(ShardError, match="not a usable store URL"):
+        Store("nosuch://bucket")

@@ -1,0 +1,110 @@
+"""A real S3 server (moto's) behind a proxy that fails on demand."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
+
+Fault = Literal["ok", "503", "drop", "lose answer", "stall"]
+
+
+class FlakyS3:
+    """The proxy: `fault` says for each request what goes wrong with it."""
+
+    def __init__(self, target: str) -> None:
+        self.fault: Callable[[str, str], Fault] = lambda method, path: "ok"
+        self.num_requests = 0
+        self._released = threading.Event()
+        host, port = target.removeprefix("http://").split(":")
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def _serve(self) -> None:
+                outer.num_requests += 1
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                fault = outer.fault(self.command, self.path)
+                if fault == "stall":
+                    outer._released.wait(30)
+                if fault in ("drop", "stall"):
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                if fault == "503":
+                    self.send_response(503)
+                    self.send_header("content-length", "0")
+                    self.end_headers()
+                    return
+                upstream = http.client.HTTPConnection(host, int(port))
+                headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
+                upstream.request(self.command, self.path, body, headers)
+                answer = upstream.getresponse()
+                content = answer.read()
+                if fault == "lose answer":
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                        self.send_header(name, value)
+                length = answer.getheader("content-length")
+                size = length if self.command == "HEAD" and length else str(len(content))
+                self.send_header("content-length", size)
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@contextmanager
+def flaky_s3(bucket: str) -> Iterator[FlakyS3]:
+    """A server with one bucket, and a proxy before it."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    proxy = FlakyS3(f"http://{host}:{port}")
+    try:
+        boto3.client(
+            "s3",
+            endpoint_url=f"http://{host}:{port}",
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        ).create_bucket(Bucket=bucket)
+        yield proxy
+    finally:
+        proxy.close()
+        server.stop()
+
+
+def s3_environment(proxy: FlakyS3) -> dict[str, str]:
+    """Environment in which `s3://` goes to the proxy."""
+    return {
+        "AWS_ENDPOINT_URL": proxy.url,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
