@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,7 @@ from mclabel.evaluation.best_of_n import MAJORITY, BestOfN
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.label_quality import LabelCost, LabelQuality
 from mclabel.records import LabeledSolution, Outcome, StepLabel
+from mclabel.report.grid import estimate_text
 
 MAX_SHOWN = 2000  # characters of one text
 OUTCOME_STYLE = {
@@ -70,6 +72,7 @@ QUALITY_ROWS = {
     "precision": "precision",
     "recall": "recall",
     "F1": "f1",
+    "kappa": "kappa",
     "false positives": "false_positive_rate",
     "lucky answers": "right_through_wrong",
 }
@@ -144,10 +147,7 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
 
 
 def _estimate(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "-"
-    low, high = f"{estimate.low:.2f}".lstrip("0"), f"{estimate.high:.2f}".lstrip("0")
-    return f"{estimate.value:.2f} \\[{low}, {high}]"
+    return escape(estimate_text(estimate))
 
 
 def _difference(estimate: Estimate) -> str:

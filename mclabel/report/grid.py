@@ -1,0 +1,63 @@
+"""Tables that are shown in the terminal and written as Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from mclabel.evaluation.bootstrap import Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table of texts."""
+
+    title: str
+    header: tuple[str, ...]
+    """Of the columns; the first names the rows."""
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def rich_table(grid: Grid) -> Table:
+    """For a terminal; nothing in it is read as markup."""
+    table = Table(title=Text(grid.title), title_justify="left")
+    for number, name in enumerate(grid.header):
+        table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
+    for row in grid.rows:
+        table.add_row(*map(Text, row))
+    table.caption, table.caption_justify = Text(grid.note), "left"
+    return table
+
+
+def markdown(grids: Sequence[Grid]) -> str:
+    """As GitHub's Markdown, a heading a table."""
+    parts = []
+    for grid in grids:
+        lines = [_line(grid.header), "|---" + "|---:" * (len(grid.header) - 1) + "|"]
+        lines += [_line(row) for row in grid.rows]
+        parts += [f"## {grid.title}", "\n".join(lines)]
+        parts += [grid.note] if grid.note else []
+    return "\n\n".join(parts) + "\n"
+
+
+def estimate_text(estimate: Estimate | None) -> str:
+    """`0.66 [.60, .72]`, or `-` for nothing to measure."""
+    if estimate is None or estimate.value is None:
+        return "-"
+    low, high = (f"{end:.2f}".replace("0.", ".", 1) for end in (estimate.low, estimate.high))
+    return f"{estimate.value:.2f} [{low}, {high}]"
+
+
+def number_text(estimate: Estimate) -> str:
+    """`1,495 [1,203, 1,801]`, or `-`."""
+    if estimate.value is None:
+        return "-"
+    return f"{estimate.value:,.0f} [{estimate.low:,.0f}, {estimate.high:,.0f}]"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

@@ -1,0 +1,155 @@
+"""The tables of `mclabel eval labels`: a row a group of problems."""
+
+from __future__ import annotations
+
+from mclabel.evaluation.label_report import GroupReport, LabelReport
+from mclabel.report.grid import Grid, estimate_text, number_text
+
+QUALITY = {
+    "first error": "first_error_accuracy",
+    "where there is one": "first_error_accuracy_wrong",
+    "precision": "precision",
+    "recall": "recall",
+    "F1": "f1",
+    "sound, labelled wrong": "false_positive_rate",
+    "kappa": "kappa",
+    "right by a wrong step": "right_through_wrong",
+}
+AGAINST = {
+    "arith": "exact truth",
+    "processbench": "human labels of ProcessBench",
+    "prm800k": "human labels of PRM800K",
+    "run": "another run's labels",
+}
+
+
+def label_grids(report: LabelReport) -> list[Grid]:
+    """Every table of a report that has something to show."""
+    grids = [_quality(report)] if report.truth is not None else []
+    return [*grids, *_calibration(report), *_intervals(report), _shape(report), _positions(report)]
+
+
+def _quality(report: LabelReport) -> Grid:
+    assert report.truth is not None
+    unknown = report.groups["all"].num_unknown
+    return Grid(
+        title=f"Labels against {AGAINST[report.truth]} [95% interval]",
+        header=("", "problems", "solutions", *QUALITY),
+        rows=tuple(
+            (
+                name,
+                f"{quality.num_problems:,}",
+                f"{quality.num_solutions:,}",
+                *(estimate_text(getattr(quality, field)) for field in QUALITY.values()),
+            )
+            for name, group in report.groups.items()
+            if (quality := group.quality) is not None
+        ),
+        note="First error: labelled where it truly is, none for none. Precision, recall and F1: of "
+        "wrong steps. Kappa: agreement over steps, beyond chance. Right by a wrong step: of right "
+        "answers."
+        + (f" {unknown:,} solutions are unknown to the truth and left out." if unknown else ""),
+    )
+
+
+def _calibration(report: LabelReport) -> list[Grid]:
+    rows = [
+        (
+            group,
+            pair,
+            f"{one.num_forecasts:,}",
+            estimate_text(one.ece),
+            estimate_text(one.brier),
+            estimate_text(one.base_brier),
+        )
+        for group, found in report.groups.items()
+        for pair, one in found.calibration.items()
+    ]
+    if not rows:
+        return []
+    return [
+        Grid(
+            title="Do the values hold",
+            header=("", "said, came", "steps", "ECE", "Brier", "Brier of the mean"),
+            rows=tuple(rows),
+            note="Outcome: what became of the solution itself, an independent draw. Sound: in "
+            "truth. Reference: another run's rollouts. Brier of the mean: of always saying the "
+            "overall share. Noise adds to ECE, and to its interval once more.",
+        )
+    ]
+
+
+def _intervals(report: LabelReport) -> list[Grid]:
+    rows = [
+        (
+            group,
+            rule,
+            f"{one.num_intervals:,}",
+            f"{one.reference_rollouts:.0f}",
+            estimate_text(one.coverage),
+            estimate_text(one.holds_share),
+            estimate_text(one.width),
+        )
+        for group, found in report.groups.items()
+        for rule, one in found.intervals.items()
+    ]
+    if not rows:
+        return []
+    return [
+        Grid(
+            title="Do the intervals hold (95% nominal)",
+            header=("", "rule", "intervals", "rollouts", "coverage", "hold the share", "width"),
+            rows=tuple(rows),
+            note="Rollouts: of the reference behind an interval, none of them seen by the labels. "
+            "Coverage: mean posterior chance that the value lies inside, given both runs' "
+            "rollouts. Hold the share: hold the reference's own share, which is noisy, so this is "
+            "too low.",
+        )
+    ]
+
+
+def _shape(report: LabelReport) -> Grid:
+    def row(name: str, group: GroupReport) -> tuple[str, ...]:
+        cost = group.cost
+        return (
+            name,
+            f"{group.num_problems:,}",
+            f"{group.num_solutions:,}",
+            estimate_text(group.monotonicity.rising_solutions),
+            estimate_text(group.monotonicity.rising_pairs),
+            number_text(cost.rollouts_per_solution),
+            number_text(cost.tokens_per_solution),
+            number_text(cost.tokens_per_solution_unshared),
+        )
+
+    return Grid(
+        title="Rising labels, and cost",
+        header=(
+            "",
+            "problems",
+            "solutions",
+            "solutions that rise",
+            "pairs that rise",
+            "rollouts",
+            "tokens",
+            "without sharing",
+        ),
+        rows=tuple(row(name, group) for name, group in report.groups.items()),
+        note="Rising: a step labelled sound after one labelled wrong. Rollouts and their tokens: a "
+        "solution; identical prefixes of a problem are rolled out once.",
+    )
+
+
+def _positions(report: LabelReport) -> Grid:
+    curves = report.groups["all"].positions
+    parts = sorted({(p.low, p.high) for curve in curves.values() for p in curve})
+    means = {name: {(p.low, p.high): p.value for p in curve} for name, curve in curves.items()}
+    return Grid(
+        title="Values by position in the solution",
+        header=("", *(f"{low:.0%} to {high:.0%}" for low, high in parts)),
+        rows=tuple(
+            (name, *(estimate_text(found.get(part)) for part in parts))
+            for name, found in means.items()
+        ),
+        note="The last step, whose label is the outcome, is left out.",
+    )
