@@ -46,7 +46,7 @@ def draw_reliability(group: GroupReport, stem: Path) -> bool:
             below.bar(np.array(centres) + shift, counts, width, color=HUES[number % len(HUES)])
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="share that came")
         axes.set_title(f"Do the values hold? {group.num_solutions:,} solutions", loc="left")
-        axes.legend(loc="upper left", fontsize=8)
+        figure.legend(loc="outside lower center", fontsize=8)
         axes.grid()
         below.set(xlabel="said", ylabel="share of steps", ylim=(0, None))
         save_plot(figure, stem)
