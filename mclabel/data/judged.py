@@ -63,7 +63,7 @@ def read_prm800k(path: str | Path) -> list[JudgedSolution]:
             if row["is_quality_control_question"] or row["is_initial_screening_question"]:
                 continue
             solutions += _rated(place, row["question"], row["label"])
-        except (KeyError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{place}: not a row of PRM800K ({type(error).__name__}: {error}): needs question "
                 "with problem, and label with steps, their completions and ratings"

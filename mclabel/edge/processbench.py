@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +17,14 @@ from mclabel.data.solutions import solution_of
 from mclabel.data.store import Store
 from mclabel.edge.eval_labels import out_folder
 from mclabel.errors import ConfigError, DataError
-from mclabel.evaluation.matching import compact, row_key, row_steps, solution_key, to_given
+from mclabel.evaluation.matching import (
+    compact,
+    given_alone,
+    row_key,
+    row_steps,
+    solution_key,
+    to_given,
+)
 from mclabel.evaluation.processbench import (
     THRESHOLD_SPLIT,
     ProcessBenchResult,
@@ -25,7 +32,7 @@ from mclabel.evaluation.processbench import (
     first_below,
     processbench,
 )
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.records import Outcome
 from mclabel.report.files import json_text
 from mclabel.report.grid import markdown
 from mclabel.report.processbench_table import processbench_grid
@@ -104,8 +111,8 @@ def processbench_of_labels(
 ) -> ProcessBenchResult:
     """Measure the labels of a run on ProcessBench's solutions; those it lacks are left out, named.
 
-    A solution is found by its text, or by the id of its problem if that has one solution with as
-    many steps. One that was cut or could not be graded has no label.
+    A solution is found by its text; failing that, a given one by the id of its problem, if that
+    has no other solution and the steps are as many. One that could not be graded has no label.
 
     Raises:
         DataError: a file cannot be used, or the run holds none of the solutions.
@@ -117,16 +124,14 @@ def processbench_of_labels(
         if row.steps and row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
     ]
     by_key = {row_key(row): row for row in reversed(rows)}
-    alone = Counter(row.problem.id for row in rows)
-    by_id = {row.problem.id: row for row in rows if alone[row.problem.id] == 1}
-    predictions = {
-        name: {
-            one.id: to_given(row.first_error, row_steps(row), one.steps)
-            for one in judged
-            if (row := _labelled(one, by_key, by_id)) is not None
-        }
-        for name, judged in splits.items()
-    }
+    alone = given_alone(rows)
+    predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
+    for name, judged in splits.items():
+        for one in judged:
+            if (row := by_key.get(solution_key(one.problem, one.steps))) is not None:
+                predictions[name][one.id] = to_given(row.first_error, row_steps(row), one.steps)
+            elif (row := alone.get(one.id)) is not None and len(row.steps) == len(one.steps):
+                predictions[name][one.id] = row.first_error
     if not any(predictions.values()):
         first = next(iter(splits.values()))[0].id
         raise DataError(
@@ -210,17 +215,6 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
         num_from_solutions=len(lines) - num_from_files,
         without=tuple(without),
     )
-
-
-def _labelled(
-    one: JudgedSolution,
-    by_key: Mapping[tuple[str, str], LabeledSolution],
-    by_id: Mapping[str, LabeledSolution],
-) -> LabeledSolution | None:
-    if (row := by_key.get(solution_key(one.problem, one.steps))) is not None:
-        return row
-    named = by_id.get(one.id)
-    return named if named is not None and len(named.steps) == len(one.steps) else None
 
 
 def _write(

@@ -7,6 +7,7 @@ texts are compared without whitespace, and steps by the characters that they hol
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -31,6 +32,19 @@ def row_key(row: LabeledSolution) -> tuple[str, str]:
 def row_steps(row: LabeledSolution) -> list[str]:
     """The texts of a labelled solution's steps."""
     return [step.text for step in row.solution.steps]
+
+
+def given_alone(rows: Sequence[LabeledSolution]) -> dict[str, LabeledSolution]:
+    """By the id of its problem, each given solution whose problem has no other.
+
+    An id names a solution only there: sampled ones of the same problem are other solutions.
+    """
+    count = Counter(row.problem.id for row in rows)
+    return {
+        row.problem.id: row
+        for row in rows
+        if count[row.problem.id] == 1 and row.solution.origin == "given"
+    }
 
 
 def to_labelled(index: int | None, given: Sequence[str], labelled: Sequence[str]) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,13 @@ from typing import Literal
 from mclabel.data.judged import JudgedSolution
 from mclabel.errors import DataError
 from mclabel.evaluation.label_quality import arith_truth, is_arith
-from mclabel.evaluation.matching import row_key, row_steps, solution_key, to_labelled
+from mclabel.evaluation.matching import (
+    given_alone,
+    row_key,
+    row_steps,
+    solution_key,
+    to_labelled,
+)
 from mclabel.records import LabeledSolution, Outcome
 
 TruthKind = Literal["arith", "processbench", "prm800k", "run"]
@@ -53,24 +59,25 @@ def judged_truth(
 ) -> Truth:
     """The truth of solutions that people, or another run, have judged.
 
-    A solution is found by the texts of problem and solution without whitespace; failing that, by
-    the id, if it is that of the problem of one solution with as many steps. Of several judgements
-    of one solution the first with its own id counts, then the first.
+    A solution is found by the texts of problem and solution without whitespace; failing that, a
+    given one by the id of its problem, if that has no other solution and the steps are as many. Of
+    several judgements of one solution the first with its own id counts, then the first.
     """
     by_key: dict[tuple[str, str], list[JudgedSolution]] = defaultdict(list)
     for one in judged:
         by_key[solution_key(one.problem, one.steps)].append(one)
     by_id = {one.id: one for one in judged}
-    alone = Counter(row.problem.id for row in rows)
+    alone = given_alone(rows)
     found: dict[str, int | None] = {}
     for row in rows:
-        same = by_key.get(row_key(row), [])
-        named = by_id.get(row.problem.id) if alone[row.problem.id] == 1 else None
-        if not same and named is not None and len(named.steps) == len(row.steps):
-            same = [named]
-        if same and row.steps:
+        if not row.steps:
+            continue
+        named = by_id.get(row.problem.id) if row.problem.id in alone else None
+        if same := by_key.get(row_key(row)):
             one = next((s for s in same if s.id == row.solution.id), same[0])
             found[row.solution.id] = to_labelled(one.first_error, one.steps, row_steps(row))
+        elif named is not None and len(named.steps) == len(row.steps):
+            found[row.solution.id] = named.first_error
     return Truth(kind=kind, first_errors=found)
 
 
