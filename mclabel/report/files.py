@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 DIGITS = 10
@@ -13,15 +13,16 @@ DIGITS = 10
 
 def json_text(content: Any) -> str:
     """Dataclasses, mappings and sequences of figures as indented JSON with a line end."""
-    plain = asdict(content) if is_dataclass(content) and not isinstance(content, type) else content
-    return json.dumps(_rounded(plain), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _rounded(content: Any) -> Any:
-    if isinstance(content, float):
-        return content if not math.isfinite(content) else float(f"{content:.{DIGITS}g}")
+def _plain(content: Any) -> Any:
+    if is_dataclass(content):
+        return {field.name: _plain(getattr(content, field.name)) for field in fields(content)}
+    if isinstance(content, float) and math.isfinite(content):
+        return float(f"{content:.{DIGITS}g}")
     if isinstance(content, dict):
-        return {key: _rounded(item) for key, item in content.items()}
+        return {key: _plain(item) for key, item in content.items()}
     if isinstance(content, list | tuple):
-        return [_rounded(item) for item in content]
+        return [_plain(item) for item in content]
     return content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mclabel.evaluation.bootstrap import Estimate
+
+_LEADING_ZERO = re.compile(r"(?<![\d.])0(?=\.)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ def estimate_text(estimate: Estimate | None) -> str:
     """`0.66 [.60, .72]`, or `-` for nothing to measure."""
     if estimate is None or estimate.value is None:
         return "-"
-    low, high = (f"{end:.2f}".replace("0.", ".", 1) for end in (estimate.low, estimate.high))
+    low, high = (_LEADING_ZERO.sub("", f"{end:.2f}") for end in (estimate.low, estimate.high))
     return f"{estimate.value:.2f} [{low}, {high}]"
 
 
