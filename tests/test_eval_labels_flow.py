@@ -79,7 +79,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_labels_of_arith_against_exact_truth(arith_run: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     table = run("eval", "labels", arith_run, "-o", str(out))
-    assert "Labels against exact truth" in table and "Do the values hold" in table
+    assert "First errors against exact truth" in table and "Do the values hold" in table
     found = figures("labels", arith_run)
     assert json.loads((out / "labels.json").read_text()) == found
     assert run("eval", "labels", arith_run, "--format", "md") == (out / "labels.md").read_text()
@@ -287,6 +287,9 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
     def refused(*arguments: str) -> str:
         return run("eval", "processbench", *arguments, code=2)
 
+    outcomes = f"{tmp_path}/outcomes"
+    arith = ["problems.source=arith", "problems.limit=1", "estimator.kind=outcome"]
+    run("label", "/dev/null", f"out={outcomes}", *arith, *SCRIPTED)
     model = ["--model", f"{prm}/prm"]
     assert "chosen on the split gsm8k, which is not among math" in refused(math, *model)
     assert "empty.jsonl: an empty split: holds no rows" in refused(empty, *model)
@@ -296,6 +299,7 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
     assert "a second split of the name math" in refused(math, math, *model)
     assert "an ORM" in refused(math, "--model", f"{prm}/orm", "--threshold", "0.5")
     assert "--threshold goes with --model" in refused(math, "--labels", "x", "--threshold", "0.5")
+    assert "none of its 0 solutions with a verdict" in refused(math, "--labels", outcomes)
     other = write_rows(tmp_path / "other.jsonl", bench_rows(4, seed=77))
     assert "none of its 60 solutions with a verdict" in refused(other, "--labels", arith_run)
     right = [dict(row, label=-1) for row in rows]

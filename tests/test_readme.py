@@ -34,8 +34,10 @@ def test_verbs_exist_and_label_commands_load(words: list[str]) -> None:
     assert verb in main.commands
     if verb == "eval":
         group = main.commands[verb]
-        assert isinstance(group, click.Group) and arguments.pop(0) in group.commands
-    if kind := {"label": LabelConfig, "train": TrainConfig, "eval": BestOfNConfig}.get(verb):
+        assert isinstance(group, click.Group) and arguments[0] in group.commands
+        verb = f"eval {arguments.pop(0)}"
+    kinds = {"label": LabelConfig, "train": TrainConfig, "eval best-of-n": BestOfNConfig}
+    if kind := kinds.get(verb):
         config, *overrides = arguments
         load_config(kind, ROOT / config, overrides)
 

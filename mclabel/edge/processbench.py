@@ -32,7 +32,7 @@ from mclabel.evaluation.processbench import (
     first_below,
     processbench,
 )
-from mclabel.records import Outcome
+from mclabel.evaluation.truth import says_where
 from mclabel.report.files import json_text
 from mclabel.report.grid import markdown
 from mclabel.report.processbench_table import processbench_grid
@@ -112,17 +112,14 @@ def processbench_of_labels(
     """Measure the labels of a run on ProcessBench's solutions; those it lacks are left out, named.
 
     A solution is found by its text; failing that, a given one by the id of its problem, if that
-    has no other solution and the steps are as many. One that could not be graded has no label.
+    has no other solution and the steps are as many. One that could not be graded, or of which only
+    the answer was graded, has no label.
 
     Raises:
         DataError: a file cannot be used, or the run holds none of the solutions.
     """
     splits = read_splits(files)
-    rows = [
-        row
-        for row in read_labels(Store(labels))
-        if row.steps and row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
-    ]
+    rows = [row for row in read_labels(Store(labels)) if says_where(row)]
     by_key = {row_key(row): row for row in reversed(rows)}
     alone = given_alone(rows)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from mclabel.evaluation.label_report import GroupReport, LabelReport
+from mclabel.evaluation.label_report import ALL, GroupReport, LabelReport
 from mclabel.report.grid import Grid, estimate_text, number_text
 
-QUALITY = {
+FIRST_ERRORS = {
     "first error": "first_error_accuracy",
     "where there is one": "first_error_accuracy_wrong",
+    "right by a wrong step": "right_through_wrong",
+}
+WRONG_STEPS = {
     "precision": "precision",
     "recall": "recall",
     "F1": "f1",
     "sound, labelled wrong": "false_positive_rate",
     "kappa": "kappa",
-    "right by a wrong step": "right_through_wrong",
 }
 AGAINST = {
     "arith": "exact truth",
@@ -25,34 +27,56 @@ AGAINST = {
 
 def label_grids(report: LabelReport) -> list[Grid]:
     """Every table of a report that has something to show."""
-    grids = [_quality(report)] if report.truth is not None else []
-    return [*grids, *_calibration(report), *_intervals(report), _shape(report), _positions(report)]
+    grids = [
+        *_quality(report),
+        _calibration(report),
+        _intervals(report),
+        _shape(report),
+        _positions(report),
+    ]
+    return [grid for grid in grids if grid.rows]
 
 
-def _quality(report: LabelReport) -> Grid:
-    assert report.truth is not None
-    unknown = report.groups["all"].num_unknown
-    return Grid(
-        title=f"Labels against {AGAINST[report.truth]} [95% interval]",
-        header=("", "problems", "solutions", *QUALITY),
-        rows=tuple(
-            (
-                name,
-                f"{quality.num_problems:,}",
-                f"{quality.num_solutions:,}",
-                *(estimate_text(getattr(quality, field)) for field in QUALITY.values()),
-            )
-            for name, group in report.groups.items()
-            if (quality := group.quality) is not None
-        ),
-        note="First error: labelled where it truly is, none for none. Precision, recall and F1: of "
-        "wrong steps. Kappa: agreement over steps, beyond chance. Right by a wrong step: of right "
-        "answers."
-        + (f" {unknown:,} solutions are unknown to the truth and left out." if unknown else ""),
+def _quality(report: LabelReport) -> list[Grid]:
+    if report.truth is None:
+        return []
+    unknown = report.groups[ALL].num_unknown
+    note = (
+        "First error: labelled where it truly is, none for none. Right by a wrong step: of right "
     )
+    note += "answers."
+    if unknown:
+        note += f" {unknown:,} solutions are unknown to the truth and left out."
+    groups = [(name, group.quality) for name, group in report.groups.items() if group.quality]
+    return [
+        Grid(
+            title=f"First errors against {AGAINST[report.truth]} [95% interval]",
+            header=("", "problems", "solutions", *FIRST_ERRORS),
+            rows=tuple(
+                (
+                    name,
+                    f"{quality.num_problems:,}",
+                    f"{quality.num_solutions:,}",
+                    *(estimate_text(getattr(quality, field)) for field in FIRST_ERRORS.values()),
+                )
+                for name, quality in groups
+            ),
+            note=note,
+        ),
+        Grid(
+            title=f"Wrong steps against {AGAINST[report.truth]}",
+            header=("", *WRONG_STEPS),
+            rows=tuple(
+                (name, *(estimate_text(getattr(quality, field)) for field in WRONG_STEPS.values()))
+                for name, quality in groups
+            ),
+            note="From the first error on steps are wrong. Kappa: agreement over steps, beyond "
+            "chance.",
+        ),
+    ]
 
 
-def _calibration(report: LabelReport) -> list[Grid]:
+def _calibration(report: LabelReport) -> Grid:
     rows = [
         (
             group,
@@ -65,21 +89,17 @@ def _calibration(report: LabelReport) -> list[Grid]:
         for group, found in report.groups.items()
         for pair, one in found.calibration.items()
     ]
-    if not rows:
-        return []
-    return [
-        Grid(
-            title="Do the values hold",
-            header=("", "said, came", "steps", "ECE", "Brier", "Brier of the mean"),
-            rows=tuple(rows),
-            note="Outcome: what became of the solution itself, an independent draw. Sound: in "
-            "truth. Reference: another run's rollouts. Brier of the mean: of always saying the "
-            "overall share. Noise adds to ECE, and to its interval once more.",
-        )
-    ]
+    return Grid(
+        title="Do the values hold",
+        header=("", "said, came", "steps", "ECE", "Brier", "Brier of the mean"),
+        rows=tuple(rows),
+        note="Outcome: what became of the solution itself, an independent draw. Sound: in truth. "
+        "Reference: another run's rollouts. Brier of the mean: of always saying the overall share. "
+        "Noise adds to ECE, and to its interval once more.",
+    )
 
 
-def _intervals(report: LabelReport) -> list[Grid]:
+def _intervals(report: LabelReport) -> Grid:
     rows = [
         (
             group,
@@ -93,19 +113,14 @@ def _intervals(report: LabelReport) -> list[Grid]:
         for group, found in report.groups.items()
         for rule, one in found.intervals.items()
     ]
-    if not rows:
-        return []
-    return [
-        Grid(
-            title="Do the intervals hold (95% nominal)",
-            header=("", "rule", "intervals", "rollouts", "coverage", "hold the share", "width"),
-            rows=tuple(rows),
-            note="Rollouts: of the reference behind an interval, none of them seen by the labels. "
-            "Coverage: mean posterior chance that the value lies inside, given both runs' "
-            "rollouts. Hold the share: hold the reference's own share, which is noisy, so this is "
-            "too low.",
-        )
-    ]
+    return Grid(
+        title="Do the intervals hold (95% nominal)",
+        header=("", "rule", "intervals", "rollouts", "coverage", "hold the share", "width"),
+        rows=tuple(rows),
+        note="Rollouts: of the reference behind an interval, none of them seen by the labels. "
+        "Coverage: mean posterior chance that the value lies inside, given both runs' rollouts. "
+        "Hold the share: hold the reference's own share, which is noisy, so this is too low.",
+    )
 
 
 def _shape(report: LabelReport) -> Grid:
@@ -113,8 +128,6 @@ def _shape(report: LabelReport) -> Grid:
         cost = group.cost
         return (
             name,
-            f"{group.num_problems:,}",
-            f"{group.num_solutions:,}",
             estimate_text(group.monotonicity.rising_solutions),
             estimate_text(group.monotonicity.rising_pairs),
             number_text(cost.rollouts_per_solution),
@@ -126,8 +139,6 @@ def _shape(report: LabelReport) -> Grid:
         title="Rising labels, and cost",
         header=(
             "",
-            "problems",
-            "solutions",
             "solutions that rise",
             "pairs that rise",
             "rollouts",
@@ -141,7 +152,7 @@ def _shape(report: LabelReport) -> Grid:
 
 
 def _positions(report: LabelReport) -> Grid:
-    curves = report.groups["all"].positions
+    curves = report.groups[ALL].positions
     parts = sorted({(p.low, p.high) for curve in curves.values() for p in curve})
     means = {name: {(p.low, p.high): p.value for p in curve} for name, curve in curves.items()}
     return Grid(
