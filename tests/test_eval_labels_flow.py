@@ -91,6 +91,7 @@ def test_labels_of_arith_against_exact_truth(arith_run: str, tmp_path: Path) -> 
     assert set(overall["calibration"]) == {"value, outcome", "value, sound"}
     assert overall["monotonicity"]["rising_solutions"]["value"] == 0
     assert any(name.startswith("family: ") for name in found["groups"])
+    assert "(!): under 20 problems" in table and "answer_type: small (!)" in table
     for stem in ("reliability", "positions"):
         assert (out / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
         assert b"<svg" in (out / f"{stem}.svg").read_bytes()

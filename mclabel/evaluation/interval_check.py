@@ -33,6 +33,10 @@ class IntervalCheck:
 
     num_intervals: int
     """Distinct prefixes; solutions that share one share its interval."""
+    num_unchecked: int
+    """Intervals of prefixes for which the reference holds no rollouts of its own. Where there are
+    many, those that are checked may be a selection: under a rule that stops at a success, a
+    reference of as many rollouts has none left exactly where the labels' all failed."""
     reference_rollouts: float
     """Mean number of the reference's rollouts behind an interval."""
     coverage: Estimate
@@ -53,14 +57,20 @@ def check_intervals(
         seed: of the bootstrap.
     """
     steps = {step.prefix_id: (row.problem.id, step) for row in rows for step in row.steps}
-    usable = [
-        (problem, step, reference[prefix])
+    found = [
+        (problem, step, reference.get(prefix, Counts()))
         for prefix, (problem, step) in steps.items()
-        if step.low is not None and prefix in reference and num_trials(reference[prefix])
+        if step.low is not None
     ]
-    rules = sorted({step.rule for _, step, _ in usable})
-    groups = {"all": usable} | {r: [one for one in usable if one[1].rule == r] for r in rules}
-    return {name: _check(group, seed) for name, group in groups.items() if group}
+    groups = {"all": found}
+    for rule in sorted({step.rule for _, step, _ in found}):
+        groups[rule] = [one for one in found if one[1].rule == rule]
+    usable = {name: [one for one in group if num_trials(one[2])] for name, group in groups.items()}
+    return {
+        name: _check(group, len(groups[name]) - len(group), seed)
+        for name, group in usable.items()
+        if group
+    }
 
 
 def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> dict[str, Counts]:
@@ -80,7 +90,9 @@ def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> 
     }
 
 
-def _check(group: Sequence[tuple[str, StepLabel, Counts]], seed: int) -> IntervalCheck:
+def _check(
+    group: Sequence[tuple[str, StepLabel, Counts]], num_unchecked: int, seed: int
+) -> IntervalCheck:
     low = np.array([step.low for _, step, _ in group], dtype=np.float64)
     high = np.array([step.high for _, step, _ in group], dtype=np.float64)
     right = np.array([counts.num_right for _, _, counts in group], dtype=np.float64)
@@ -98,6 +110,7 @@ def _check(group: Sequence[tuple[str, StepLabel, Counts]], seed: int) -> Interva
     coverage, holds, width = (ratio_estimate(table[:, i], table[:, 0], weights) for i in (1, 2, 3))
     return IntervalCheck(
         num_intervals=len(group),
+        num_unchecked=num_unchecked,
         reference_rollouts=float(trials.mean()),
         coverage=coverage,
         holds_share=holds,

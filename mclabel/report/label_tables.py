@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mclabel.evaluation.bootstrap import FEW_PROBLEMS
 from mclabel.evaluation.label_report import ALL, GroupReport, LabelReport
 from mclabel.report.grid import Grid, estimate_text, number_text
 
@@ -17,6 +18,8 @@ WRONG_STEPS = {
     "sound, labelled wrong": "false_positive_rate",
     "kappa": "kappa",
 }
+FEW = "(!)"
+"""Marks a group of few problems."""
 AGAINST = {
     "arith": "exact truth",
     "processbench": "human labels of ProcessBench",
@@ -47,7 +50,13 @@ def _quality(report: LabelReport) -> list[Grid]:
     note += "answers."
     if unknown:
         note += f" {unknown:,} solutions are unknown to the truth and left out."
-    groups = [(name, group.quality) for name, group in report.groups.items() if group.quality]
+    groups = [
+        (_named(name, group), group.quality)
+        for name, group in report.groups.items()
+        if group.quality
+    ]
+    if any(group.num_problems < FEW_PROBLEMS for group in report.groups.values()):
+        note += f" {FEW}: under {FEW_PROBLEMS} problems, where intervals are too narrow."
     return [
         Grid(
             title=f"First errors against {AGAINST[report.truth]} [95% interval]",
@@ -79,7 +88,7 @@ def _quality(report: LabelReport) -> list[Grid]:
 def _calibration(report: LabelReport) -> Grid:
     rows = [
         (
-            group,
+            _named(group, found),
             pair,
             f"{one.num_forecasts:,}",
             estimate_text(one.ece),
@@ -102,9 +111,10 @@ def _calibration(report: LabelReport) -> Grid:
 def _intervals(report: LabelReport) -> Grid:
     rows = [
         (
-            group,
+            _named(group, found),
             rule,
             f"{one.num_intervals:,}",
+            f"{one.num_unchecked:,}",
             f"{one.reference_rollouts:.0f}",
             estimate_text(one.coverage),
             estimate_text(one.holds_share),
@@ -112,12 +122,23 @@ def _intervals(report: LabelReport) -> Grid:
         )
         for group, found in report.groups.items()
         for rule, one in found.intervals.items()
+        if rule != ALL or len(found.intervals) > 2
     ]
     return Grid(
         title="Do the intervals hold (95% nominal)",
-        header=("", "rule", "intervals", "rollouts", "coverage", "hold the share", "width"),
+        header=(
+            "",
+            "rule",
+            "intervals",
+            "unchecked",
+            "rollouts",
+            "coverage",
+            "hold the share",
+            "width",
+        ),
         rows=tuple(rows),
-        note="Rollouts: of the reference behind an interval, none of them seen by the labels. "
+        note="Unchecked: the reference holds no rollouts of its own there; if many, the others are "
+        "a selection. Rollouts: of the reference behind an interval, none seen by the labels. "
         "Coverage: mean posterior chance that the value lies inside, given both runs' rollouts. "
         "Hold the share: hold the reference's own share, which is noisy, so this is too low.",
     )
@@ -127,7 +148,7 @@ def _shape(report: LabelReport) -> Grid:
     def row(name: str, group: GroupReport) -> tuple[str, ...]:
         cost = group.cost
         return (
-            name,
+            _named(name, group),
             estimate_text(group.monotonicity.rising_solutions),
             estimate_text(group.monotonicity.rising_pairs),
             number_text(cost.rollouts_per_solution),
@@ -164,3 +185,7 @@ def _positions(report: LabelReport) -> Grid:
         ),
         note="The last step, whose label is the outcome, is left out.",
     )
+
+
+def _named(name: str, group: GroupReport) -> str:
+    return f"{name} {FEW}" if group.num_problems < FEW_PROBLEMS else name

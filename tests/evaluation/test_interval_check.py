@@ -30,7 +30,10 @@ def test_by_hand() -> None:
     rows = [
         row("a", [shared, step(prefix="y", low=0.0, high=0.2)]),
         row("a", [shared, step(prefix="z", low=0.0, high=1.0, rule="posterior")], sample=1),
-        row("b", [step(prefix="not in the reference", low=0.0, high=1.0), step(prefix="x")]),
+        row(
+            "b",
+            [step(prefix="not in the reference", low=0.0, high=1.0), step(prefix="no interval")],
+        ),
     ]
     reference = {
         "x": Counts(num_right=60, num_wrong=40),  # .6 lies in [.5, .9]
@@ -47,6 +50,12 @@ def test_by_hand() -> None:
     assert found["all"].reference_rollouts == pytest.approx((100 + 10 + 1) / 3)
     assert found["posterior"].coverage.value == 1  # the interval holds everything
     assert check_intervals(rows[2:], {}) == {}
+    found = check_intervals(rows, reference)
+    assert {name: one.num_unchecked for name, one in found.items()} == {
+        "all": 1,
+        "fixed": 1,
+        "posterior": 0,
+    }
 
 
 def test_chance_of_the_value_by_integrating_the_posterior() -> None:
