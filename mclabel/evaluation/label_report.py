@@ -39,7 +39,7 @@ class GroupReport:
     num_solutions: int
     outcomes: dict[str, int]
     num_unknown: int
-    """Solutions that the truth says nothing of; None of them enters `quality`."""
+    """Solutions that the truth says nothing of; they do not enter `quality`."""
     quality: LabelQuality | None
     """None without truth."""
     calibration: dict[str, Calibration]
@@ -96,7 +96,7 @@ def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolutio
     for key in GROUP_KEYS:
         found = by_meta((row for row in rows if key in row.problem.meta), key)
         if 1 < len(found) <= MAX_GROUPS:
-            groups |= {_name(key, meant): members for meant, members in found.items()}
+            groups |= {_name(key, meant, members): members for meant, members in found.items()}
     held = [row for row in rows if _held_out(row)]
     if held and len(held) < len(rows):
         groups[HELD_OUT] = held
@@ -107,8 +107,8 @@ def _held_out(row: LabeledSolution) -> bool:
     return "program" in row.problem.meta and row.problem.meta.get("family") in HELD_OUT_FAMILIES
 
 
-def _name(key: str, meant: str) -> str:
-    held = key == "family" and meant in HELD_OUT_FAMILIES
+def _name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
+    held = key == "family" and all(map(_held_out, members))
     return f"{key}: {meant}" + (" (held out)" if held else "")
 
 
