@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mclabel.evaluation.bootstrap import Estimate
+from mclabel.report.markdown import to_markdown
 
 _LEADING_ZERO = re.compile(r"(?<![\d.])0(?=\.)")
 
@@ -37,14 +38,8 @@ def rich_table(grid: Grid) -> Table:
 
 
 def markdown(grids: Sequence[Grid]) -> str:
-    """As GitHub's Markdown, a heading a table."""
-    parts = []
-    for grid in grids:
-        lines = [_line(grid.header), "|---" + "|---:" * (len(grid.header) - 1) + "|"]
-        lines += [_line(row) for row in grid.rows]
-        parts += [f"## {grid.title}", "\n".join(lines)]
-        parts += [grid.note] if grid.note else []
-    return "\n\n".join(parts) + "\n"
+    """As GitHub's Markdown, one after the other."""
+    return "\n".join(to_markdown(rich_table(grid)) for grid in grids)
 
 
 def estimate_text(estimate: Estimate | None) -> str:
@@ -60,7 +55,3 @@ def number_text(estimate: Estimate) -> str:
     if estimate.value is None:
         return "-"
     return f"{estimate.value:,.0f} [{estimate.low:,.0f}, {estimate.high:,.0f}]"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

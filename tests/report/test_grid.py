@@ -17,8 +17,8 @@ from mclabel.report.style import DARK_PAGE, HUES, INK, LIGHT_PAGE
 def test_markdown() -> None:
     grid = Grid(title="T", header=("", "a"), rows=(("x|y", "1"), ("two\nlines", "-")), note="N.")
     assert markdown([grid, Grid(title="U", header=("u",), rows=())]) == (
-        "## T\n\n|  | a |\n|---|---:|\n| x\\|y | 1 |\n| two lines | - |\n\nN.\n\n"
-        "## U\n\n| u |\n|---|\n"
+        "**T**\n\n|  | a |\n| --- | ---: |\n| x\\|y | 1 |\n| two lines | - |\n\nN.\n\n"
+        "**U**\n\n| u |\n| --- |\n"
     )
 
 
