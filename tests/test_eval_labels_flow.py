@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from labelled import arith_rows, tiny_model, write_run
+from rows import row, step
 
 from mclabel.arith.stories import HELD_OUT_FAMILIES
 from mclabel.cli import main
@@ -91,7 +92,8 @@ def test_labels_of_arith_against_exact_truth(arith_run: str, tmp_path: Path) -> 
     assert set(overall["calibration"]) == {"value, outcome", "value, sound"}
     assert overall["monotonicity"]["rising_solutions"]["value"] == 0
     assert any(name.startswith("family: ") for name in found["groups"])
-    assert "(!): under 20 problems" in table and "answer_type: small (!)" in table
+    assert "(!): under 20 problems" in " ".join(table.split())
+    assert "answer_type: small (!)" in table
     for stem in ("reliability", "positions"):
         assert (out / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
         assert b"<svg" in (out / f"{stem}.svg").read_bytes()
@@ -184,6 +186,34 @@ def test_labels_against_people(arith_run: str, tmp_path: Path) -> None:
     assert overall["quality"]["first_error_accuracy"]["value"] == pytest.approx(1 - changed / 50)
 
 
+def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> None:
+    rated = []
+    for one in bench_rows(60)[:20]:
+        stop = len(one["steps"]) if one["label"] < 0 else one["label"] + 1
+        steps = [
+            {
+                "completions": [{"text": text, "rating": -1 if n == one["label"] else n % 2}],
+                "human_completion": None,
+                "chosen_completion": 0,
+            }
+            for n, text in enumerate(one["steps"][:stop])
+        ]
+        finish = "solution" if one["label"] < 0 else "found_error"
+        rated.append(
+            {
+                "is_quality_control_question": False,
+                "is_initial_screening_question": False,
+                "question": {"problem": one["problem"], "pre_generated_steps": one["steps"]},
+                "label": {"steps": steps, "finish_reason": finish},
+            }
+        )
+    truth = f"prm800k:{write_rows(tmp_path / 'rated.jsonl', rated)}"
+    overall = figures("labels", arith_run, "--truth", truth)["groups"]["all"]
+    assert overall["num_unknown"] == 40
+    assert overall["quality"]["num_solutions"] == 20
+    assert overall["quality"]["first_error_accuracy"]["value"] == 1
+
+
 @pytest.mark.parametrize(
     ("truth", "message"),
     [
@@ -247,6 +277,24 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
     table = run("eval", "processbench", bench, "--labels", f"{tmp_path}/run")
     named = "Left out for want of a prediction: 7 (toy-3, toy-5, toy-7, toy-11, toy-13, …)"
     assert named in " ".join(table.split())
+
+
+def test_labelled_solutions_are_found_by_id_where_texts_differ(tmp_path: Path) -> None:
+    steps = [step(hard, prefix=str(n)) for n, hard in enumerate((True, False))]
+    labelled = [
+        row("x-0", steps, 1, origin="given"),
+        row("x-1", steps, 1),  # sampled: another solution than the one that people judged
+        row("x-2", steps[:1], 0, origin="given"),  # another number of steps
+    ]
+    shard = write_run(tmp_path / "run", labelled)
+    judged = [
+        {"id": f"x-{n}", "problem": "p", "steps": ["one", f"two {n}"], "label": n % 2}
+        for n in range(3)
+    ]
+    bench = write_rows(tmp_path / "b.jsonl", judged)
+    split = figures("processbench", bench, "--labels", shard)["splits"]["b"]
+    assert split["missing"] == ["x-1", "x-2"]
+    assert split["num_wrong"] == 1 and split["wrong_accuracy"]["value"] == 0
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,10 @@ NOTHING = Estimate(value=None, low=None, high=None)
 
 def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
     """How often each problem is drawn in each resample [resamples, problems]."""
+    if not num_problems:
+        return np.zeros((NUM_RESAMPLES, 0))
     rng = np.random.default_rng(seed)
-    even = [1 / max(1, num_problems)] * num_problems
+    even = [1 / num_problems] * num_problems
     return rng.multinomial(num_problems, even, NUM_RESAMPLES).astype(np.float64)
 
 
