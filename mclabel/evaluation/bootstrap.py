@@ -12,7 +12,7 @@ NUM_RESAMPLES = 1000
 LEVEL = 0.95
 FEW_PROBLEMS = 20
 """Under which intervals are too narrow: they held the truth in 93% of simulated runs of 20
-problems, in 89% of those of 10 (tests/benchmarks/evaluation.py)."""
+problems, in 89% of those of 10 (tests/bands.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
