@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -59,17 +60,22 @@ def quickstart(size: str, out: str) -> None:
 @main.command()
 @click.argument("config")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-def label(config: str, overrides: tuple[str, ...]) -> None:
+@click.option("--address", help="Ray cluster to join, the same as ray.address=.")
+def label(config: str, overrides: tuple[str, ...], address: str | None) -> None:
     """Label the steps of solutions: problems in, Parquet shards out.
 
     CONFIG is a YAML file; every key can be overridden, e.g. estimator.kind=bisect. Running the
     same command again resumes.
     """
+    if address is not None:
+        overrides = (*overrides, f"ray.address={address}")
     from mclabel import edge
     from mclabel.config import LabelConfig, load_config
     from mclabel.labeling.progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides)
+    # A scheduler's polite kill is an interrupt: what was sampled is written down before the end.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with job_progress(console, "label") as progress:
         report = edge.label(checked, progress)
     console.print(
@@ -79,6 +85,33 @@ def label(config: str, overrides: tuple[str, ...]) -> None:
         highlight=False,
     )
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+@main.group()
+def submit() -> None:
+    """Run a job on a Ray cluster from outside it."""
+
+
+@submit.command(name="label")
+@click.argument("config")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--address", required=True, help="Job server of the cluster, http://HOST:8265.")
+@click.option("--runtime-env", help="YAML file of Ray's runtime environment for the job.")
+def submit_label(
+    config: str, overrides: tuple[str, ...], address: str, runtime_env: str | None
+) -> None:
+    """Upload CONFIG, run `mclabel label` on the cluster, follow its log, give its exit code."""
+    from mclabel.edge.submit import follow
+    from mclabel.edge.submit import submit_label as start
+
+    job = start(config, overrides, address=address, runtime_env=runtime_env)
+    console.print(f"Submitted as {job.id}.", highlight=False)
+    try:
+        code = follow(job, lambda piece: click.echo(piece, nl=False))
+    except KeyboardInterrupt:
+        stop = f"ray job stop --address {address} {job.id}"
+        _fail(f"the job goes on. To stop it: {stop}", EXIT_INTERRUPTED)
+    sys.exit(code)
 
 
 @main.command()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mclabel.errors import ConfigError
 
@@ -70,7 +70,7 @@ class SolutionsConfig(Config):
 class PolicyConfig(Config):
     """The policy and how it is sampled."""
 
-    engine: Literal["hf", "scripted"] = "hf"
+    engine: Literal["hf", "vllm", "scripted"] = "hf"
     model: str = "arith:policy"
     """Folder or Hugging Face name; `arith:policy` and `arith:base` are bundled."""
     revision: str | None = None
@@ -137,14 +137,28 @@ class RayConfig(Config):
     """Where the engines run."""
 
     address: str = "local"
-    """`local` starts Ray on this machine, `auto` or ray://… joins a cluster, `none` runs in
+    """`local` starts Ray on this machine, `auto` or HOST:PORT joins a cluster, `none` runs in
     this process without Ray."""
-    engines: int | None = Field(None, ge=1)
-    """Engine actors; None is one for each CPU of a local machine."""
+    min_engines: int = Field(1, ge=1)
+    """Engine actors that must be there before work begins. More are added as there is room, and
+    work goes on if some are lost."""
+    max_engines: int | None = Field(None, ge=1)
+    """None is as many as the cluster has room for at any time. A number is asked for at once,
+    so that a cluster that scales itself grows to it."""
+    wait_s: float = Field(300, ge=0, allow_inf_nan=False)
+    """Seconds that a cluster is given to find room for `min_engines`."""
     num_cpus: float = Field(1, ge=0)
     """Of an engine."""
     num_gpus: float = Field(0, ge=0)
     """Of an engine."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max_engines is not None and self.max_engines < self.min_engines:
+            raise ValueError(
+                f"ray.max_engines={self.max_engines}: must be >= ray.min_engines={self.min_engines}"
+            )
+        return self
 
 
 class LabelConfig(Config):
@@ -161,6 +175,8 @@ class LabelConfig(Config):
     """Problems in a block, the unit of work and of a shard."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
     """Write rollout texts, so that a better checker can grade them again."""
+    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
+    """Seconds between two flushes of the journals: what a kill costs of an engine's work."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
 
 
@@ -276,9 +292,16 @@ def bundled_config(name: str) -> Path:
     return installed if installed.is_file() else package.parent / "configs" / name
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def config_file(path: str | Path) -> Path:
+    """The file of a configuration: the one at `path`, or the bundled `configs/…` of that name."""
+    path = Path(path)
     if not path.is_file() and path.parts[:1] == ("configs",):
-        path = bundled_config("/".join(path.parts[1:]))
+        return bundled_config("/".join(path.parts[1:]))
+    return path
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    path = config_file(path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -11,8 +11,12 @@ ID_LENGTH = 16  # hex digits: 64 bits, a collision in 10M ids has odds of about 
 
 def content_id(*parts: object) -> str:
     """A 16-digit hexadecimal id of JSON-serialisable parts."""
-    payload = json.dumps(parts, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(payload.encode()).hexdigest()[:ID_LENGTH]
+    return hashlib.sha256(canonical_json(parts)).hexdigest()[:ID_LENGTH]
+
+
+def canonical_json(content: object) -> bytes:
+    """The one way to write JSON-serialisable content down, to be hashed."""
+    return json.dumps(content, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
 
 
 def prefix_id(problem_id: str, ids: Sequence[int]) -> str:

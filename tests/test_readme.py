@@ -31,15 +31,14 @@ def test_there_are_commands_to_check() -> None:
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_verbs_exist_and_label_commands_load(words: list[str]) -> None:
     verb, *arguments = words
-    assert verb in main.commands
-    if verb == "eval":
-        group = main.commands[verb]
-        assert isinstance(group, click.Group) and arguments[0] in group.commands
-        verb = f"eval {arguments.pop(0)}"
-    kinds = {"label": LabelConfig, "train": TrainConfig, "eval best-of-n": BestOfNConfig}
+    command: click.Command = main.commands[verb]
+    while isinstance(command, click.Group):
+        verb = arguments.pop(0)
+        command = command.commands[verb]
+    given = command.make_context(verb, arguments).params
+    kinds = {"label": LabelConfig, "train": TrainConfig, "best-of-n": BestOfNConfig}
     if kind := kinds.get(verb):
-        config, *overrides = arguments
-        load_config(kind, ROOT / config, overrides)
+        load_config(kind, ROOT / given["config"], given["overrides"])
 
 
 @pytest.mark.parametrize("path", re.findall(r"\]\(([^):]+)\)", README))

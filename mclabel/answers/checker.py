@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import asdict
 
 from mclabel.answers.extract import extract_answer
@@ -90,13 +90,38 @@ class Checker:
         return answer, self.grade(answer, gold, rules=rules)
 
     async def grade_completion_async(
-        self, text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
+        self,
+        text: str,
+        gold: str,
+        *,
+        truncated: bool = False,
+        rules: GradeRules | None = None,
+        executor: Executor | None = None,
     ) -> tuple[str | None, Grade]:
-        """`grade_completion` for an event loop."""
-        answer = extract_answer(text, truncated=truncated)
-        if answer is None:
-            return None, _TRUNCATED if truncated else _NO_ANSWER
-        return answer, await self.grade_async(answer, gold, rules=rules)
+        """`grade_completion` for an event loop.
+
+        Args:
+            text: of the completion.
+            gold: the reference answer.
+            truncated: the completion was cut by its length.
+            rules: of the verdict.
+            executor: runs the cheap layers, None runs them on the loop.
+        """
+
+        def begin() -> tuple[str | None, Grade | Future[Proof]]:
+            answer = extract_answer(text, truncated=truncated)
+            if answer is None:
+                return None, _TRUNCATED if truncated else _NO_ANSWER
+            return answer, self._begin(answer, gold, rules)
+
+        if executor is None:
+            answer, found = begin()
+        else:
+            answer, found = await asyncio.get_running_loop().run_in_executor(executor, begin)
+        if isinstance(found, Grade):
+            return answer, found
+        assert answer is not None
+        return answer, self._end(await asyncio.wrap_future(found), answer, gold, rules)
 
     def unparsed_gold(self, gold: str) -> str | None:
         """Why answers can be compared with a gold only as texts; None if it was understood.

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mclabel.answers import Checker, default_checker, reference_answer
 from mclabel.errors import DataError
@@ -17,6 +23,67 @@ PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution")
 
 
+class ProblemStream:
+    """Problems of a source, read anew each time they are gone through.
+
+    Nothing is kept of them but which rows repeat a problem; so a source of millions costs little.
+    """
+
+    def __init__(
+        self,
+        rows: Callable[[], Iterable[tuple[str, Mapping[str, Any]]]],
+        read: Callable[[Mapping[str, Any], str], Problem],
+        *,
+        limit: int | None,
+    ) -> None:
+        """Args:
+        rows: the source's rows, each with its place, from the first.
+        read: the problem in a row.
+        limit: distinct problems at most.
+
+        Raises:
+            DataError: a row is malformed, or one id names two problems.
+        """
+        self._rows, self._read = rows, read
+        self._repeats: frozenset[int] = frozenset()
+        seen = array("Q", (_hash(problem.id) for _, problem in islice(self._all(), limit)))
+        self._count = len(seen)
+        if len(np.unique(np.frombuffer(seen, dtype=np.uint64))) < self._count:
+            self._find_repeats(limit)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Problem]:
+        distinct = (
+            problem
+            for number, (_, problem) in enumerate(self._all())
+            if number not in self._repeats
+        )
+        return islice(distinct, self._count)
+
+    def _all(self) -> Iterator[tuple[str, Problem]]:
+        return ((place, self._read(row, place)) for place, row in self._rows())
+
+    def _find_repeats(self, limit: int | None) -> None:
+        """Which rows repeat a problem, for a source in which some do."""
+        known: dict[str, int] = {}
+        repeats: set[int] = set()
+        for number, (place, problem) in enumerate(self._all()):
+            if len(known) == limit:
+                break
+            content = _hash(problem.text + "\0" + problem.answer)
+            if known.setdefault(problem.id, content) != content:
+                raise DataError(f"{place}: id {problem.id!r} names another problem before it")
+            if number != len(known) + len(repeats) - 1:
+                repeats.add(number)
+        self._repeats, self._count = frozenset(repeats), len(known)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
 def read_problems(
     source: str,
     *,
@@ -25,7 +92,7 @@ def read_problems(
     problem_column: str | None = None,
     answer_column: str | None = None,
     limit: int | None = None,
-) -> list[Problem]:
+) -> ProblemStream:
     r"""Problems with their gold answers, in the order of the source.
 
     Args:
@@ -45,17 +112,14 @@ def read_problems(
         DataError: the source is missing or unreadable, a column is missing, a row has no
             problem or no answer, or one id names two problems.
     """
-    problems: dict[str, Problem] = {}
-    for place, row in _rows(source, split, subset):
-        if limit is not None and len(problems) == limit:
-            break
-        problem = _problem(row, place, problem_column, answer_column)
-        known = problems.setdefault(problem.id, problem)
-        if (known.text, known.answer) != (problem.text, problem.answer):
-            raise DataError(f"{place}: id {problem.id!r} names another problem before it")
-    if not problems:
+
+    def read(row: Mapping[str, Any], place: str) -> Problem:
+        return _problem(row, place, problem_column, answer_column)
+
+    problems = ProblemStream(_rows(source, split, subset), read, limit=limit)
+    if not len(problems):
         raise DataError(f"{source}: holds no problems")
-    return list(problems.values())
+    return problems
 
 
 def unparsed_golds(
@@ -88,24 +152,29 @@ def file_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 yield from _numbered(path, csv.DictReader(file))
         case ".parquet":
-            import pyarrow.parquet as pq
-            from pyarrow.lib import ArrowException
-
-            try:
-                table = pq.read_table(path)
-            except (ArrowException, OSError) as error:
-                raise DataError(f"{path}: not a readable Parquet file ({error})") from error
-            yield from _numbered(path, table.to_pylist())
+            yield from _numbered(path, _parquet_rows(path))
         case other:
             raise DataError(
                 f"{path}: {other or 'no suffix'}: must be .jsonl, .json, .parquet or .csv"
             )
 
 
-def _rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    import pyarrow.parquet as pq
+    from pyarrow.lib import ArrowException
+
+    try:
+        for batch in pq.ParquetFile(path).iter_batches():
+            yield from batch.to_pylist()
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a readable Parquet file ({error})") from error
+
+
+def _rows(
+    source: str, split: str, subset: str | None
+) -> Callable[[], Iterator[tuple[str, Mapping[str, Any]]]]:
     if not source.startswith("hf:"):
-        yield from file_rows(Path(source))
-        return
+        return partial(file_rows, Path(source))
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
@@ -118,7 +187,7 @@ def _rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Ma
             f"{source}: cannot load split {split!r}, subset {subset!r} ({error}). "
             "Check the name, log in with `hf auth login` if it is gated, or give a local file"
         ) from error
-    yield from ((f"{source}, row {i}", row) for i, row in enumerate(rows))
+    return lambda: ((f"{source}, row {i}", row) for i, row in enumerate(rows))
 
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -37,6 +37,8 @@ from mclabel.records import (
 
 SCHEMA_VERSION = 2
 METADATA_KEY = b"mclabel"
+_SMALL_BYTES = 1 << 15
+"""Less is mostly schema in the file: compressing it only takes time, a millisecond a shard."""
 
 _COUNTS = pa.struct(
     [
@@ -185,10 +187,20 @@ def read_rollouts(store: Store) -> Iterator[Rollout]:
 def delete_losers(store: Store) -> int:
     """Remove rollouts files that no labels shard names; the number removed.
 
-    Only for a run in which no attempt is under way.
+    Only for a run in which no attempt is under way. A committed block with one rollouts file has
+    that of the attempt that won, which wrote it first; the others' labels are asked.
     """
-    kept = {_metadata(store, name, "labels")["rollouts"] for name in _labels_names(store)}
-    losers = [name for name in store.names("rollouts") if name not in kept]
+    committed = committed_blocks(store)
+    by_block: dict[str, list[str]] = {}
+    for name in store.names("rollouts"):
+        by_block.setdefault(name.removeprefix("rollouts/").split(".")[0], []).append(name)
+    losers: list[str] = []
+    for block, names in by_block.items():
+        if block not in committed:
+            losers += names
+        elif len(names) > 1:
+            kept = _metadata(store, f"labels/{block}.parquet", "labels")["rollouts"]
+            losers += [name for name in names if name != kept]
     for name in losers:
         store.delete(name)
     return len(losers)
@@ -198,8 +210,10 @@ def _parquet(rows: list[dict[str, Any]], schema: pa.Schema, metadata: Mapping[st
     stamped = schema.with_metadata(
         {METADATA_KEY: json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()}
     )
+    table = pa.Table.from_pylist(rows, schema=stamped)
+    small = table.nbytes < _SMALL_BYTES
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=stamped), sink, compression="zstd")
+    pq.write_table(table, sink, compression="none" if small else "zstd", use_dictionary=not small)
     return sink.getvalue()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from mclabel.labeling.scheduler import GivenSolution
 from mclabel.records import Problem
 
 
-def read_solutions(path: str, problems: Sequence[Problem]) -> dict[str, tuple[GivenSolution, ...]]:
+def read_solutions(path: str, problems: Iterable[Problem]) -> dict[str, tuple[GivenSolution, ...]]:
     """Given solutions by problem id, in the order of the file.
 
     Args:
@@ -27,7 +27,7 @@ def read_solutions(path: str, problems: Sequence[Problem]) -> dict[str, tuple[Gi
         DataError: a row is malformed or answers an unknown problem; a problem has no solution.
     """
     by_text = {problem.text: problem.id for problem in problems}
-    ids = {problem.id for problem in problems}
+    ids = {problem.id: None for problem in problems}  # in their order
     given: dict[str, list[GivenSolution]] = defaultdict(list)
     for place, row in file_rows(Path(path)):
         identity = row.get("problem_id") or by_text.get(str(row.get("problem")))
@@ -37,9 +37,9 @@ def read_solutions(path: str, problems: Sequence[Problem]) -> dict[str, tuple[Gi
                 "problem_id, or problem with the exact text of one in problems.source"
             )
         given[str(identity)].append(solution_of(row, place))
-    if missing := [problem.id for problem in problems if problem.id not in given]:
+    if missing := [identity for identity in ids if identity not in given]:
         raise DataError(
-            f"{path}: no solution for {len(missing)} of {len(problems)} problems, the first "
+            f"{path}: no solution for {len(missing)} of {len(ids)} problems, the first "
             f"being {missing[0]!r}"
         )
     return {identity: tuple(solutions) for identity, solutions in given.items()}

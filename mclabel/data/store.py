@@ -2,7 +2,7 @@
 
 `create` is the one way anything is committed: an exclusive create of the complete bytes,
 which `obstore` gives on a local folder and on S3 alike (of two writers one is refused; on a
-local folder the file appears under its name only when it is whole).
+local folder the file appears under its name only when it is whole). Logs alone are appended to.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Store:
             ShardError: a local folder is missing, or the URL is not understood.
         """
         self.location = location
-        if "://" in location:
+        self.is_local = "://" not in location
+        if not self.is_local:
             try:
                 self._store: ObjectStore = from_url(location)
             except (BaseError, ValueError) as error:
@@ -60,6 +61,14 @@ class Store:
         """Names of all files under `folder`, sorted."""
         pages = obstore.list(self._store, prefix=folder)
         return sorted(meta["path"] for page in pages for meta in page)
+
+    def append(self, name: str, content: bytes) -> None:
+        """Add to a log, which one process writes; an object store takes the whole file again."""
+        if self.is_local:
+            with (Path(self.location) / name).open("ab") as file:
+                file.write(content)
+            return
+        obstore.put(self._store, name, (self.read(name) or b"") + content, mode="overwrite")
 
     def delete(self, name: str) -> None:
         """Remove a file that may already be gone."""

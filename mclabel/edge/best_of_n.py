@@ -267,13 +267,18 @@ def _encoded(
     rows: Sequence[LabeledSolution], encoder: StepEncoder
 ) -> tuple[list[int], list[EncodedSolution]]:
     """Those of the solutions that can be encoded, and their indices."""
+    known: dict[tuple[str, str], EncodedSolution | None] = {}
     there, encoded = [], []
     for index, row in enumerate(rows):
-        try:
-            encoded.append(encoder.labeled(row))
+        key = row.problem.id, row.solution.text
+        if key not in known:
+            try:
+                known[key] = encoder.labeled(row)
+            except DataError:  # counted by the caller, and chosen last
+                known[key] = None
+        if (one := known[key]) is not None:
+            encoded.append(one)
             there.append(index)
-        except DataError:  # counted by the caller, and chosen last
-            continue
     return there, encoded
 
 

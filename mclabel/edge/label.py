@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from mclabel.data.solutions import read_solutions
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators import EstimatorSettings, Priors
-from mclabel.labeling.fleet import Fleet, LocalFleet, RayFleet
-from mclabel.labeling.job import MANIFEST, JobReport, JobState, make_blocks, run_label_job
+from mclabel.labeling.fleet import Fleet, LocalFleet
+from mclabel.labeling.job import MANIFEST, JobReport, JobState, Problems, run_label_job
+from mclabel.labeling.progress_log import ProgressLog
+from mclabel.labeling.ray_fleet import RayFleet
 from mclabel.labeling.scheduler import LabelSettings
 from mclabel.labeling.worker import LabelWorker
 from mclabel.policy import Policy, SamplingParams
 from mclabel.policy.text import model_source, require_model, weights_fingerprint
-from mclabel.records import Problem
 
 logger = logging.getLogger(__name__)
 
@@ -56,12 +58,27 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
         settings=label_settings(config),
         provenance={**provenance, "config": semantic},
         keep_rollouts=config.keep_rollouts,
+        journal_s=config.journal_s,
     )
-    blocks = make_blocks(problems, size=config.block_problems, semantic=semantic, given=given)
-    fleet = make_fleet(config, make_worker)
-    return run_label_job(
-        blocks, fleet, store, semantic=semantic, provenance=provenance, on_state=on_state
-    )
+    log = ProgressLog(store)
+
+    def show(state: JobState) -> None:
+        log(state)
+        on_state(state)
+
+    try:
+        return run_label_job(
+            problems,
+            make_fleet(config, make_worker),
+            store,
+            block_problems=config.block_problems,
+            given=given,
+            semantic=semantic,
+            provenance=provenance,
+            on_state=show,
+        )
+    finally:
+        log.close()
 
 
 def semantic_config(config: LabelConfig) -> dict[str, Any]:
@@ -80,7 +97,7 @@ def semantic_config(config: LabelConfig) -> dict[str, Any]:
     return semantic
 
 
-def load_problems(config: ProblemsConfig) -> list[Problem]:
+def load_problems(config: ProblemsConfig) -> Problems:
     """Problems of a configuration."""
     if config.source != "arith":
         return read_problems(
@@ -103,13 +120,13 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     return generate(config.limit, seed=config.seed, split=config.split, families=families)  # type: ignore[arg-type]
 
 
-def _warn_of_golds(problems: Sequence[Problem]) -> None:
+def _warn_of_golds(problems: Problems) -> None:
     """Name the problems whose golds the answer checker can compare only as texts."""
     reasons = unparsed_golds(problems)
     if not reasons:
         return
-    golds = {problem.id: problem.answer for problem in problems}
-    shown = [f"{i} ({golds[i][:60]!r}: {reasons[i]})" for i in list(reasons)[:_MAX_GOLDS_SHOWN]]
+    first = set(islice(reasons, _MAX_GOLDS_SHOWN))
+    shown = [f"{p.id} ({p.answer[:60]!r}: {reasons[p.id]})" for p in problems if p.id in first]
     more = len(reasons) - len(shown)
     logger.warning(
         "the answer checker does not understand the gold of %d problems; answers to them are right "
@@ -133,7 +150,7 @@ def policy_maker(config: PolicyConfig) -> Callable[[], Policy]:
     model = resolve_model(config.model)
     require_model(model, revision=config.revision)
     return partial(
-        _hf,
+        _vllm if config.engine == "vllm" else _hf,
         model=model,
         sampling=sampling,
         revision=config.revision,
@@ -197,11 +214,13 @@ def read_priors(path: str | None) -> Priors | None:
 def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:
     """Where the job's engines run."""
     if config.ray.address == "none":
-        return LocalFleet(make_worker)
+        return LocalFleet(make_worker, num_gpus=config.ray.num_gpus)
     return RayFleet(
         make_worker,
         address=config.ray.address,
-        num_engines=config.ray.engines,
+        min_engines=config.ray.min_engines,
+        max_engines=config.ray.max_engines,
+        wait_s=config.ray.wait_s,
         num_cpus=config.ray.num_cpus,
         num_gpus=config.ray.num_gpus,
     )
@@ -226,3 +245,9 @@ def _hf(**arguments: Any) -> Policy:
     from mclabel.policy.hf import HfPolicy
 
     return HfPolicy(**arguments)
+
+
+def _vllm(**arguments: Any) -> Policy:
+    from mclabel.policy.vllm import VllmPolicy
+
+    return VllmPolicy(**arguments)

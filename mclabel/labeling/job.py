@@ -1,30 +1,41 @@
 """The driver of a labelling job: cuts blocks, resumes, leases them out, reports.
 
-Rerunning a job resumes it: blocks whose labels shard exists are done, the others are run. An
-output belongs to one semantic configuration, which `run.json` holds.
+Rerunning a job resumes it: blocks whose labels shard exists are done, the others are run, and
+what was sampled of them before is taken from their journals. An output belongs to one semantic
+configuration, which `run.json` holds. Problems are read as they are leased: nothing is kept of
+them, however many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, Protocol
 
+from mclabel.data.journal import delete_journal, journaled_blocks
 from mclabel.data.manifest import claim
 from mclabel.data.shards import committed_blocks, delete_losers
 from mclabel.data.store import Store
-from mclabel.labeling.fleet import Fleet
+from mclabel.labeling.fleet import Fleet, FleetProgress
+from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.scheduler import GivenSolution
 from mclabel.labeling.worker import Block, BlockReport, WorkerProgress
 from mclabel.records import Problem
-from mclabel.seeds import content_id
+from mclabel.seeds import ID_LENGTH, canonical_json
 
 MANIFEST = "run.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """What a job has done so far, for progress displays."""
+    """What a job has done so far, for progress displays.
+
+    Numbers of completions and tokens are of this run; those sampled by engines that died are
+    among them.
+    """
 
     num_blocks: int
     num_blocks_done: int
@@ -34,12 +45,41 @@ class JobState:
     """Labelled, those of blocks that are not committed yet included."""
     num_problems_resumed: int
     """Of these, committed by earlier runs."""
+    num_steps: int
+    """Of the solutions labelled."""
     num_completions: int
+    """Solutions and rollouts sampled."""
+    num_truncated: int
+    num_ungraded: int
+    num_replayed: int
+    """Completions taken from journals of earlier attempts."""
     num_tokens: int
-    """Sampled by the engines that are alive."""
+    """Sampled."""
+    num_prefill_tokens: int
+    num_cached_tokens: int | None
+    """Prompt tokens found in the prefix cache; None if the engines do not say."""
+    num_preemptions: int
     num_live: int
     num_waiting: int
+    kv_usage: float | None
+    """Mean over the engines; None if they do not say."""
+    loop_lag_s: float
+    """The longest time that something held an engine's event loop, since the last state."""
     num_workers: int
+    """Engines that are loaded."""
+    num_starting: int
+    """Engines that wait for room, or load."""
+    num_failures: int
+    """Engines lost."""
+    gpu_hours: float
+
+    @property
+    def cache_hits(self) -> float | None:
+        """Share of prompt tokens found in the prefix cache."""
+        if self.num_cached_tokens is None:
+            return None
+        looked_up = self.num_prefill_tokens + self.num_cached_tokens
+        return self.num_cached_tokens / looked_up if looked_up else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,46 +97,56 @@ class JobReport:
 
 
 def make_blocks(
-    problems: Sequence[Problem],
+    problems: Iterable[Problem],
     *,
     size: int,
     semantic: Mapping[str, Any],
     given: Mapping[str, tuple[GivenSolution, ...]] | None = None,
-) -> list[Block]:
+) -> Iterator[Block]:
     """Cut problems into blocks whose ids are hashes of what they hold and how it is labelled."""
     given = given or {}
-    blocks: list[Block] = []
-    for start in range(0, len(problems), size):
-        part = tuple(problems[start : start + size])
+    stream = iter(problems)
+    how = hashlib.sha256(canonical_json(["block", semantic]))
+    number = 0
+    while part := tuple(islice(stream, size)):
         solutions = {p.id: given[p.id] for p in part if p.id in given}
         contents = [[p.id, p.text, p.answer, dict(p.meta)] for p in part]
         texts = {key: [asdict(s) for s in value] for key, value in solutions.items()}
-        blocks.append(
-            Block(
-                id=content_id("block", semantic, contents, texts),
-                problems=part,
-                given=solutions,
-                priority=len(blocks),
-            )
+        whole = how.copy()
+        whole.update(canonical_json([contents, texts]))
+        yield Block(
+            id=whole.hexdigest()[:ID_LENGTH], problems=part, given=solutions, priority=number
         )
-    return blocks
+        number += 1
+
+
+class Problems(Protocol):
+    """Problems that can be gone through again and again; a list, or what reads a file."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Problem]: ...
 
 
 def run_label_job(
-    blocks: Sequence[Block],
+    problems: Problems,
     fleet: Fleet,
     store: Store,
     *,
+    block_problems: int,
+    given: Mapping[str, tuple[GivenSolution, ...]] | None = None,
     semantic: Mapping[str, Any],
     provenance: Mapping[str, Any],
     on_state: Callable[[JobState], None] = lambda state: None,
 ) -> JobReport:
-    """Label every block that the store does not hold yet.
+    """Label every problem whose block the store does not hold yet.
 
     Args:
-        blocks: of the whole job.
+        problems: of the whole job.
         fleet: where they run.
         store: of the output.
+        block_problems: problems in a block.
+        given: solutions to label, by problem id; without any, the policy samples them.
         semantic: configuration that the output belongs to.
         provenance: versions and the like, written beside it.
         on_state: called often with the state of the job.
@@ -107,36 +157,91 @@ def run_label_job(
     """
     claim(store, MANIFEST, semantic, provenance)
     committed = committed_blocks(store)
-    todo = [block for block in blocks if block.id not in committed]
-    resumed = sum(len(block.problems) for block in blocks if block.id in committed)
-    reports: list[BlockReport] = []
+    journaled = journaled_blocks(store)
+    for block_id in journaled & committed:  # left by an attempt that came too late
+        delete_journal(store, block_id)
 
-    def state(workers: Sequence[WorkerProgress]) -> None:
-        finished = sum(report.num_problems for report in reports)
-        on_state(
-            JobState(
-                num_blocks=len(blocks),
-                num_blocks_done=len(blocks) - len(todo) + len(reports),
-                num_problems=sum(len(block.problems) for block in blocks),
-                num_problems_done=resumed + max(finished, sum(w.num_problems for w in workers)),
-                num_problems_resumed=resumed,
-                num_completions=sum(w.num_completions for w in workers),
-                num_tokens=sum(w.engine.num_sampled_tokens for w in workers),
-                num_live=sum(w.engine.num_live for w in workers),
-                num_waiting=sum(w.engine.num_waiting for w in workers),
-                num_workers=len(workers),
-            )
+    num_blocks = math.ceil(len(problems) / block_problems)
+    tally = _Tally(
+        num_blocks=num_blocks,
+        num_blocks_resumed=len(committed),
+        num_problems=len(problems),
+        num_problems_resumed=min(len(problems), len(committed) * block_problems),
+    )
+    if len(committed) < num_blocks:
+        blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
+        todo = (block for block in blocks if block.id not in committed)
+        book = LeaseBook(todo, num_blocks=num_blocks - len(committed), journaled=journaled)
+        for report in fleet.run(book, lambda progress: on_state(tally.state(progress))):
+            tally.finished(report)
+    delete_losers(store)
+    for block_id in journaled_blocks(store):
+        delete_journal(store, block_id)
+    return tally.report()
+
+
+class _Tally:
+    """Adds up what workers and blocks report, over all incarnations of workers."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        num_blocks_resumed: int,
+        num_problems: int,
+        num_problems_resumed: int,
+    ) -> None:
+        self._num_blocks, self._num_blocks_resumed = num_blocks, num_blocks_resumed
+        self._num_problems, self._num_problems_resumed = num_problems, num_problems_resumed
+        self._workers: dict[str, WorkerProgress] = {}
+        self._num_reports = self._labeled = 0
+        self._num_solutions = self._num_rollouts = self._num_tokens = 0
+
+    def finished(self, report: BlockReport) -> None:
+        self._num_reports += 1
+        self._labeled += report.num_problems
+        self._num_solutions += report.num_solutions
+        self._num_rollouts += report.num_rollouts
+        self._num_tokens += report.num_tokens
+
+    def report(self) -> JobReport:
+        return JobReport(
+            num_blocks=self._num_blocks,
+            num_blocks_resumed=self._num_blocks_resumed,
+            num_problems=self._labeled,
+            num_solutions=self._num_solutions,
+            num_rollouts=self._num_rollouts,
+            num_tokens=self._num_tokens,
         )
 
-    if todo:
-        for report in fleet.run(todo, state):
-            reports.append(report)
-    delete_losers(store)
-    return JobReport(
-        num_blocks=len(blocks),
-        num_blocks_resumed=len(blocks) - len(todo),
-        num_problems=sum(report.num_problems for report in reports),
-        num_solutions=sum(report.num_solutions for report in reports),
-        num_rollouts=sum(report.num_rollouts for report in reports),
-        num_tokens=sum(report.num_tokens for report in reports),
-    )
+    def state(self, fleet: FleetProgress) -> JobState:
+        self._workers |= {worker.worker: worker for worker in fleet.workers}
+        every, now = self._workers.values(), fleet.workers
+        usages = [w.engine.kv_usage for w in now if w.engine.kv_usage is not None]
+        cached = [c for w in every if (c := w.engine.num_cached_tokens) is not None]
+        labeled = max(self._labeled, sum(w.num_problems for w in now))
+        done = min(self._num_problems, self._num_problems_resumed + labeled)
+        return JobState(
+            num_blocks=self._num_blocks,
+            num_blocks_done=self._num_blocks_resumed + self._num_reports,
+            num_problems=self._num_problems,
+            num_problems_done=done,
+            num_problems_resumed=self._num_problems_resumed,
+            num_steps=sum(w.num_steps for w in every),
+            num_completions=sum(w.num_completions for w in every),
+            num_truncated=sum(w.num_truncated for w in every),
+            num_ungraded=sum(w.num_ungraded for w in every),
+            num_replayed=sum(w.num_replayed for w in every),
+            num_tokens=sum(w.engine.num_sampled_tokens for w in every),
+            num_prefill_tokens=sum(w.engine.num_prefill_tokens for w in every),
+            num_cached_tokens=sum(cached) if cached else None,
+            num_preemptions=sum(w.engine.num_preemptions for w in every),
+            num_live=sum(w.engine.num_live for w in now),
+            num_waiting=sum(w.engine.num_waiting for w in now),
+            kv_usage=sum(usages) / len(usages) if usages else None,
+            loop_lag_s=max((w.loop_lag_s for w in now), default=0.0),
+            num_workers=len(now),
+            num_starting=fleet.num_starting,
+            num_failures=fleet.num_failures,
+            gpu_hours=fleet.gpu_hours,
+        )

@@ -18,6 +18,7 @@ from rich.progress import (
 )
 
 from mclabel.labeling.job import JobState
+from mclabel.labeling.meter import JobRates, Meter
 
 PLAIN_S = 10.0  # between two plain lines
 
@@ -101,27 +102,49 @@ class JobProgress:
 
     def __init__(self, stage: StageProgress) -> None:
         self._stage = stage
-        self._last_tokens, self._last_time = 0, time.monotonic()
-        self._rate = 0.0
+        self._meter = Meter(started=time.monotonic())
 
     def __call__(self, state: JobState) -> None:
-        now = time.monotonic()
-        if now - self._last_time >= 2.0:
-            self._rate = max(0, state.num_tokens - self._last_tokens) / (now - self._last_time)
-            self._last_tokens, self._last_time = state.num_tokens, now
-        if state.num_workers:
-            engines = "engine" if state.num_workers == 1 else "engines"
-            detail = (
-                f"{self._rate:,.0f} tokens/s, {state.num_live} live, {state.num_workers} {engines}"
-            )
-        else:
-            detail = "loading engines"
+        rates = self._meter.update(state, time.monotonic())
         self._stage.update(
             state.num_problems_done,
             state.num_problems,
             before=state.num_problems_resumed,
-            detail=detail,
+            detail=_detail(state, rates),
         )
+
+
+def _detail(state: JobState, rates: JobRates) -> str:
+    """What there is to say beside problems and ETA; what is nought or unknown is left out."""
+    if not state.num_workers:
+        return "waiting for engines"
+    engines = "engine" if state.num_workers == 1 else "engines"
+    parts = [
+        f"{state.num_workers} {engines}",
+        f"{state.num_live:,} live",
+        f"{state.num_steps:,} steps",
+    ]
+    if rates.completions_per_s is not None and rates.tokens_per_s is not None:
+        parts[1:1] = [
+            f"{rates.completions_per_s:,.0f} rollouts/s",
+            f"{rates.tokens_per_s:,.0f} tokens/s",
+        ]
+    if state.kv_usage is not None:
+        parts.append(f"KV {state.kv_usage:.0%}")
+    if state.cache_hits is not None:
+        parts.append(f"cache {state.cache_hits:.0%}")
+    counts = [
+        (state.num_starting, "starting"),
+        (state.num_replayed, "replayed"),
+        (state.num_preemptions, "preempted"),
+        (state.num_truncated, "truncated"),
+        (state.num_ungraded, "ungraded"),
+        (state.num_failures, "engines lost"),
+    ]
+    parts += [f"{count:,} {what}" for count, what in counts if count]
+    if state.gpu_hours:
+        parts.append(f"{state.gpu_hours:.2f} GPU-h")
+    return ", ".join(parts)
 
 
 @contextmanager

@@ -9,10 +9,9 @@ for another. Identical prefixes of a problem are rolled out once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mclabel.answers import default_checker
 from mclabel.data.steps import newline_ends, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
@@ -27,7 +26,10 @@ from mclabel.estimators import (
     make_estimator,
 )
 from mclabel.estimators.posterior.priors import answer_class
+from mclabel.labeling.desk import Desk
+from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
+from mclabel.labeling.rollouts import grade_rollout, roll_out
 from mclabel.policy import Policy
 from mclabel.records import (
     Completion,
@@ -38,7 +40,6 @@ from mclabel.records import (
     Rollout,
     Solution,
     StepLabel,
-    Verdict,
 )
 from mclabel.seeds import content_id, prefix_id, sampling_seed
 from mclabel.values import root_value
@@ -98,7 +99,9 @@ async def label_problem(
     given: Sequence[GivenSolution] = (),
     learner: PriorLearner | None = None,
     priority: int = 0,
-    on_rollout: Callable[[], None] = lambda: None,
+    on_completion: Callable[[Outcome], None] = lambda outcome: None,
+    journal: BlockJournal | None = None,
+    desk: Desk | None = None,
 ) -> ProblemLabels:
     """Label one problem's solutions.
 
@@ -109,35 +112,58 @@ async def label_problem(
         given: solutions to label; without any, the policy samples them.
         learner: gives priors and price, and learns from this problem.
         priority: of this problem's completions in the engine, lower first.
-        on_rollout: called after every completion.
+        on_completion: called with the outcome of every completion that the engine samples.
+        journal: has completions of an earlier attempt, and notes those of this one.
+        desk: where grading and the estimator's decisions are done; None is one of its own.
 
     Raises:
         EngineError: the engine died.
         DataError: a given solution does not survive the policy's tokenizer.
     """
+    desk = desk or Desk()
     prompt = policy.prompt_ids(problem.text)
+
+    async def sample(index: int) -> Solution:
+        known = journal.take_solution(problem.id, index) if journal is not None else None
+        if known is not None:
+            return known
+        solution = await _sample(policy, problem, prompt, settings, index, priority, desk)
+        on_completion(solution.outcome)
+        if journal is not None:
+            journal.add_solution(solution)
+        return solution
+
     if given:
-        solutions = [await _given(policy, problem, one, i) for i, one in enumerate(given)]
+        solutions = [await _given(policy, problem, one, i, desk) for i, one in enumerate(given)]
     else:
-        sample = [
-            _sample(policy, problem, prompt, settings, i, priority, on_rollout)
-            for i in range(settings.num_solutions)
-        ]
-        solutions = await asyncio.gather(*sample)
-    table = PrefixTable(problem, [s for s in solutions if s.steps])
+        solutions = await asyncio.gather(*map(sample, range(settings.num_solutions)))
     learner = learner or settings.make_learner()
     chosen, priors, rests_on = settings.estimator, None, None
     if learner is not None:
         priors, chosen = learner.priors, replace(chosen, price=learner.price)
         rests_on = f"{priors.id}@{chosen.price:.6g}"
     kind = answer_class(problem.answer)
-    estimator = make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
-    judgements, rollouts = await _roll_out(
-        problem, prompt, table, policy, settings, estimator, priority, on_rollout
+
+    def begin() -> tuple[PrefixTable, Estimator]:
+        table = PrefixTable(problem, [s for s in solutions if s.steps])
+        return table, make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
+
+    table, estimator = await desk.run(begin)
+    judgements, rollouts = await roll_out(
+        problem,
+        prompt,
+        table,
+        policy,
+        estimator,
+        run_seed=settings.seed,
+        priority=priority,
+        on_completion=on_completion,
+        journal=journal,
+        desk=desk,
     )
     if learner is not None and isinstance(estimator, PosteriorEstimator):
         tokens = sum(rollout.num_tokens for rollout in rollouts)
-        learner.add(kind, estimator.evidence(), num_tokens=tokens)
+        learner.add(kind, await desk.run(estimator.evidence), num_tokens=tokens)
     siblings = Counts()
     for solution in solutions:
         if solution.origin == "sampled":
@@ -177,12 +203,11 @@ async def _sample(
     settings: LabelSettings,
     index: int,
     priority: int,
-    on_rollout: Callable[[], None],
+    desk: Desk,
 ) -> Solution:
     seed = sampling_seed(settings.seed, problem.id, "solution", index)
     completion = await policy.sample(prompt, (), seed=seed, priority=priority)
-    on_rollout()
-    prediction, outcome = await grade_rollout(completion, problem.answer)
+    prediction, outcome = await grade_rollout(completion, problem.answer, desk=desk)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
@@ -199,7 +224,9 @@ async def _sample(
     )
 
 
-async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: int) -> Solution:
+async def _given(
+    policy: Policy, problem: Problem, given: GivenSolution, index: int, desk: Desk
+) -> Solution:
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
         raise DataError(
@@ -208,7 +235,7 @@ async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: 
         )
     ends = given.step_ends if given.step_ends is not None else newline_ends(given.text)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    prediction, outcome = await grade_rollout(completion, problem.answer)
+    prediction, outcome = await grade_rollout(completion, problem.answer, desk=desk)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
@@ -221,83 +248,6 @@ async def _given(policy: Policy, problem: Problem, given: GivenSolution, index: 
         prediction=prediction,
         outcome=outcome,
     )
-
-
-async def grade_rollout(
-    completion: Completion, gold: str, *, prefix: str = ""
-) -> tuple[str | None, Outcome]:
-    """The answer of a completion and how it ended. One cut by its length has no answer.
-
-    Leaves the event loop only for an answer that needs the checker's worker.
-    """
-    if completion.finish_reason == "length":
-        return None, Outcome.TRUNCATED
-    text = prefix + completion.text
-    prediction, grade = await default_checker().grade_completion_async(text, gold)
-    return prediction, _OUTCOMES[grade.verdict]
-
-
-_OUTCOMES: Mapping[Verdict, Outcome] = {
-    Verdict.RIGHT: Outcome.RIGHT,
-    Verdict.WRONG: Outcome.WRONG,
-    Verdict.UNKNOWN: Outcome.UNGRADED,
-}
-
-
-async def _roll_out(
-    problem: Problem,
-    prompt: tuple[int, ...],
-    table: PrefixTable,
-    policy: Policy,
-    settings: LabelSettings,
-    estimator: Estimator,
-    priority: int,
-    on_rollout: Callable[[], None],
-) -> tuple[list[Judgement], list[Rollout]]:
-    """Do what the estimator wants until it wants no more."""
-    rollouts: list[Rollout] = []
-
-    async def roll(number: int) -> tuple[int, Completion, Rollout]:
-        prefix = table.prefixes[number]
-        index = prefix.num_asked
-        prefix.num_asked += 1
-        seed = sampling_seed(settings.seed, problem.id, prefix.id, index)
-        completion = await policy.sample(prompt, prefix.ids, seed=seed, priority=priority)
-        on_rollout()
-        prediction, outcome = await grade_rollout(completion, problem.answer, prefix=prefix.text)
-        rollout = Rollout(
-            problem_id=problem.id,
-            prefix_id=prefix.id,
-            index=index,
-            seed=seed,
-            text=completion.text,
-            num_tokens=len(completion.ids),
-            finish_reason=completion.finish_reason,
-            prediction=prediction,
-            outcome=outcome,
-        )
-        return number, completion, rollout
-
-    due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
-    try:
-        while True:
-            due |= {asyncio.create_task(roll(number)) for number in estimator.wanted()}
-            if not due:
-                break
-            done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                number, completion, rollout = task.result()
-                prefix = table.prefixes[number]
-                prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-                estimator.tell(
-                    table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
-                )
-                rollouts.append(rollout)
-    finally:
-        for task in due:
-            task.cancel()
-    rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-    return estimator.judge([prefix.counts for prefix in table.prefixes]), rollouts
 
 
 def _labels(

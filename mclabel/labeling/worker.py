@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
+from mclabel.labeling.desk import Desk, LoopLag
+from mclabel.labeling.gate import GatedPolicy
+from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.scheduler import GivenSolution, LabelSettings, ProblemLabels, label_problem
 from mclabel.policy import EngineStats, Policy
-from mclabel.records import Problem
+from mclabel.records import Outcome, Problem
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+JOURNAL_S = 60.0
+"""Between two flushes of the journals: what a kill costs of an engine's work."""
+ADJUST_S = 0.5
+"""Between two looks at the engine's memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +51,32 @@ class BlockReport:
     num_problems: int
     num_solutions: int
     num_rollouts: int
+    """Those taken from a journal included."""
     num_tokens: int
-    """Sampled, solutions included."""
+    """Of all solutions and rollouts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerProgress:
-    """A snapshot of a worker."""
+    """A snapshot of a worker. Numbers count from when it was made."""
 
-    num_problems: int
-    """Labelled since the worker started, committed or not."""
-    num_completions: int
+    worker: str
+    """Unique to this incarnation of the worker."""
+    num_problems: int = 0
+    """Labelled, committed or not."""
+    num_steps: int = 0
+    """Of these problems' solutions."""
+    num_completions: int = 0
+    """Sampled and graded."""
+    num_truncated: int = 0
+    num_ungraded: int = 0
+    """Completions on which the checker has no verdict."""
+    num_replayed: int = 0
+    """Completions taken from journals."""
+    loop_lag_s: float = 0.0
+    """The longest time since the last snapshot that something held the event loop."""
+    draining: bool = False
+    """The worker's node is about to go: give it no more blocks."""
     engine: EngineStats
 
 
@@ -63,6 +91,7 @@ class LabelWorker:
         settings: LabelSettings,
         provenance: Mapping[str, Any],
         keep_rollouts: bool,
+        journal_s: float = JOURNAL_S,
     ) -> None:
         """Args:
         make_policy: called by `start`, where the engine is to live.
@@ -70,33 +99,119 @@ class LabelWorker:
         settings: how problems are labelled.
         provenance: metadata of every shard.
         keep_rollouts: whether rollout texts are written.
+        journal_s: seconds between two flushes of the journals.
         """
         self._make_policy, self._settings = make_policy, settings
         self._store = Store(out)
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
-        self._policy: Policy | None = None
+        self._journal_s = journal_s
+        self._id = uuid.uuid4().hex[:12]
+        self._policy: GatedPolicy | None = None
         self._learner = settings.make_learner()
         self._fitting = asyncio.Lock()
-        self._num_problems = self._num_completions = 0
+        self._desk, self._lag = Desk(), LoopLag()
+        self._journals: dict[str, BlockJournal] = {}
+        self._beside: list[asyncio.Task[None]] = []
+        self._num_problems = self._num_steps = self._num_completions = 0
+        self._num_truncated = self._num_ungraded = self._num_replayed = 0
+        self.draining = False
+        """Whether the node is about to go."""
 
     async def start(self) -> None:
         """Load the engine."""
-        self._policy = self._make_policy()
-        await self._policy.start()
+        policy = GatedPolicy(self._make_policy())
+        await policy.start()
+        self._policy = policy
+        create = asyncio.get_running_loop().create_task
+        self._beside = [
+            create(self._lag.watch()),
+            create(_every(ADJUST_S, policy.adjust)),
+            create(_every(self._journal_s, self.flush_beside)),
+        ]
 
-    async def run_block(self, block: Block) -> BlockReport:
-        """Label a block and commit its shards."""
-        results = await _gather([self._label(problem, block) for problem in block.problems])
+    async def run_block(self, block: Block, *, replay: bool = False) -> BlockReport:
+        """Label a block and commit its shards.
+
+        Args:
+            block: to label.
+            replay: whether earlier attempts may have left journals.
+        """
+        attempt = uuid.uuid4().hex[:12]
+        journal = self._journals[attempt] = BlockJournal(self._store, block.id, attempt)
+        try:
+            if replay:
+                await asyncio.to_thread(journal.read)
+            labels = [self._label(problem, block, journal) for problem in block.problems]
+            results = await _gather(labels)
+            report = await asyncio.to_thread(self._commit, block, attempt, results)
+            if replay or journal.num_files:
+                await asyncio.to_thread(journal.delete)
+        except BaseException:
+            journal.flush()
+            raise
+        finally:
+            del self._journals[attempt]
+            self._num_replayed += journal.num_replayed
+        return report
+
+    def flush(self) -> None:
+        """Write down what the blocks under way have sampled. From any thread."""
+        for journal in list(self._journals.values()):
+            journal.flush()
+
+    async def progress(self) -> WorkerProgress:
+        """What has been done so far."""
+        return WorkerProgress(
+            worker=self._id,
+            num_problems=self._num_problems,
+            num_steps=self._num_steps,
+            num_completions=self._num_completions,
+            num_truncated=self._num_truncated,
+            num_ungraded=self._num_ungraded,
+            num_replayed=self._num_replayed
+            + sum(journal.num_replayed for journal in self._journals.values()),
+            loop_lag_s=self._lag.take(),
+            draining=self.draining,
+            engine=self._policy.stats() if self._policy else EngineStats(),
+        )
+
+    async def close(self) -> None:
+        """Free the engine. Blocks under way must have been given up before."""
+        for task in self._beside:
+            task.cancel()
+        self._desk.close()
+        if self._policy is not None:
+            await self._policy.close()
+
+    async def _label(self, problem: Problem, block: Block, journal: BlockJournal) -> ProblemLabels:
+        assert self._policy is not None, "start() first"
+        result = await label_problem(
+            problem,
+            self._policy,
+            self._settings,
+            given=block.given.get(problem.id, ()),
+            learner=self._learner,
+            priority=block.priority,
+            on_completion=self._count,
+            journal=journal,
+            desk=self._desk,
+        )
+        self._num_problems += 1
+        self._num_steps += sum(len(row.steps) for row in result.labeled)
+        async with self._fitting:
+            if self._learner is not None and self._learner.due:
+                await asyncio.to_thread(self._learner.fit)
+        return result
+
+    def _commit(self, block: Block, attempt: str, results: Sequence[ProblemLabels]) -> BlockReport:
         labeled = [row for result in results for row in result.labeled]
         rollouts = [row for result in results for row in result.rollouts]
         for priors in {r.priors.id: r.priors for r in results if r.priors is not None}.values():
-            content = priors.to_json().encode()
-            await asyncio.to_thread(self._store.create, f"priors/{priors.id}.json", content)
-        committed = await asyncio.to_thread(
-            commit_block,
+            self._store.create(f"priors/{priors.id}.json", priors.to_json().encode())
+        committed = commit_block(
             self._store,
             block.id,
-            uuid.uuid4().hex[:12],
+            attempt,
             labeled,
             rollouts if self._keep_rollouts else None,
             self._provenance,
@@ -111,41 +226,28 @@ class LabelWorker:
             num_tokens=sampled + sum(r.num_tokens for r in rollouts),
         )
 
-    async def progress(self) -> WorkerProgress:
-        """What has been done so far."""
-        return WorkerProgress(
-            num_problems=self._num_problems,
-            num_completions=self._num_completions,
-            engine=self._policy.stats() if self._policy else EngineStats(),
-        )
-
-    async def close(self) -> None:
-        """Free the engine."""
-        if self._policy is not None:
-            await self._policy.close()
-
-    async def _label(self, problem: Problem, block: Block) -> ProblemLabels:
-        assert self._policy is not None, "start() first"
-        result = await label_problem(
-            problem,
-            self._policy,
-            self._settings,
-            given=block.given.get(problem.id, ()),
-            learner=self._learner,
-            priority=block.priority,
-            on_rollout=self._count,
-        )
-        self._num_problems += 1
-        async with self._fitting:
-            if self._learner is not None and self._learner.due:
-                await asyncio.to_thread(self._learner.fit)
-        return result
-
-    def _count(self) -> None:
+    def _count(self, outcome: Outcome) -> None:
         self._num_completions += 1
+        self._num_truncated += outcome is Outcome.TRUNCATED
+        self._num_ungraded += outcome is Outcome.UNGRADED
+
+    async def flush_beside(self) -> None:
+        """Flush, in a thread. A store that fails now is tried again at the next flush."""
+        try:
+            await asyncio.to_thread(self.flush)
+        except Exception:
+            logger.exception("the journals could not be written; the blocks go on")
 
 
-async def _gather(work: Sequence[Any]) -> list[Any]:
+async def _every(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        due = work()
+        if due is not None:
+            await due
+
+
+async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Results in order; if one fails, the others are cancelled before it is raised."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in work]

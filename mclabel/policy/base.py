@@ -35,6 +35,12 @@ class EngineStats:
     num_sampled_tokens: int = 0
     num_prefill_tokens: int = 0
     """Prompt tokens computed; those found in the cache are not counted."""
+    num_cached_tokens: int | None = None
+    """Prompt tokens found in the cache; None if the engine does not say."""
+    kv_usage: float | None = None
+    """Share of the KV cache that live completions hold; None if the engine does not say."""
+    num_preemptions: int = 0
+    """Completions thrown out of the KV cache, to be computed again."""
 
 
 class Policy(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mclabel.data.steps import newline_ends, split_steps
 from mclabel.errors import DataError
@@ -37,6 +38,7 @@ class StepEncoder:
         max_tokens: of an encoded solution; a longer one is an error.
         """
         self._text, self._step_id, self._max_tokens = text, step_id, max_tokens
+        self._prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
 
     def labeled(self, row: LabeledSolution) -> EncodedSolution:
         """Encode a solution of a labels shard.
@@ -96,7 +98,7 @@ class StepEncoder:
             raise DataError(f"{place}: has no steps to score")
         if self._step_id is not None and self._step_id in ids:
             raise DataError(f"{place}: contains the reserved step token")
-        joined = list(self._text.prompt_ids(problem))
+        joined = list(self._prompt_ids(problem))
         num_prompt, start = len(joined), 0
         positions = []
         for step in steps:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -26,6 +28,10 @@ OUTCOME_STYLE = {
     Outcome.TRUNCATED: "yellow",
     Outcome.UNGRADED: "yellow",
 }
+
+
+NUM_SHOWN = 3
+"""Scorers beside each other."""
 
 
 def show_solution(console: Console, row: LabeledSolution, truth: int | str | None = "") -> None:
@@ -99,10 +105,13 @@ def quality_table(groups: Mapping[str, LabelQuality]) -> Table:
 
 def best_of_n_table(result: BestOfN) -> Table:
     """Accuracy by method and N, the difference to majority at the largest N, pair accuracy."""
-    sizes = list(result.accuracy[MAJORITY])[::-2][::-1]  # those that fit beside each other
+    every = list(result.accuracy[MAJORITY])
+    sizes = [every[round(i)] for i in np.linspace(0, len(every) - 1, min(4, len(every) // 2 + 1))]
     table = Table(
         title=f"Best of N on {result.num_problems} problems [95% interval]",
         title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("method", no_wrap=True)
     for size in sizes:
@@ -131,17 +140,23 @@ def group_table(result: BestOfN) -> Table | None:
     """Accuracy at the largest N by kind of problem; None if all are of one kind."""
     if not result.groups:
         return None
-    first = {name.removeprefix("likelihood:").split(":")[0]: name for name in result.pair_accuracy}
-    methods = [RANDOM, MAJORITY, *dict.fromkeys(first.values()), PASS]
-    table = Table(title=f"By kind of problem, N={result.num_samples}", title_justify="left")
+    size = result.num_samples
+    best = sorted(result.pair_accuracy, key=lambda m: -(result.accuracy[m][size].value or 0.0))
+    methods = [RANDOM, MAJORITY, *best[:NUM_SHOWN], PASS]
+    table = Table(
+        title=f"By kind of problem, N={size}: the {len(best[:NUM_SHOWN])} best scorers",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("problems", no_wrap=True)
-    table.add_column("", justify="right")
+    table.add_column("", justify="right", no_wrap=True)
     for method in methods:
-        table.add_column(method, justify="right")
+        table.add_column(method.replace(":", " "), justify="right")
     for kind, groups in result.groups.items():
         table.add_section()
         for name, group in groups.items():
-            cells = [group.accuracy[m][result.num_samples] for m in methods]
+            cells = [group.accuracy[m][size] for m in methods]
             shares = ["-" if e.value is None else f"{e.value:.2f}" for e in cells]
             table.add_row(f"{kind}: {name}", str(group.num_problems), *shares)
     return table
@@ -149,9 +164,14 @@ def group_table(result: BestOfN) -> Table | None:
 
 def over_optimisation_table(result: BestOfN, num_fooled: Mapping[str, int]) -> Table:
     """Where more samples make a scorer's choice worse, and how often it is fooled."""
-    table = Table(title="Does more choice help?", title_justify="left")
+    table = Table(
+        title="Does more choice help?",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("scorer", no_wrap=True)
-    for name in ("best N", "accuracy there", f"N={result.num_samples}", "change", "fooled"):
+    for name in ("best N", "there", f"N={result.num_samples}", "change", "fooled"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, one in result.over_optimisation.items():
         change = "" if one.best_size == result.num_samples else _difference(one.fall)

@@ -35,16 +35,16 @@ def write(path: Path, rows: list[dict[str, object]]) -> str:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".csv"])
 def test_every_format_gives_the_same_problems(tmp_path: Path, suffix: str) -> None:
-    problems = read_problems(write(tmp_path / f"p{suffix}", ROWS))
+    problems = list(read_problems(write(tmp_path / f"p{suffix}", ROWS)))
     assert [(p.text, p.answer) for p in problems] == [("1+1?", "2"), ("2+2?", "4")]
     assert [p.meta["level"] for p in problems] == ["1", "2"]
-    assert problems == read_problems(write(tmp_path / "q.jsonl", ROWS))
+    assert problems == list(read_problems(write(tmp_path / "q.jsonl", ROWS)))
 
 
 def test_gsm8k_and_math_golds(public_data: Path) -> None:
-    gsm8k = read_problems(str(public_data / "gsm8k_test.jsonl"))
+    gsm8k = list(read_problems(str(public_data / "gsm8k_test.jsonl")))
     assert (len(gsm8k), gsm8k[0].answer) == (1319, "18")
-    math = read_problems(str(public_data / "math500.jsonl"), limit=3)
+    math = list(read_problems(str(public_data / "math500.jsonl"), limit=3))
     assert math[0].answer == r"\left( 3, \frac{\pi}{2} \right)"
     assert math[0].meta["subject"] == "Precalculus"
 
@@ -56,9 +56,13 @@ def test_a_local_hugging_face_data_set(tmp_path: Path) -> None:
 
 
 def test_limit_and_repeated_rows(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.jsonl", ROWS + ROWS)
-    assert len(read_problems(path)) == 2
-    assert len(read_problems(path, limit=1)) == 1
+    more = {"problem": "3+3?", "answer": "6", "level": 1}
+    path = write(tmp_path / "p.jsonl", [*ROWS, *ROWS, more, ROWS[0]])
+    for limit, answers in [(None, "246"), (9, "246"), (3, "246"), (2, "24"), (1, "2")]:
+        problems = read_problems(path, limit=limit)
+        assert len(problems) == len(answers)
+        for _ in range(2):  # it can be gone through again
+            assert "".join(p.answer for p in problems) == answers
 
 
 @pytest.mark.parametrize(

@@ -5,30 +5,34 @@ from __future__ import annotations
 import json
 import os
 import random
-import secrets
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 import ray
 from exactness import check_exact
+from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel import edge
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards import committed_blocks, read_labels, read_rollouts
 from mclabel.data.store import Store
+from mclabel.edge.label import label_settings
 from mclabel.errors import EngineError
+from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.ray_fleet import RayFleet
+from mclabel.labeling.worker import Block, LabelWorker
+from mclabel.policy import Policy
 
 pytestmark = pytest.mark.ray
 
+TWO = "ray.max_engines=2"
 NUM_KILLED = 360  # problems: enough that ten kills come before the end
 
 
@@ -39,27 +43,15 @@ def own_ray() -> Iterator[None]:
     ray.shutdown()
 
 
-def problems(folder: Path, count: int) -> Path:
-    path = folder / "problems.jsonl"
-    rows = [
-        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(count)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
-
-
-def overrides(source: Path, out: Path, *more: str) -> list[str]:
-    base = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
-    return [*base, "block_problems=4", "estimator.rollouts=4", "ray.engines=2", *more]
-
-
 @pytest.mark.parametrize("kind", ["fixed", "bisect"])
 def test_rows_through_ray_equal_those_in_process(tmp_path: Path, kind: str) -> None:
-    source = problems(tmp_path, 30)
+    source = write_problems(tmp_path, 30)
     rows = {}
     for address in ("none", "local"):
         out = tmp_path / address
-        changes = overrides(source, out, f"ray.address={address}", f"estimator.kind={kind}")
+        changes = scripted_overrides(
+            source, out, TWO, f"ray.address={address}", f"estimator.kind={kind}"
+        )
         edge.label(load_config(LabelConfig, None, changes), lambda state: None)
         store = Store(str(out))
         rows[address] = (list(read_labels(store)), list(read_rollouts(store)))
@@ -74,80 +66,62 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
         edge.label(load_config(LabelConfig, None, changes), lambda state: None)
 
 
-def test_submitted_to_a_cluster_of_two_nodes(tmp_path: Path) -> None:
-    """`ray job submit -- python jobs/label.py` on a head and a worker node of this machine."""
-    source, out = problems(tmp_path, 12), tmp_path / "out"
-    token = tmp_path / "token"
-    token.write_text(secrets.token_hex(32))
-    port, dashboard = free_port(), free_port()
-    folder = tempfile.mkdtemp(prefix="ray-")  # tmp_path is too long for Ray's sockets
-    environment = {
-        **os.environ,
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(token),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-
-    def command(*arguments: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["ray", *arguments],
-            env=environment,
-            stdout=stdout,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=Path(__file__).parents[2],
-            start_new_session=True,
-        )
-
-    head = command(
-        *["start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"],
-        *["--num-cpus=2", f"--temp-dir={folder}"],
+@pytest.mark.parametrize(
+    ("make_policy", "reason"),
+    [(partial(os._exit, 3), "ended without a word"), (partial(int, "no weights"), "'no weights'")],
+)
+def test_three_failed_loads_stop_the_job(
+    tmp_path: Path, make_policy: Callable[[], Policy], reason: str
+) -> None:
+    config = LabelConfig(out=str(tmp_path))
+    make_worker = partial(
+        LabelWorker,
+        make_policy=make_policy,
+        out=str(tmp_path),
+        settings=label_settings(config),
+        provenance={},
+        keep_rollouts=True,
     )
-    nodes = [head]
-    try:
-        wait_for_port(dashboard)
-        nodes.append(command("start", "--block", f"--address=127.0.0.1:{port}", "--num-cpus=2"))
-        job = command(
-            *["job", "submit", f"--address=http://127.0.0.1:{dashboard}", "--"],
-            *[sys.executable, str(Path("jobs/label.py").absolute()), str(write_config(tmp_path))],
-            *overrides(source, out, "ray.engines=4"),
-            stdout=subprocess.PIPE,
-        )
-        output, _ = job.communicate(timeout=240)
-    finally:
-        for node in reversed(nodes):
-            os.killpg(node.pid, signal.SIGTERM)
-            node.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-    assert job.returncode == 0, output
-    assert "num_problems=12" in output
-    check_exact(out, 12)
+    fleet = RayFleet(make_worker, address="local", max_engines=1)
+    book = LeaseBook([Block(id="b", problems=(), given={}, priority=0)], num_blocks=1)
+    with pytest.raises(EngineError, match="failed to load 3 times") as caught:
+        list(fleet.run(book, lambda progress: None))
+    assert reason in str(caught.value)
 
 
-def wait_for_port(port: int, timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.5)
-    raise TimeoutError(f"nothing listens on port {port} after {timeout_s} s")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def test_an_engine_that_is_told_to_go_leaves_its_journal(tmp_path: Path) -> None:
+    source, out = write_problems(tmp_path, 8), tmp_path / "out"
+    more = ["ray.max_engines=1", "journal_s=1000", "block_problems=8"]
+    more += ["policy.scripted={repeatable: false, delay_s: 5.0}"]
+    driver = subprocess.Popen(
+        [
+            *[sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))],
+            *scripted_overrides(source, out, *more),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    (actor,) = wait_for_actors(driver)
+    while not (out / "progress.jsonl").is_file() or last_state(out)["num_completions"] == 0:
+        assert driver.poll() is None
+        time.sleep(0.05)
+    actor.terminate()
+    actor.wait(timeout=60)
+    assert list((out / "journals").rglob("*.gz"))
+    output, _ = driver.communicate(timeout=240)
+    assert driver.returncode == 0, output
+    check_exact(out, 8)
+    assert last_state(out)["num_replayed"] > 0 and last_state(out)["num_failures"] == 1
 
 
 @pytest.mark.slow
 def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> None:
     """SIGKILLs the driver or an actor; texts differ in every attempt."""
     rng = random.Random(os.environ.get("CHAOS_SEED", "0"))
-    source, out = problems(tmp_path, NUM_KILLED), tmp_path / "out"
+    source, out = write_problems(tmp_path, NUM_KILLED), tmp_path / "out"
     scripted = "policy.scripted={repeatable: false, delay_s: 0.15}"
     command = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))]
-    command += overrides(source, out, scripted, "ray.num_cpus=0.5")
+    command += scripted_overrides(source, out, TWO, scripted, "ray.num_cpus=0.5")
     kills, progress = [], []
     while len(kills) < 10:
         driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -172,10 +146,9 @@ def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> Non
     check_exact(out, NUM_KILLED)
 
 
-def write_config(folder: Path) -> Path:
-    path = folder / "empty.yaml"
-    path.write_text("seed: 1\n")
-    return path
+def last_state(out: Path) -> dict[str, int]:
+    state: dict[str, int] = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
+    return state
 
 
 def wait_for_actors(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:

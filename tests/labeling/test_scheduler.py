@@ -9,11 +9,12 @@ import pytest
 
 from mclabel.errors import DataError
 from mclabel.estimators import EstimatorSettings
+from mclabel.labeling.desk import Desk
+from mclabel.labeling.rollouts import grade_rollout
 from mclabel.labeling.scheduler import (
     GivenSolution,
     LabelSettings,
     ProblemLabels,
-    grade_rollout,
     label_problem,
 )
 from mclabel.policy import SamplingParams
@@ -207,4 +208,4 @@ def test_tree_searches_inside_rollouts() -> None:
 )
 def test_grade_rollout(text: str, finish_reason: str, gold: str, outcome: Outcome) -> None:
     completion = Completion(ids=(1,), text=text, finish_reason=finish_reason)  # type: ignore[arg-type]
-    assert asyncio.run(grade_rollout(completion, gold))[1] is outcome
+    assert asyncio.run(grade_rollout(completion, gold, desk=Desk()))[1] is outcome

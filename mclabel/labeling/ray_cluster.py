@@ -1,0 +1,59 @@
+"""A Ray cluster: to join it, what its nodes have, and which of them are about to go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Collection, Mapping
+
+from mclabel.errors import EngineError
+
+CONNECT_S = 5.0
+
+
+def connect(address: str) -> None:
+    """Connect this process to Ray, or start one.
+
+    Raises:
+        EngineError: nothing answers there, or it does not let us in.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return
+    # Ray would run engines at low priority even where the machine is theirs, and would hide
+    # GPUs from actors that ask for none, with a warning that it will stop doing so.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdigit():  # Ray itself would try for a minute
+            socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            include_dashboard=False if address == "local" else None,
+        )
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        raise EngineError(
+            f"ray.address={address!r}: cannot connect: {error}. Give the address of a running "
+            "cluster (`auto` on one of its nodes; with token authentication also RAY_AUTH_MODE and "
+            "RAY_AUTH_TOKEN_PATH), or ray.address=local to start Ray on this machine"
+        ) from error
+
+
+def node_resources() -> list[Mapping[str, float]]:
+    """What each living node has."""
+    import ray
+
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def draining_nodes() -> Collection[str]:
+    """Ids of the nodes that Ray will take away."""
+    from ray._private.state import state  # as ray.train does: there is no public way
+
+    draining: Mapping[str, int] = state.get_draining_nodes()
+    return draining

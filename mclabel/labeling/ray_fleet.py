@@ -1,0 +1,316 @@
+"""Workers in Ray actors, one engine each: as many as the cluster has room for, and they may die.
+
+Actors are started up to a limit, wait for room where there is none yet, and take blocks as soon
+as their engine is loaded. Every call is awaited through one queue of events, so that the cost of
+an event does not grow with the number of blocks that are out.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mclabel.errors import EngineError
+from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress, user_error
+from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.ray_cluster import connect, draining_nodes, node_resources
+from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
+from mclabel.policy import EngineStats
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILED_LOADS = 3
+LOOK_S = 2.0
+"""Between two looks at the cluster: for room, and for nodes that are about to go."""
+_DIED_LOADING = (
+    " The process ended without a word, as it does when memory runs out: look for the reason in "
+    "the logs of Ray on its node (session_latest/logs), and let the engine take less"
+)
+LAST_FLUSH_S = 10.0
+"""For the journals when a job is stopped."""
+
+
+class RayFleet:
+    """Runs blocks in the actors of a Ray cluster."""
+
+    def __init__(
+        self,
+        make_worker: Callable[[], LabelWorker],
+        *,
+        address: str,
+        min_engines: int = 1,
+        max_engines: int | None = None,
+        wait_s: float = 300.0,
+        num_cpus: float = 1.0,
+        num_gpus: float = 0.0,
+    ) -> None:
+        """Args:
+        make_worker: called in each actor.
+        address: `local`, `auto` or a cluster's address.
+        min_engines: work begins when so many are loaded.
+        max_engines: actors at most; None is as many as the cluster has room for at any time.
+        wait_s: seconds that the cluster is given to find room for `min_engines`.
+        num_cpus: that an actor takes.
+        num_gpus: that an actor takes.
+        """
+        self._make_worker, self._address = make_worker, address
+        self._max_engines = max_engines
+        self._wait_s, self._num_cpus = wait_s, num_cpus
+        self.min_engines, self.num_gpus = min_engines, num_gpus
+
+    def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
+        connect(self._address)
+        run = _Run(self, book, on_progress)
+        try:
+            yield from run.reports()
+        finally:
+            run.stop()
+
+    def new_actor(self) -> Any:
+        """Ask the cluster for one more actor."""
+        from mclabel.labeling.actor import make_actor
+
+        return make_actor(self._make_worker, num_cpus=self._num_cpus, num_gpus=self.num_gpus)
+
+    def num_wanted(self) -> int:
+        """How many actors there should be now."""
+        if self._max_engines is not None:
+            return self._max_engines
+        return max(self.min_engines, self._room())
+
+    def check_room(self, num_up: int, waited_s: float) -> bool:
+        """Whether work may begin, as far as room goes.
+
+        Raises:
+            EngineError: there is none, and none will come, or it did not come in time.
+        """
+        if num_up >= self.min_engines:
+            return True
+        hopeless = self._address == "local" and self._room() < self.min_engines
+        if hopeless or waited_s > self._wait_s:
+            nodes = ", ".join(
+                f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs"
+                for have in node_resources()
+            )
+            after = "" if hopeless else f" after ray.wait_s={self._wait_s:g}"
+            raise EngineError(
+                f"ray.num_cpus={self._num_cpus:g}, ray.num_gpus={self.num_gpus:g}: room for "
+                f"{num_up} of ray.min_engines={self.min_engines} engines{after}. The nodes have: "
+                f"{nodes or 'nothing'}. Each engine has to fit one node: ask for less, or add nodes"
+            )
+        return False
+
+    def _room(self) -> int:
+        """Engines that fit the nodes that are there, were they empty."""
+        needs = [("CPU", self._num_cpus), ("GPU", self.num_gpus)]
+        return sum(
+            min((int(have.get(kind, 0) // need) for kind, need in needs if need), default=1)
+            for have in node_resources()
+        )
+
+
+@dataclass(eq=False)
+class _Engine:
+    """An actor as the driver sees it."""
+
+    actor: Any
+    node: str | None = None
+    """Where it has found room."""
+    loaded_at: float | None = None
+    """Since when it takes blocks; None while it waits, loads, or is down."""
+    progress: WorkerProgress | None = None
+    blocks: set[str] = field(default_factory=set)
+    told_to_drain: bool = False
+    ask_again: bool = False
+    """Where it has found room: the last call was not answered."""
+
+
+_Kind = Literal["node", "load", "block", "progress"]
+
+
+class _Run:
+    """One run over a fleet's actors."""
+
+    def __init__(self, fleet: RayFleet, book: LeaseBook, on_progress: OnProgress) -> None:
+        self._fleet, self._book, self._on_progress = fleet, book, on_progress
+        self._events: queue.SimpleQueue[tuple[_Kind, _Engine, str, Any]] = queue.SimpleQueue()
+        self._engines: list[_Engine] = []
+        self._begun = False
+        self._started = time.monotonic()
+        self._looked = self._shown = -float("inf")
+        self._failed_loads = self._num_failures = 0
+        self._engine_s = 0.0
+
+    def reports(self) -> Iterator[BlockReport]:
+        """Reports of all blocks."""
+        while not self._book.finished:
+            self._look()
+            try:
+                kind, engine, block_id, future = self._events.get(timeout=POLL_S)
+            except queue.Empty:
+                pass
+            else:
+                report = self._handle(kind, engine, block_id, future)
+                if report is not None:
+                    yield report
+            self._show()
+
+    def stop(self) -> None:
+        """End the actors; blocks that are under way leave their journals."""
+        import ray
+
+        busy = [engine.actor for engine in self._engines if engine.loaded_at and engine.blocks]
+        if busy:
+            refs = [actor.flush.remote() for actor in busy]
+            ray.wait(refs, num_returns=len(refs), timeout=LAST_FLUSH_S)
+        for engine in self._engines:
+            ray.kill(engine.actor)
+
+    def _handle(
+        self, kind: _Kind, engine: _Engine, block_id: str, future: Any
+    ) -> BlockReport | None:
+        from ray.exceptions import RayError
+
+        error = future.exception()
+        if error is not None and not isinstance(error, RayError):
+            raise error
+        if kind == "block":
+            return self._block_ended(engine, block_id, future, error)
+        if kind == "progress":
+            if error is None and engine.loaded_at is not None:
+                engine.progress = future.result()
+                self._call("progress", engine)
+                self._lease(engine)
+        elif error is not None:
+            self._not_loaded(kind, engine, error)
+        elif kind == "node":
+            engine.node = future.result()
+            self._call("load", engine)
+        else:
+            self._failed_loads = 0
+            engine.loaded_at = time.monotonic()
+            self._call("progress", engine)
+            self._begin()
+            self._lease(engine)
+        return None
+
+    def _look(self) -> None:
+        """Now and then: for room to add engines, and for nodes that are about to go."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        # None that would find no block: an engine takes minutes to load.
+        useful = max(self._fleet.min_engines, self._book.num_unfinished)
+        while len(self._engines) < min(self._fleet.num_wanted(), useful):
+            engine = _Engine(actor=self._fleet.new_actor())
+            self._engines.append(engine)
+            self._call("node", engine)
+        if not self._begun:
+            num_up = sum(engine.node is not None for engine in self._engines)
+            self._fleet.check_room(num_up, now - self._started)
+        for engine in self._engines:
+            if engine.ask_again:
+                engine.ask_again = False
+                self._call("node", engine)
+        draining = draining_nodes()
+        for engine in self._engines:
+            if engine.node in draining and not engine.told_to_drain and engine.loaded_at:
+                engine.told_to_drain = True
+                engine.actor.drain.remote()
+
+    def _begin(self) -> None:
+        """Lease the first blocks as soon as enough engines are there."""
+        loaded = [engine for engine in self._engines if engine.loaded_at is not None]
+        if not self._begun and len(loaded) >= self._fleet.min_engines:
+            self._begun = True
+            for engine in loaded:
+                self._lease(engine)
+
+    def _lease(self, engine: _Engine) -> None:
+        seen = engine.progress
+        if not self._begun or engine.loaded_at is None or (seen is not None and seen.draining):
+            return
+        stats = seen.engine if seen is not None else EngineStats()
+        for lease in self._book.take(engine, stats, num_workers=len(self._engines)):
+            engine.blocks.add(lease.block.id)
+            self._call("block", engine, lease.block.id, lease.block, lease.replay)
+
+    def _call(self, kind: _Kind, engine: _Engine, block_id: str = "", *arguments: Any) -> None:
+        """Call the actor; its answer becomes an event."""
+        name = "run_block" if kind == "block" else kind
+        future = getattr(engine.actor, name).remote(*arguments).future()
+        future.add_done_callback(lambda f: self._events.put((kind, engine, block_id, f)))
+
+    def _block_ended(
+        self, engine: _Engine, block_id: str, future: Any, error: Exception | None
+    ) -> BlockReport | None:
+        from ray.exceptions import RayActorError, RayTaskError
+
+        from mclabel.labeling.actor import NotLoaded
+
+        engine.blocks.discard(block_id)
+        if error is None:
+            self._book.done(engine, block_id)
+            self._lease(engine)
+            report: BlockReport = future.result()
+            return report
+        known = user_error(error)
+        restarted = isinstance(getattr(error, "cause", None), NotLoaded)
+        if isinstance(error, RayTaskError) and not restarted and not isinstance(known, EngineError):
+            raise known or error from error  # the code failed, and would again
+        preempted = isinstance(error, RayActorError) and error.preempted
+        blameless = restarted or preempted or engine.told_to_drain
+        self._down(engine)
+        self._book.lost(engine, block_id, str(known or error), counts=not blameless)
+        return None
+
+    def _down(self, engine: _Engine) -> None:
+        """An engine is gone: load it again, where Ray restarts its process."""
+        if engine.loaded_at is None:
+            return
+        logger.warning("an engine was lost; its blocks go to others")
+        self._num_failures += 1
+        self._engine_s += time.monotonic() - engine.loaded_at
+        engine.loaded_at = engine.progress = engine.node = None
+        engine.told_to_drain, engine.ask_again = False, True
+
+    def _not_loaded(self, kind: _Kind, engine: _Engine, error: Exception) -> None:
+        """An actor did not come up, or its engine did not load."""
+        from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
+
+        engine.node = None
+        engine.ask_again = True
+        if kind == "node" and isinstance(error, ActorUnavailableError):
+            return  # it is being restarted
+        if isinstance(error, RayTaskError) and (known := user_error(error)):
+            raise known from error
+        self._failed_loads += 1
+        if self._failed_loads >= MAX_FAILED_LOADS:
+            hint = "" if isinstance(error, RayTaskError) else _DIED_LOADING
+            raise EngineError(
+                f"the engine failed to load {self._failed_loads} times; the last time: "
+                f"{error}{hint}"
+            ) from error
+        if isinstance(error, ActorDiedError):  # for good: Ray restarts it no more
+            engine.actor = self._fleet.new_actor()
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown < POLL_S:
+            return
+        self._shown = now
+        loaded = [engine for engine in self._engines if engine.loaded_at is not None]
+        alive_s = sum(now - (engine.loaded_at or now) for engine in loaded)
+        self._on_progress(
+            FleetProgress(
+                workers=[engine.progress for engine in loaded if engine.progress is not None],
+                num_starting=len(self._engines) - len(loaded),
+                num_failures=self._num_failures,
+                gpu_hours=(self._engine_s + alive_s) * self._fleet.num_gpus / 3600,
+            )
+        )

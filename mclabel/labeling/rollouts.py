@@ -1,0 +1,127 @@
+"""Rollouts of one problem: sampled or taken from a journal, graded, told to the estimator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from mclabel.answers import default_checker
+from mclabel.estimators import Estimator, Judgement
+from mclabel.labeling.desk import Desk
+from mclabel.labeling.journal import BlockJournal
+from mclabel.labeling.prefixes import PrefixTable
+from mclabel.policy import Policy
+from mclabel.records import Completion, Outcome, Problem, Rollout, Verdict
+from mclabel.seeds import sampling_seed
+
+
+async def roll_out(
+    problem: Problem,
+    prompt: tuple[int, ...],
+    table: PrefixTable,
+    policy: Policy,
+    estimator: Estimator,
+    *,
+    run_seed: int,
+    priority: int,
+    on_completion: Callable[[Outcome], None],
+    journal: BlockJournal | None,
+    desk: Desk,
+) -> tuple[list[Judgement], list[Rollout]]:
+    """Do what an estimator wants until it wants no more.
+
+    Args:
+        problem: with its gold answer.
+        prompt: ids of the rendered problem.
+        table: of the prefixes; counts are added to it, and prefixes if the estimator follows all.
+        policy: started.
+        estimator: says which prefixes to roll out.
+        run_seed: of the job.
+        priority: in the engine, lower first.
+        on_completion: called with the outcome of every completion that the engine samples.
+        journal: has completions of an earlier attempt, and notes those of this one.
+        desk: where grading and the estimator's decisions are done.
+
+    Returns:
+        A judgement on each solution, and all rollouts by prefix and index.
+    """
+    rollouts: list[Rollout] = []
+
+    async def roll(number: int) -> tuple[int, Completion, Rollout]:
+        prefix = table.prefixes[number]
+        index = prefix.num_asked
+        prefix.num_asked += 1
+        known = journal.take_rollout(prefix.id, index) if journal is not None else None
+        if known is not None:
+            return number, known.completion, known.rollout
+        seed = sampling_seed(run_seed, problem.id, prefix.id, index)
+        completion = await policy.sample(prompt, prefix.ids, seed=seed, priority=priority)
+        prediction, outcome = await grade_rollout(
+            completion, problem.answer, prefix=prefix.text, desk=desk
+        )
+        on_completion(outcome)
+        rollout = Rollout(
+            problem_id=problem.id,
+            prefix_id=prefix.id,
+            index=index,
+            seed=seed,
+            text=completion.text,
+            num_tokens=len(completion.ids),
+            finish_reason=completion.finish_reason,
+            prediction=prediction,
+            outcome=outcome,
+        )
+        if journal is not None:
+            journal.add_rollout(rollout, completion)
+        return number, completion, rollout
+
+    def tell(
+        ended: Sequence[tuple[int, Completion, Rollout]], *, all_ended: bool
+    ) -> tuple[Sequence[int], list[Judgement] | None]:
+        """Tell the estimator, and hear what it wants next, or its judgements at the end."""
+        for number, completion, rollout in ended:
+            prefix = table.prefixes[number]
+            prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
+            estimator.tell(
+                table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
+            )
+            rollouts.append(rollout)
+        wanted = estimator.wanted()
+        if wanted or not all_ended:
+            return wanted, None
+        rollouts.sort(key=lambda r: (r.prefix_id, r.index))
+        return (), estimator.judge([prefix.counts for prefix in table.prefixes])
+
+    due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
+    done: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
+    try:
+        while True:
+            ended = [task.result() for task in done]
+            wanted, judgements = await desk.run(tell, ended, all_ended=not due)
+            if judgements is not None:
+                return judgements, rollouts
+            due |= {asyncio.create_task(roll(number)) for number in wanted}
+            done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in due:
+            task.cancel()
+
+
+async def grade_rollout(
+    completion: Completion, gold: str, *, prefix: str = "", desk: Desk
+) -> tuple[str | None, Outcome]:
+    """The answer of a completion and how it ended. One cut by its length has no answer."""
+    if completion.finish_reason == "length":
+        return None, Outcome.TRUNCATED
+    text = prefix + completion.text
+    prediction, grade = await default_checker().grade_completion_async(
+        text, gold, executor=desk.pool
+    )
+    return prediction, _OUTCOMES[grade.verdict]
+
+
+_OUTCOMES: Mapping[Verdict, Outcome] = {
+    Verdict.RIGHT: Outcome.RIGHT,
+    Verdict.WRONG: Outcome.WRONG,
+    Verdict.UNKNOWN: Outcome.UNGRADED,
+}

@@ -1,0 +1,180 @@
+"""One loaded engine that benchmarks drive in several ways."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mclabel.config import LabelConfig
+from mclabel.edge.label import label_settings
+from mclabel.labeling.fleet import run_blocks
+from mclabel.labeling.job import make_blocks
+from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.worker import LabelWorker, WorkerProgress
+from mclabel.policy import EngineStats, Policy, SamplingParams
+from mclabel.records import Completion, Problem
+
+MAX_LIVE = 384
+SAMPLING = SamplingParams(temperature=0.8, max_tokens=200)
+LOOK_S = 0.02
+FULL = 256
+"""Live rollouts under which an engine is not kept busy."""
+
+
+def engine_name() -> str:
+    """The engine that is measured: vLLM where it is installed."""
+    return "hf" if importlib.util.find_spec("vllm") is None else "vllm"
+
+
+class LoadedPolicy:
+    """A started policy that starts and closes no more; notes what it is asked for."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.prompt_ids, self.encode, self.decode = policy.prompt_ids, policy.encode, policy.decode
+        self.stats = policy.stats
+        self.asked: list[tuple[Sequence[int], Sequence[int], int]] = []
+        self.num_tokens = 0
+
+    async def start(self) -> None:
+        """It is started."""
+
+    async def close(self) -> None:
+        """It is used again."""
+
+    async def sample(
+        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+    ) -> Completion:
+        self.asked.append((prompt, prefix, seed))
+        completion = await self._policy.sample(prompt, prefix, seed=seed, priority=priority)
+        self.num_tokens += len(completion.ids) + (completion.finish_reason == "stop")
+        return completion
+
+    async def forget(self) -> None:
+        """Empty the prefix cache, so that no run finds what another has left."""
+        engine: Any = getattr(self._policy, "_engine", None)
+        if engine is not None:
+            await engine.reset_prefix_cache()
+        self.asked, self.num_tokens = [], 0
+
+
+@asynccontextmanager
+async def loaded_policy(model: str) -> AsyncIterator[LoadedPolicy]:
+    """An engine on this machine's CPU."""
+    policy: Policy
+    if engine_name() == "vllm":
+        from mclabel.policy.vllm import VllmPolicy
+
+        policy = VllmPolicy(
+            model=model,
+            sampling=SAMPLING,
+            max_live=MAX_LIVE,
+            dtype="float32",
+            device="cpu",
+            kv_cache_gib=2.0,
+            engine_args={"enforce_eager": True, "max_model_len": 512},
+        )
+    else:
+        from mclabel.policy.hf import HfPolicy
+
+        policy = HfPolicy(model=model, sampling=SAMPLING, max_live=MAX_LIVE)
+    await policy.start()
+    try:
+        yield LoadedPolicy(policy)
+    finally:
+        await policy.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one way of driving the engine gave."""
+
+    seconds: float
+    num_tokens: int
+    num_solutions: int
+    share_under_full: float
+    """Of the time with fewer than `FULL` completions live."""
+    loop_lag_s: float = 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.num_tokens / self.seconds
+
+
+async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: Any) -> Run:
+    """A labelling job as it is run on one engine, shards and journals included."""
+    await policy.forget()
+    with tempfile.TemporaryDirectory(prefix="mclabel-benchmark-") as folder:
+        config = LabelConfig.model_validate({"out": folder, "estimator": estimator})
+        worker = LabelWorker(
+            make_policy=partial(_same, policy),
+            out=folder,
+            settings=label_settings(config),
+            provenance={},
+            keep_rollouts=True,
+        )
+        await worker.start()
+        semantic = config.semantic()
+        blocks = list(make_blocks(problems, size=config.block_problems, semantic=semantic))
+        book = LeaseBook(blocks, num_blocks=len(blocks))
+        lags: list[float] = []
+        solutions = 0
+
+        def look(progress: WorkerProgress) -> None:
+            lags.append(progress.loop_lag_s)
+
+        async with _Watch(policy) as watch:
+            async for report in run_blocks(worker, book, look):
+                solutions += report.num_solutions
+        await worker.close()
+        assert len(list(Path(folder, "labels").iterdir())) == len(blocks)
+    return watch.run(policy, solutions, loop_lag_s=max(lags))
+
+
+def _same(policy: LoadedPolicy) -> Policy:
+    return policy
+
+
+class _Watch:
+    """Takes the time, and looks at how many completions are live."""
+
+    def __init__(self, policy: LoadedPolicy) -> None:
+        self._policy = policy
+        self._looks: list[int] = []
+
+    async def __aenter__(self) -> _Watch:
+        self._looking = asyncio.create_task(self._look())
+        self._started = time.perf_counter()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.seconds = time.perf_counter() - self._started
+        self._looking.cancel()
+
+    async def _look(self) -> None:
+        while True:
+            stats: EngineStats = self._policy.stats()
+            self._looks.append(stats.num_live)
+            await asyncio.sleep(LOOK_S)
+
+    def run(self, policy: LoadedPolicy, num_solutions: int, *, loop_lag_s: float = 0.0) -> Run:
+        return Run(
+            seconds=self.seconds,
+            num_tokens=policy.num_tokens,
+            num_solutions=num_solutions,
+            share_under_full=sum(live < FULL for live in self._looks) / max(1, len(self._looks)),
+            loop_lag_s=loop_lag_s,
+        )
+
+
+def watch(policy: LoadedPolicy) -> _Watch:
+    """Measure what is done with the engine in this context."""
+    return _Watch(policy)

@@ -1,0 +1,135 @@
+"""How much of the engine's own speed a labelling job reaches.
+
+    python -m tests.benchmarks.engine_efficiency [--quick]
+
+One loaded engine (vLLM on this CPU where it is installed, else hf) is driven three times in turn
+by a labelling job and flat: every completion that the job asked for is given to the engine at
+once, nothing is decided, graded or written. Both begin with an empty prefix cache. The ratio is
+of output tokens a second, each in seconds from the first request to the last completion, for the
+job up to the last shard. `ratio_50m`: a Llama of 50M random weights; `ratio_1m`: the bundled
+policy, of which a step takes so little that everything around it shows. --quick measures the
+bundled one alone. `share_under_256_live`: of the job's time, its beginning and end included. The
+last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate
+from tests.benchmarks.engine_common import (
+    LoadedPolicy,
+    Run,
+    engine_name,
+    label_job,
+    loaded_policy,
+    watch,
+)
+
+REPEATS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    small = asyncio.run(_compare(str(bundled_model("policy")), 96 if quick else 400, rollouts=4))
+    large = None
+    if not quick:
+        with tempfile.TemporaryDirectory(prefix="mclabel-50m-") as folder:
+            _random_model(Path(folder))
+            large = asyncio.run(_compare(folder, 64, rollouts=2))
+    table = Table("model", "job tokens/s", "flat tokens/s", "ratio (all)", "under 256 live", "lag")
+    for name, found in [("bundled, 1M", small), ("random, 50M", large)]:
+        if found is not None:
+            jobs, flats = found
+            table.add_row(
+                name,
+                f"{statistics.median(j.tokens_per_s for j in jobs):,.0f}",
+                f"{statistics.median(f.tokens_per_s for f in flats):,.0f}",
+                f"{_ratio(found):.3f} ({', '.join(f'{r:.3f}' for r in _ratios(found))})",
+                f"{_under(found):.1%}",
+                f"{1000 * max(j.loop_lag_s for j in jobs):.0f} ms",
+            )
+    Console(width=120).print(f"engine: {engine_name()}", table)
+    result = {
+        "ratio_50m": None if large is None else round(_ratio(large), 3),
+        "ratio_1m": round(_ratio(small), 3),
+        "share_under_256_live": round(_under(large or small), 3),
+        "share_under_256_live_1m": round(_under(small), 3),
+        "ratios_1m": [round(ratio, 3) for ratio in _ratios(small)],
+        "loop_lag_s": round(max(job.loop_lag_s for job in small[0]), 3),
+        "engine": engine_name(),
+    }
+    print(json.dumps(result))
+
+
+Pairs = tuple[list[Run], list[Run]]
+
+
+async def _compare(model: str, num_problems: int, *, rollouts: int) -> Pairs:
+    """Jobs and flat runs, in turn."""
+    problems = generate(num_problems, seed=3, split="test")
+    async with loaded_policy(model) as policy:
+        await label_job(policy, problems[:16], kind="fixed", rollouts=1)  # warm
+        jobs, flats = [], []
+        for _ in range(REPEATS):
+            jobs.append(await label_job(policy, problems, kind="fixed", rollouts=rollouts))
+            flats.append(await _flat(policy))
+    return jobs, flats
+
+
+async def _flat(policy: LoadedPolicy) -> Run:
+    """What the job before has asked for, all at once."""
+    asked = policy.asked
+    await policy.forget()
+    async with watch(policy) as watched:
+        await asyncio.gather(
+            *(policy.sample(prompt, prefix, seed=seed) for prompt, prefix, seed in asked)
+        )
+    return watched.run(policy, 0)
+
+
+def _ratios(pairs: Pairs) -> list[float]:
+    return [job.tokens_per_s / flat.tokens_per_s for job, flat in zip(*pairs, strict=True)]
+
+
+def _ratio(pairs: Pairs) -> float:
+    return statistics.median(_ratios(pairs))
+
+
+def _under(pairs: Pairs) -> float:
+    return statistics.median(job.share_under_full for job in pairs[0])
+
+
+def _random_model(folder: Path) -> None:
+    """A Llama of 50M random weights under the bundled tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    source = bundled_model("policy")
+    for file in source.iterdir():
+        if file.suffix == ".json" or file.suffix == ".jinja":
+            shutil.copy(file, folder)
+    torch.manual_seed(0)
+    config = LlamaConfig.from_pretrained(source)
+    config.hidden_size, config.intermediate_size = 768, 2048
+    config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads = 7, 12, 12
+    config.head_dim = 64
+    model = LlamaForCausalLM(config)
+    assert sum(weight.numel() for weight in model.parameters()) >= 49e6
+    model.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    main()

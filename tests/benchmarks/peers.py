@@ -1,0 +1,166 @@
+"""Labelled solutions a second beside the peers' ways of driving an engine.
+
+    python -m tests.benchmarks.peers [--quick]
+
+Their algorithms are written here from what their papers and repositories publish, as drivers of
+the same loaded engine; that they load it anew for each wave is not counted. Each is beside ours
+with the same labels:
+
+- sequential (OpenR arXiv 2410.09671, GenPRM arXiv 2504.00891): question by question, solution by
+  solution, step by step: one call for the rollouts of a step, graded before the next. Ours:
+  `fixed`, as many rollouts of every step.
+- waves (SCAN arXiv 2509.16548): one wave over the data set samples the solutions, then one wave
+  for each step index rolls that step out in every wrong solution that has not met its first error.
+  Ours: `first_error`, the same rule.
+
+Three times in turn. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from mclabel.answers import grade_completion
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate
+from mclabel.data.steps import newline_ends, split_steps
+from mclabel.records import Completion, Problem, Verdict
+from mclabel.seeds import sampling_seed
+from tests.benchmarks.engine_common import (
+    LoadedPolicy,
+    Run,
+    engine_name,
+    label_job,
+    loaded_policy,
+    watch,
+)
+
+REPEATS, SOLUTIONS, ROLLOUTS = 3, 4, 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    result = asyncio.run(_measure(*((3, 40, 60) if quick else (12, 200, 300))))
+    table = Table("way", "solutions/s", "tokens/s", "under 256 live", "ours is faster by (all)")
+    ratios = {}
+    for peer in ("sequential", "waves"):
+        theirs, ours = result[peer], result[f"ours beside {peer}"]
+        speeds = [_speed(a) / _speed(b) for a, b in zip(ours, theirs, strict=True)]
+        ratios[f"ratio_{peer}"] = round(statistics.median(speeds), 2)
+        for name, runs in ((peer, theirs), (f"ours beside {peer}", ours)):
+            table.add_row(
+                name,
+                f"{statistics.median(map(_speed, runs)):.2f}",
+                f"{statistics.median(run.tokens_per_s for run in runs):,.0f}",
+                f"{statistics.median(run.share_under_full for run in runs):.0%}",
+                ", ".join(f"{speed:.2f}" for speed in speeds) if runs is theirs else "",
+            )
+    Console(width=120).print(f"engine: {engine_name()}", table)
+    print(json.dumps({**ratios, "engine": engine_name()}))
+
+
+def _speed(run: Run) -> float:
+    return run.num_solutions / run.seconds
+
+
+async def _measure(few: int, some: int, many: int) -> dict[str, list[Run]]:
+    """Runs by way. One question after the other, few questions give the speed of many."""
+    problems = generate(many, seed=4, split="test")
+    runs: dict[str, list[Run]] = {}
+    async with loaded_policy(str(bundled_model("policy"))) as policy:
+        await label_job(policy, problems[:8], kind="fixed", rollouts=1)  # warm
+        for _ in range(REPEATS):
+            found = {
+                "sequential": await _sequential(policy, problems[:few]),
+                "ours beside sequential": await label_job(
+                    policy, problems[:some], kind="fixed", rollouts=ROLLOUTS
+                ),
+                "waves": await _waves(policy, problems),
+                "ours beside waves": await label_job(
+                    policy, problems, kind="first_error", rollouts=ROLLOUTS
+                ),
+            }
+            for name, run in found.items():
+                runs.setdefault(name, []).append(run)
+    return runs
+
+
+class _Solution:
+    """A sampled solution, and how far it has been labelled."""
+
+    def __init__(self, policy: LoadedPolicy, problem: Problem, completion: Completion) -> None:
+        self.problem, self.prompt = problem, policy.prompt_ids(problem.text)
+        self.ids, self.text = completion.ids, completion.text
+        ends = newline_ends(completion.text)
+        steps = split_steps(completion.ids, completion.text, ends, policy.decode)
+        self.ends = [step.end for step in steps[:-1]]
+        self.right = _is_right(completion.text, problem)
+        self.values: list[float] = []
+
+    async def roll_out(self, policy: LoadedPolicy, end: int) -> None:
+        """The value of the prefix of so many ids, by one call for all its rollouts."""
+        prefix = self.ids[:end]
+        done = await _call(policy, self.problem, self.prompt, prefix, ROLLOUTS)
+        text = policy.decode(prefix)
+        right = [_is_right(text + completion.text, self.problem) for completion in done]
+        self.values.append(sum(right) / len(right))
+
+
+async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
+    await policy.forget()
+    async with watch(policy) as watched:
+        for problem in problems:
+            prompt = policy.prompt_ids(problem.text)
+            sampled = await _call(policy, problem, prompt, (), SOLUTIONS)
+            for solution in [_Solution(policy, problem, one) for one in sampled]:
+                for end in solution.ends:
+                    await solution.roll_out(policy, end)
+    return watched.run(policy, SOLUTIONS * len(problems))
+
+
+async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
+    await policy.forget()
+    async with watch(policy) as watched:
+        sampled = await asyncio.gather(
+            *(_call(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS) for p in problems)
+        )
+        going = [
+            solution
+            for problem, completions in zip(problems, sampled, strict=True)
+            for completion in completions
+            if not (solution := _Solution(policy, problem, completion)).right
+        ]
+        step = 0
+        while going := [s for s in going if step < len(s.ends) and 0.0 not in s.values]:
+            await asyncio.gather(*(s.roll_out(policy, s.ends[step]) for s in going))
+            step += 1
+    return watched.run(policy, SOLUTIONS * len(problems))
+
+
+async def _call(
+    policy: LoadedPolicy,
+    problem: Problem,
+    prompt: Sequence[int],
+    prefix: Sequence[int],
+    count: int,
+) -> list[Completion]:
+    """`count` completions of one prefix."""
+    seeds = [sampling_seed(0, problem.id, f"peer {len(prefix)}", i) for i in range(count)]
+    return await asyncio.gather(*(policy.sample(prompt, prefix, seed=seed) for seed in seeds))
+
+
+def _is_right(text: str, problem: Problem) -> bool:
+    return grade_completion(text, problem.answer)[1].verdict is Verdict.RIGHT
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What the machinery costs: the lease book, and blocks through actors on the scripted policy.
+
+    python -m tests.benchmarks.scale [--quick]
+
+First the lease book with 1,000 simulated clients over 1,000,000 problems, cut into blocks as a
+job cuts them: leases a second of processor time, less what it takes to make up the problems, and
+what memory grows by after the first tenth. Then a whole job
+on a real Ray of this machine with 8 actors and the smallest blocks there are (one problem, one
+solution, a rollout of every prefix), so that nearly all is overhead: blocks a second from the
+first report to the last, for a number of problems and for ten times as many. The last line is
+JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from mclabel.config import LabelConfig
+from mclabel.data.store import Store
+from mclabel.edge.label import label_settings
+from mclabel.labeling.fleet import OnProgress
+from mclabel.labeling.job import make_blocks, run_label_job
+from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.ray_fleet import RayFleet
+from mclabel.labeling.worker import BlockReport, LabelWorker
+from mclabel.policy import EngineStats, Policy, SamplingParams
+from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.records import Problem
+
+NUM_CLIENTS, NUM_ACTORS = 1000, 8
+NUM_PROBLEMS, BLOCK_PROBLEMS = 1_000_000, 8
+STORY, META = "A farmer has some apples and sells a few of them. " * 4, {"level": "3"}
+LOST = 0.01  # share of leases whose worker dies
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    num_blocks = 400 if parser.parse_args().quick else 1500
+    leases_per_s, growth_mb = _book()
+    rates, times = _jobs([num_blocks, 10 * num_blocks])
+    result = {
+        "leases_per_s": round(leases_per_s),
+        "blocks_per_s_8_actors": round(max(rates), 1),
+        "rss_growth_mb": round(growth_mb, 1),
+        "time_ratio_10x": round(times[1] / times[0], 2),
+        "blocks": [num_blocks, 10 * num_blocks],
+        "blocks_per_s": [round(rate, 1) for rate in rates],
+    }
+    table = Table("what", "figure", "bar")
+    table.add_row("leases/s, 1,000 clients", f"{leases_per_s:,.0f}", ">= 20,000")
+    table.add_row("memory over 900,000 problems", f"{growth_mb:+.1f} MB", "flat")
+    for count, rate in zip(result["blocks"], rates, strict=True):
+        table.add_row(f"blocks/s, 8 actors, {count:,} blocks", f"{rate:,.0f}", ">= 300")
+    table.add_row("time of ten times the problems", f"{times[1] / times[0]:.1f} times", "<= 12")
+    Console().print(table)
+    print(json.dumps(result))
+
+
+def _problems(count: int) -> Iterator[Problem]:
+    for i in range(count):
+        yield Problem(id=f"p{i}", text=f"P{i} [answer {i}] {STORY}", answer=str(i), meta=META)
+
+
+def _book() -> tuple[float, float]:
+    """Leases a second, and growth of memory in MB after the first tenth."""
+    rng = random.Random(0)
+    blocks = make_blocks(
+        _problems(NUM_PROBLEMS), size=BLOCK_PROBLEMS, semantic=LabelConfig(out="x").semantic()
+    )
+    num_blocks = NUM_PROBLEMS // BLOCK_PROBLEMS
+    book = LeaseBook(blocks, num_blocks=num_blocks)
+    busy = EngineStats(num_live=256, max_live=256, num_waiting=256)
+    held: list[list[str]] = [[] for _ in range(NUM_CLIENTS)]
+    count, before = 0, 0
+    started = time.process_time()
+    while not book.finished:
+        client = rng.randrange(NUM_CLIENTS)
+        for block_id in held[client]:
+            if rng.random() < LOST:
+                book.lost(client, block_id, "simulated", counts=False)
+            else:
+                book.done(client, block_id)
+        leases = book.take(client, busy, num_workers=NUM_CLIENTS)
+        held[client] = [lease.block.id for lease in leases]
+        count += len(leases)
+        if not before and count > num_blocks / 10:
+            before = psutil.Process().memory_info().rss
+    seconds = time.process_time() - started
+    started = time.process_time()
+    for _ in _problems(NUM_PROBLEMS):
+        pass
+    seconds -= time.process_time() - started
+    return count / seconds, (psutil.Process().memory_info().rss - before) / 1e6
+
+
+def _jobs(counts: list[int]) -> tuple[list[float], list[float]]:
+    """Blocks a second and seconds of jobs of so many blocks, engines already loaded."""
+    import ray
+
+    rates, times = [], []
+    for count in counts:
+        with tempfile.TemporaryDirectory(prefix="mclabel-scale-") as folder:
+            seconds = _job(count, Path(folder))
+        rates.append((count - 1) / seconds)
+        times.append(seconds)
+    ray.shutdown()
+    return rates, times
+
+
+def _job(count: int, folder: Path) -> float:
+    config = LabelConfig.model_validate(
+        {
+            "out": str(folder),
+            "solutions": {"per_problem": 1},
+            "estimator": {"kind": "fixed", "rollouts": 1},
+        }
+    )
+    make_worker = partial(
+        LabelWorker,
+        make_policy=_make_policy,
+        out=str(folder),
+        settings=label_settings(config),
+        provenance={},
+        keep_rollouts=True,
+    )
+    fleet = _TimedFleet(
+        make_worker,
+        address="local",
+        min_engines=NUM_ACTORS,
+        max_engines=NUM_ACTORS,
+        num_cpus=1 / NUM_ACTORS,
+    )
+    problems = list(_problems(count))
+    semantic = config.semantic()
+    report = run_label_job(
+        problems, fleet, Store(str(folder)), block_problems=1, semantic=semantic, provenance={}
+    )
+    assert report.num_problems == count
+    return fleet.seconds
+
+
+def _make_policy() -> Policy:
+    return ScriptedPolicy(sampling=SamplingParams(max_tokens=1000), num_steps=2)
+
+
+class _TimedFleet(RayFleet):
+    """Takes the time from the first report to the last."""
+
+    seconds = 0.0
+
+    def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
+        started = None
+        for report in super().run(book, on_progress):
+            started = started or time.perf_counter()
+            self.seconds = time.perf_counter() - started
+            yield report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""Jobs on a real cluster of two nodes on this machine, with token authentication."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from exactness import check_exact
+from scripted_jobs import scripted_overrides, write_config, write_problems
+
+from mclabel.data.shards import committed_blocks
+from mclabel.data.store import Store
+
+pytestmark = pytest.mark.ray
+
+ROOT = Path(__file__).parents[2]
+SLOWLY = "policy.scripted={repeatable: false, delay_s: 0.5}"
+TIMEOUT_S = 240
+
+
+@dataclass
+class Cluster:
+    """A head and a worker node, two CPUs each."""
+
+    port: int
+    dashboard: int
+    metrics: int
+    environment: dict[str, str]
+    temporary: str
+    nodes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, *arguments: str, **changes: str) -> subprocess.Popen[str]:
+        """A command in the cluster's environment."""
+        return subprocess.Popen(
+            arguments,
+            env={**self.environment, **changes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, **changes: str) -> tuple[int, str]:
+        """Exit code and output of a command."""
+        process = self.start(*arguments, **changes)
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+        return process.returncode, output
+
+    def submit(self, folder: Path, *overrides: str) -> list[str]:
+        """`mclabel submit label` of an empty configuration."""
+        address = f"http://127.0.0.1:{self.dashboard}"
+        command = [sys.executable, "-m", "mclabel", "submit", "label", f"--address={address}"]
+        return [*command, str(write_config(folder)), *overrides]
+
+    def add_node(self, *arguments: str) -> None:
+        self.nodes.append(
+            subprocess.Popen(
+                ["ray", "start", "--block", "--num-cpus=2", *arguments],
+                env=self.environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    token = tmp_path_factory.mktemp("token") / "token"
+    token.write_text(secrets.token_hex(32))
+    one = Cluster(
+        port=free_port(),
+        dashboard=free_port(),
+        metrics=free_port(),
+        environment={
+            **os.environ,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        temporary=tempfile.mkdtemp(prefix="ray-"),  # tmp_path is too long for Ray's sockets
+    )
+    try:
+        head = [f"--port={one.port}", f"--dashboard-port={one.dashboard}"]
+        head += [f"--metrics-export-port={one.metrics}", f"--temp-dir={one.temporary}"]
+        one.add_node("--head", *head)
+        wait_for_port(one.dashboard)
+        one.add_node(f"--address=127.0.0.1:{one.port}")
+        yield one
+    finally:
+        for node in reversed(one.nodes):
+            if node.poll() is None:
+                kill_tree(node)  # asked politely, they drain for a minute
+                node.wait()
+        shutil.rmtree(one.temporary, ignore_errors=True)
+
+
+def test_submitted_by_mclabel_and_seen_by_prometheus(cluster: Cluster, tmp_path: Path) -> None:
+    source, out = write_problems(tmp_path, 12), tmp_path / "out"
+    job = cluster.start(
+        *cluster.submit(tmp_path, *scripted_overrides(source, out, "ray.max_engines=4", SLOWLY))
+    )
+    seen: set[str] = set()
+    while job.poll() is None:
+        seen |= metrics(cluster.metrics)
+        time.sleep(1)
+    output, _ = job.communicate()
+    assert job.returncode == 0, output
+    assert "12 problems, 48 solutions" in output
+    check_exact(out, 12)
+    assert {"mclabel_num_live", "mclabel_num_tokens_total"} <= seen
+    assert Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text() not in output
+
+
+def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
+    """`ray job submit -- python jobs/label.py`, as the script says."""
+    source, out = write_problems(tmp_path, 8), tmp_path / "out"
+    code, output = cluster.run(
+        *["ray", "job", "submit", f"--address=http://127.0.0.1:{cluster.dashboard}", "--"],
+        *[sys.executable, str(ROOT / "jobs" / "label.py"), str(write_config(tmp_path))],
+        *scripted_overrides(source, out),
+    )
+    assert code == 0, output
+    assert "num_problems=8" in output
+    check_exact(out, 8)
+
+
+def test_the_exit_code_and_the_message_of_a_job_that_fails(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    code, output = cluster.run(
+        *cluster.submit(tmp_path, f"problems.source={tmp_path / 'none.jsonl'}", f"out={out}")
+    )
+    assert code == 2
+    assert "none.jsonl: no such file" in output
+    more = scripted_overrides(write_problems(tmp_path, 1), out, "ray.num_gpus=1", "ray.wait_s=3")
+    code, output = cluster.run(*cluster.submit(tmp_path, *more))
+    assert code == 2
+    assert "room for 0 of ray.min_engines=1 engines after ray.wait_s=3" in output
+    assert "2 CPUs and 0 GPUs, 2 CPUs and 0 GPUs" in output
+
+
+def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("0123456789abcdef0123456789abcdef")
+    right = Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).read_text()
+    mine = scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
+    submit = cluster.submit(tmp_path, *mine)
+    label = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *mine]
+    nowhere = f"127.0.0.1:{free_port()}"
+    for command, changes, said in [
+        (submit, {"RAY_AUTH_TOKEN_PATH": str(wrong)}, "the cluster refuses the token"),
+        ([*submit, f"--address=http://{nowhere}"], {}, "no job server answers"),
+        ([*submit, "--address=ray://x:1"], {}, "must be the address of the job server"),
+        ([*submit, "out=here"], {}, "out='here': the cluster has another working folder"),
+        ([*submit, "--runtime-env=none.yaml"], {}, "none.yaml: not a readable YAML file"),
+        ([*label, f"--address={nowhere}"], {}, "cannot connect"),
+        (
+            [*label, f"--address=127.0.0.1:{cluster.port}"],
+            {"RAY_AUTH_TOKEN_PATH": str(wrong)},
+            "cannot connect",
+        ),
+    ]:
+        code, output = cluster.run(*command, **changes)
+        assert code == 2, output
+        assert said in output
+        assert "Traceback" not in output
+        assert right not in output and wrong.read_text() not in output
+
+
+def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The last test of this cluster: its worker node is killed in it."""
+    source, out = write_problems(tmp_path, 24), tmp_path / "out"
+    address = f"127.0.0.1:{cluster.port}"
+    code, worker = cluster.run(sys.executable, "-c", WORKER_NODE.format(address=address))
+    assert code == 0, worker
+    more = ["journal_s=1000", "ray.min_engines=2", "ray.max_engines=2", "ray.num_cpus=2"]
+    more += ["block_problems=12", "policy.scripted={repeatable: false, delay_s: 1.5}"]
+    job = cluster.start(*cluster.submit(tmp_path, *scripted_overrides(source, out, *more)))
+    until(lambda: (out / "progress.jsonl").is_file(), job)
+    code, output = cluster.run(
+        *["ray", "drain-node", f"--address={address}", f"--node-id={worker.split()[-1]}"],
+        *["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"],
+        "--deadline-remaining-seconds=600",
+    )
+    assert code == 0, output
+    until(lambda: any((out / "journals").rglob("*.gz")), job)
+    assert not committed_blocks(Store(str(out)))
+    kill_tree(cluster.nodes[1])
+    output, _ = job.communicate(timeout=TIMEOUT_S)
+    assert job.returncode == 0, output
+    check_exact(out, 24)
+    assert last_state(out)["num_replayed"] > 0
+    assert last_state(out)["num_failures"] == 1
+    assert not any((out / "journals").rglob("*.gz"))
+
+
+WORKER_NODE = """
+import ray
+ray.init(address="{address}", log_to_driver=False)
+print(*[n["NodeID"] for n in ray.nodes() if "node:__internal_head__" not in n["Resources"]])
+"""
+
+
+def kill_tree(process: subprocess.Popen[str]) -> None:
+    """SIGKILL for a process and all that it has started: no one says goodbye."""
+    for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+def last_state(out: Path) -> dict[str, int]:
+    state: dict[str, int] = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
+    return state
+
+
+def until(condition: Callable[[], bool], job: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def metrics(port: int) -> set[str]:
+    """Names of the metrics that Prometheus would find."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            lines = page.read().decode().splitlines()
+    except OSError:
+        return set()
+    names = {line.partition("{")[0] for line in lines if "mclabel" in line and line[0] != "#"}
+    return {name.removeprefix("ray_") for name in names}
+
+
+def wait_for_port(port: int, timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.5)
+    raise TimeoutError(f"nothing listens on port {port} after {timeout_s} s")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

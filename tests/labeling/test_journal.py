@@ -1,0 +1,216 @@
+"""Journals: what a killed attempt has sampled enters the next one, exactly once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from exactness import check_exact
+
+from mclabel.data.journal import Rolled, read_journal, write_journal
+from mclabel.data.shards import read_labels, read_rollouts
+from mclabel.data.store import Store
+from mclabel.errors import ShardError
+from mclabel.labeling.journal import BlockJournal
+from mclabel.records import Completion, Outcome, Rollout, Solution, Step
+
+NUM_PROBLEMS = 6
+
+
+def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
+    return Rollout(
+        problem_id="p",
+        prefix_id="x",
+        index=index,
+        seed=2**62 + index,
+        text=text,
+        num_tokens=len(text),
+        finish_reason="stop",
+        prediction="1",
+        outcome=Outcome.RIGHT,
+    )
+
+
+def completion(text: str) -> Completion:
+    return Completion(ids=tuple(map(ord, text)), text=text, finish_reason="stop")
+
+
+SOLUTION = Solution(
+    id="s",
+    problem_id="p",
+    sample_index=3,
+    text="a\nb\u2028",
+    ids=(97, 10, 98, 8232),
+    steps=(Step(text="a\n", end=2), Step(text="b\u2028", end=4)),
+    finish_reason="length",
+    origin="sampled",
+    prediction=None,
+    outcome=Outcome.TRUNCATED,
+)
+
+
+def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    first = BlockJournal(store, "b", "one")
+    first.add_solution(SOLUTION)
+    first.add_rollout(rollout(0), completion("so \\boxed{1}"))
+    first.flush()
+    first.flush()  # nothing new: no file
+    first.add_rollout(rollout(2), completion("so \\boxed{1}"))
+    first.flush()
+    assert store.names("journals") == [f"journals/b/one.0000{n}.jsonl.gz" for n in (0, 1)]
+    second = BlockJournal(store, "b", "two")
+    second.read()
+    assert second.take_solution("p", 3) == SOLUTION
+    assert second.take_solution("p", 3) is None
+    assert second.take_rollout("x", 1) is None
+    taken = second.take_rollout("x", 2)
+    assert taken is not None and taken.rollout == rollout(2)
+    assert taken.completion == completion("so \\boxed{1}")
+    assert second.num_replayed == 2
+    second.flush()
+    assert len(store.names("journals")) == 2  # what was taken is not written again
+    second.delete()
+    assert store.names("journals") == []
+
+
+def test_of_two_attempts_the_first_by_name_counts(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for attempt, text in (("b", "late"), ("a", "early")):
+        rolled = Rolled(rollout=rollout(0, text), ids=(1,))
+        write_journal(store, "block", attempt, 0, [], [rolled])
+    assert read_journal(store, "block").rollouts["x", 0].rollout.text == "early"
+
+
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b\x08torn", b"{}"])
+def test_a_torn_journal_is_named(tmp_path: Path, content: bytes) -> None:
+    store = Store(str(tmp_path))
+    write_journal(store, "b", "a", 0, [SOLUTION], [])
+    (path,) = (tmp_path / "journals" / "b").iterdir()
+    path.write_bytes(content)
+    with pytest.raises(ShardError, match=r"journals/b/a.00000.jsonl.gz: torn.*Delete it"):
+        read_journal(store, "b")
+
+
+def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Path) -> None:
+    blocked = tmp_path / "journals"
+    blocked.write_text("a file where the folder should be")
+    store = Store(str(tmp_path))
+    journal = BlockJournal(store, "b", "a")
+    journal.add_solution(SOLUTION)
+    with pytest.raises(Exception, match="journals"):
+        journal.flush()
+    blocked.unlink()
+    journal.flush()
+    assert read_journal(store, "b").solutions == {("p", 3): SOLUTION}
+
+
+def start(out: Path, kind: str, *more: str) -> subprocess.Popen[str]:
+    """A job of one long block whose texts differ in every attempt."""
+    problems = out.parent / "problems.jsonl"
+    rows = [
+        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)}
+        for i in range(NUM_PROBLEMS)
+    ]
+    problems.write_text("\n".join(map(json.dumps, rows)))
+    config = out.parent / "empty.yaml"
+    config.write_text("seed: 1\n")
+    return subprocess.Popen(
+        [
+            *[sys.executable, "-m", "mclabel", "label", str(config), f"out={out}"],
+            *["policy.engine=scripted", "ray.address=none", f"problems.source={problems}"],
+            *["block_problems=6", f"estimator.kind={kind}", "estimator.rollouts=12"],
+            *["policy.scripted={repeatable: false, delay_s: 0.3}", *more],
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def journal_files(out: Path) -> list[Path]:
+    return sorted((out / "journals").rglob("*.gz"))
+
+
+def journaled(out: Path) -> dict[tuple[str, int], str]:
+    """Text of every rollout in the journals, by prefix and index."""
+    store = Store(str(out), create=True)
+    found: dict[tuple[str, int], str] = {}
+    for block in {path.parent.name for path in journal_files(out)}:
+        rollouts = read_journal(store, block).rollouts
+        found |= {key: one.rollout.text for key, one in rollouts.items()}
+    return found
+
+
+def journaled_solutions(out: Path) -> dict[str, Solution]:
+    """Every solution in the journals, by its id."""
+    (block,) = {path.parent.name for path in journal_files(out)}
+    return {one.id: one for one in read_journal(Store(str(out)), block).solutions.values()}
+
+
+def wait_for_more(out: Path, known: Collection[object], job: subprocess.Popen[str]) -> None:
+    """Until the journals hold more rollouts than those."""
+    deadline = time.monotonic() + 60
+    while len(journaled(out)) <= len(known):
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("bisect", "posterior", "tree")]
+
+
+@pytest.mark.parametrize("kind", ["fixed", *SLOW])
+def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
+    tmp_path: Path, kind: str
+) -> None:
+    out = tmp_path / "out"
+    sampled: dict[tuple[str, int], str] = {}
+    for _ in range(2):
+        job = start(out, kind, "journal_s=0.1")
+        wait_for_more(out, sampled, job)
+        job.kill()
+        job.communicate()
+        found = journaled(out)
+        assert {key: found[key] for key in sampled} == sampled
+        sampled = found
+    solutions = journaled_solutions(out)
+    job = start(out, kind)
+    output, _ = job.communicate(timeout=120)
+    assert job.returncode == 0, output
+    check_exact(out, NUM_PROBLEMS)
+    assert not journal_files(out)
+    kept = {(r.prefix_id, r.index): r.text for r in read_rollouts(Store(str(out)))}
+    assert len(kept) == len(list(read_rollouts(Store(str(out)))))
+    if kind == "fixed":  # wants the same whatever it is told
+        assert sampled and kept | sampled == kept
+    labeled = {row.solution.id: row.solution for row in read_labels(Store(str(out)))}
+    assert solutions and labeled | solutions == labeled
+    lines = (out / "progress.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["num_replayed"] >= len(solutions)
+
+
+def test_a_polite_kill_writes_the_journal(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    job = start(out, "fixed", "journal_s=1000")
+    deadline = time.monotonic() + 60
+    while not (out / "run.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(1.5)
+    job.send_signal(signal.SIGTERM)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 130, output
+    assert "Run the same command again to resume" in output
+    assert journaled(out)
+    again = start(out, "fixed")
+    output, _ = again.communicate(timeout=120)
+    assert again.returncode == 0, output
+    check_exact(out, NUM_PROBLEMS)
+    assert len(list(read_labels(Store(str(out))))) == 4 * NUM_PROBLEMS

@@ -1,0 +1,117 @@
+"""Progress of a job: rates from states, and what is written of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from scripted_jobs import scripted_overrides, write_problems
+
+from mclabel import edge
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.store import Store
+from mclabel.labeling.job import JobState
+from mclabel.labeling.meter import Meter
+from mclabel.labeling.progress import job_progress
+from mclabel.labeling.progress_log import TOTALS
+
+STATE = JobState(
+    num_blocks=100,
+    num_blocks_done=10,
+    num_problems=800,
+    num_problems_done=80,
+    num_problems_resumed=80,
+    num_steps=0,
+    num_completions=0,
+    num_truncated=0,
+    num_ungraded=0,
+    num_replayed=0,
+    num_tokens=0,
+    num_prefill_tokens=0,
+    num_cached_tokens=None,
+    num_preemptions=0,
+    num_live=0,
+    num_waiting=0,
+    kv_usage=None,
+    loop_lag_s=0.0,
+    num_workers=2,
+    num_starting=0,
+    num_failures=0,
+    gpu_hours=0.0,
+)
+
+
+def at(seconds: int) -> JobState:
+    """Ten problems, 40 completions and 2,000 tokens a second, twice as many from 100 s on."""
+    amount = seconds + max(0, seconds - 100)
+    return replace(
+        STATE,
+        num_problems_done=80 + amount,
+        num_completions=40 * amount,
+        num_tokens=2000 * amount,
+    )
+
+
+def test_rates_are_those_of_the_last_minute_and_eta_that_of_the_run() -> None:
+    meter = Meter(started=0.0)
+    assert meter.update(at(0), 0.0).tokens_per_s is None
+    for second in range(1, 201):
+        rates = meter.update(at(second), float(second))
+        if second == 50:
+            assert (rates.problems_per_s, rates.completions_per_s) == (1.0, 40.0)
+            assert rates.tokens_per_s == 2000.0
+            assert rates.eta_s == 670.0  # 720 - 50 left, one a second
+    assert rates.tokens_per_s == 4000.0
+    assert rates.eta_s == pytest.approx(420 * 200 / 300)
+
+
+def test_nothing_done_has_no_eta_and_a_cache_that_is_not_told_of_has_no_hits() -> None:
+    meter = Meter(started=0.0)
+    meter.update(STATE, 0.0)
+    rates = meter.update(STATE, 10.0)
+    assert (rates.eta_s, rates.tokens_per_s) == (None, 0.0)
+    assert STATE.cache_hits is None
+    assert replace(STATE, num_prefill_tokens=25, num_cached_tokens=75).cache_hits == 0.75
+
+
+def test_a_line_says_what_there_is_to_say() -> None:
+    output = io.StringIO()
+    with job_progress(Console(file=output, width=400), "label") as show:
+        show(
+            replace(
+                STATE, kv_usage=0.871, num_preemptions=3, num_failures=1, num_live=1234, num_steps=9
+            )
+        )
+    line = output.getvalue()
+    assert "label: 80/800 problems" in line
+    for said in ("2 engines", "1,234 live", "9 steps", "KV 87%", "3 preempted", "1 engines lost"):
+        assert said in line
+    assert "truncated" not in line and "cache" not in line and "GPU-h" not in line
+
+
+def test_a_run_leaves_its_last_state(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    more = ["ray.address=none", "policy.scripted={truncate_rate: 0.2, delay_s: 0.05}"]
+    changes = scripted_overrides(write_problems(tmp_path, 8), out, *more)
+    report = edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+    lines = (out / "progress.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    assert last["num_problems"] == 8
+    assert 0 < last["num_completions"] <= report.num_solutions + report.num_rollouts
+    assert 0 < last["num_truncated"] < last["num_completions"]
+    assert last["num_tokens"] > 0 and last["num_replayed"] == 0
+    assert set(TOTALS) < set(last)
+    documented = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    for name in TOTALS:
+        assert name in documented
+
+
+def test_a_log_in_an_object_store_is_added_to(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}")
+    store.append("log", b"one\n")
+    store.append("log", b"two\n")
+    assert store.read("log") == b"one\ntwo\n"

@@ -1,0 +1,29 @@
+"""Labelling jobs on the scripted policy, for tests of the machinery."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def write_problems(folder: Path, count: int) -> Path:
+    """A file of problems that the scripted policy answers."""
+    path = folder / "problems.jsonl"
+    rows = [
+        {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(count)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def write_config(folder: Path) -> Path:
+    """A configuration that leaves all to the overrides."""
+    path = folder / "empty.yaml"
+    path.write_text("seed: 1\n")
+    return path
+
+
+def scripted_overrides(source: Path, out: Path, *more: str) -> list[str]:
+    """A job in blocks of four problems."""
+    base = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
+    return [*base, "block_problems=4", "estimator.rollouts=4", *more]
