@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 from rich.console import Console
 
+from mclabel.cli_eval import eval_labels, eval_processbench, processbench_golds
 from mclabel.errors import DataError, MclabelError
 
 EXIT_BAD_LINES = 1
@@ -255,6 +256,10 @@ def _text(path: str) -> str:
 @main.group(name="eval")
 def evaluate() -> None:
     """Measure PRMs and labels."""
+
+
+for _command in (eval_labels, eval_processbench, processbench_golds):
+    evaluate.add_command(_command)
 
 
 @evaluate.command(name="best-of-n")

@@ -15,8 +15,14 @@ from numpy.typing import NDArray
 
 from mclabel.arith.program import Program
 from mclabel.arith.verify import first_wrong_step
-from mclabel.evaluation.bootstrap import Estimate, ratio_estimate, resample_weights
-from mclabel.records import LabeledSolution, Outcome
+from mclabel.evaluation.agreement import cohen_kappa
+from mclabel.evaluation.bootstrap import (
+    Estimate,
+    ratio_estimate,
+    resample_weights,
+    sums_estimate,
+)
+from mclabel.records import Counts, LabeledSolution, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,10 @@ class LabelQuality:
     """Share of sound steps that are labelled wrong."""
     right_through_wrong: Estimate
     """Share of right answers that were reached through a wrong step."""
+    agreement: Estimate
+    """Share of steps that are labelled as they are in truth."""
+    kappa: Estimate
+    """Cohen's kappa of labels and truth over steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +62,15 @@ class LabelCost:
     """Rollouts as they were made: identical prefixes of a problem are rolled out once."""
     tokens_per_solution_unshared: float
     """As if each solution had rolled out all its prefixes itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostEstimate:
+    """The same with intervals over problems, and the rollouts as they were made."""
+
+    tokens_per_solution: Estimate
+    tokens_per_solution_unshared: Estimate
+    rollouts_per_solution: Estimate
 
 
 def arith_truth(row: LabeledSolution) -> int | None:
@@ -109,23 +128,32 @@ def label_quality(
         f1=ratio("twice_true_positive", "flagged_and_unsound"),
         false_positive_rate=ratio("false_positive", "sound"),
         right_through_wrong=ratio("right_with_error", "right"),
+        agreement=ratio("agreed", "steps"),
+        kappa=sums_estimate(table, weights, _kappa),
     )
 
 
 def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
     """Tokens of rollouts per labelled solution, with and without sharing prefixes."""
-    rows = list(rows)
-    by_prefix: dict[str, int] = {}
-    unshared = 0
-    for row in rows:
-        spent = {row.problem.id: row.root.num_tokens}
-        spent |= {step.prefix_id: step.counts.num_tokens for step in row.steps}
-        by_prefix |= spent
-        unshared += sum(spent.values())
-    count = max(1, len(rows))
+    spent = _spent(rows).sum(0)
+    count = max(1, spent[0])
     return LabelCost(
-        tokens_per_solution=sum(by_prefix.values()) / count,
-        tokens_per_solution_unshared=unshared / count,
+        tokens_per_solution=float(spent[1] / count),
+        tokens_per_solution_unshared=float(spent[2] / count),
+    )
+
+
+def cost_estimate(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEstimate:
+    """What `label_cost` says, and rollouts, with intervals."""
+    spent = _spent(rows)
+    weights = resample_weights(len(spent), seed)
+    shared, unshared, rollouts = (
+        ratio_estimate(spent[:, i], spent[:, 0], weights) for i in (1, 2, 3)
+    )
+    return CostEstimate(
+        tokens_per_solution=shared,
+        tokens_per_solution_unshared=unshared,
+        rollouts_per_solution=rollouts,
     )
 
 
@@ -152,7 +180,40 @@ _COLUMNS = (
     "false_positive",
     "twice_true_positive",
     "flagged_and_unsound",
+    "agreed",
 )
+
+
+def _kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    both, flagged, unsound, steps = (
+        sums[..., _COLUMNS.index(name)] for name in ("true_positive", "flagged", "unsound", "steps")
+    )
+    cells = [both, flagged - both, unsound - both, steps - flagged - unsound + both]
+    return cohen_kappa(np.stack(cells, -1).reshape(*both.shape, 2, 2))
+
+
+def _spent(rows: Iterable[LabeledSolution]) -> NDArray[np.float64]:
+    """Solutions, tokens, tokens without sharing, rollouts of each problem [problems, 4]."""
+    solutions: dict[str, int] = {}
+    unshared: dict[str, int] = {}
+    by_prefix: dict[str, dict[str, Counts]] = {}
+    for row in rows:
+        problem = row.problem.id
+        made = {problem: row.root, **{step.prefix_id: step.counts for step in row.steps}}
+        by_prefix.setdefault(problem, {}).update(made)
+        tokens = sum(counts.num_tokens for counts in made.values())
+        unshared[problem] = unshared.get(problem, 0) + tokens
+        solutions[problem] = solutions.get(problem, 0) + 1
+    table = [
+        [
+            solutions[problem],
+            sum(counts.num_tokens for counts in made.values()),
+            unshared[problem],
+            sum(counts.num_rollouts for counts in made.values()),
+        ]
+        for problem, made in by_prefix.items()
+    ]
+    return np.array(table, dtype=np.float64).reshape(-1, 4)
 
 
 def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
@@ -178,6 +239,7 @@ def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
             flagged - both,
             2 * both,
             flagged + unsound,
+            num_steps - flagged - unsound + 2 * both,
         ],
         dtype=np.float64,
     )

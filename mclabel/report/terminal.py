@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,7 @@ from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluation.label_quality import LabelCost, LabelQuality
 from mclabel.records import LabeledSolution, Outcome, StepLabel
+from mclabel.report.grid import estimate_text
 
 MAX_SHOWN = 2000  # characters of one text
 OUTCOME_STYLE = {
@@ -77,6 +79,7 @@ QUALITY_ROWS = {
     "precision": "precision",
     "recall": "recall",
     "F1": "f1",
+    "kappa": "kappa",
     "false positives": "false_positive_rate",
     "lucky answers": "right_through_wrong",
 }
@@ -210,10 +213,7 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
 
 
 def _estimate(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "-"
-    low, high = f"{estimate.low:.2f}".lstrip("0"), f"{estimate.high:.2f}".lstrip("0")
-    return f"{estimate.value:.2f} \\[{low}, {high}]"
+    return escape(estimate_text(estimate))
 
 
 def _difference(estimate: Difference) -> str:

@@ -1,0 +1,138 @@
+"""The verbs of `mclabel eval` that measure labels, and find wrong steps on ProcessBench."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from mclabel.report.grid import Grid
+
+PIPE_WIDTH = 160  # where there is no terminal that tables must fit
+
+console = Console(emoji=False)
+errors = Console(stderr=True, emoji=False)
+
+_FORMAT = click.option(
+    "--format",
+    "shape",
+    type=click.Choice(["table", "md", "json"]),
+    default="table",
+    show_default=True,
+)
+_SEED = click.option("--seed", default=0, show_default=True, help="Of the bootstrap.")
+
+
+@click.command(name="labels")
+@click.argument("shards")
+@click.option(
+    "--truth",
+    help="arith, processbench:FILE, prm800k:FILE or run:FOLDER; by default arith's where the "
+    "problems are of that domain.",
+)
+@_FORMAT
+@click.option("-o", "--out", help="Folder for labels.json, labels.md and plots (PNG and SVG).")
+@_SEED
+def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, seed: int) -> None:
+    """Measure the labels of a run against exact truth, human labels or another run.
+
+    First errors and wrong steps, calibration, intervals (against another run's rollouts), values
+    along solutions, rising labels and cost; 95% intervals by bootstrap over problems; groups of
+    problems as rows of their own.
+    """
+    from mclabel.edge.eval_labels import evaluate_labels
+    from mclabel.report.label_tables import label_grids
+
+    report = evaluate_labels(shards, truth, out, seed=seed)
+    _print_figures(report, label_grids(report), shape)
+    if out is not None:
+        errors.print(f"Figures and plots: {out}", highlight=False, markup=False)
+
+
+@click.command(name="processbench")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--model", help="Folder of a PRM.")
+@click.option("--labels", "run", help="A run that labelled ProcessBench's solutions.")
+@click.option("--threshold", type=float, help="Of the PRM's scores; by default chosen on gsm8k.")
+@click.option("--device", default="cpu", show_default=True)
+@_FORMAT
+@click.option("-o", "--out", help="Folder for processbench.json, .md and predictions.jsonl.")
+@_SEED
+def eval_processbench(
+    files: tuple[str, ...],
+    model: str | None,
+    run: str | None,
+    threshold: float | None,
+    device: str,
+    shape: str,
+    out: str | None,
+    seed: int,
+) -> None:
+    """Find first wrong steps on ProcessBench, by a PRM or by the labels of a run.
+
+    FILES are its splits (processbench_gsm8k.jsonl, math.json, ...). The official F1 of each split
+    and their mean.
+    """
+    if (model is None) == (run is None):
+        raise click.UsageError("give --model or --labels")
+    if run is not None and threshold is not None:
+        raise click.UsageError("--threshold goes with --model: labels say themselves what is wrong")
+    from mclabel.edge.processbench import processbench_of_labels, processbench_of_prm
+    from mclabel.labeling.progress import StageProgress
+    from mclabel.report.processbench_table import processbench_grid
+
+    if run is not None:
+        result = processbench_of_labels(files, run, out=out, seed=seed)
+    else:
+        assert model is not None
+        with StageProgress(errors, "score", "distinct solutions") as progress:
+            result = processbench_of_prm(
+                files,
+                model,
+                threshold=threshold,
+                device=device,
+                out=out,
+                seed=seed,
+                on_score=progress.update,
+            )
+    _print_figures(result, [processbench_grid(result)], shape)
+
+
+@click.command(name="processbench-golds")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--golds", multiple=True, help="File of problems with answers, or hf:NAME.")
+@click.option("-o", "--out", required=True, help="JSONL file to write.")
+def processbench_golds(files: tuple[str, ...], golds: tuple[str, ...], out: str) -> None:
+    """Make ProcessBench's solutions ready to be labelled: join the gold answers.
+
+    The file serves as problems.source and as solutions.path of `mclabel label`. Problems that no
+    file of golds holds take the boxed answer of a solution that is marked as right.
+    """
+    from mclabel.edge.processbench import join_golds
+
+    report = join_golds(files, golds, out)
+    without = f"; {len(report.without)} left out without a gold, the first being " + (
+        report.without[0] if report.without else ""
+    )
+    console.print(
+        f"{report.num_from_files} solutions with a gold from files, {report.num_from_solutions} "
+        f"from right solutions{without if report.without else ''}. Written to {out}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
+    from mclabel.report.files import json_text
+    from mclabel.report.grid import markdown, rich_table
+
+    if shape == "table":
+        screen = console if console.is_terminal else Console(emoji=False, width=PIPE_WIDTH)
+        for grid in grids:
+            screen.print(rich_table(grid))
+    else:
+        click.echo(json_text(figures) if shape == "json" else markdown(grids), nl=False)

@@ -1,0 +1,211 @@
+"""Everything that can be said of a labelling run, for all of it and for groups of problems.
+
+Groups are rows of their own: answer type, level, subject, family; families that are held out of
+training are marked so, and taken together once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from mclabel.arith.stories import HELD_OUT_FAMILIES
+from mclabel.evaluation.calibration import Calibration, Forecast, calibration
+from mclabel.evaluation.interval_check import IntervalCheck, check_intervals
+from mclabel.evaluation.label_quality import (
+    CostEstimate,
+    LabelQuality,
+    by_meta,
+    cost_estimate,
+    label_quality,
+)
+from mclabel.evaluation.truth import Truth, TruthKind
+from mclabel.evaluation.value_shape import Monotonicity, Position, monotonicity, values_by_position
+from mclabel.records import Counts, LabeledSolution, Outcome
+from mclabel.values import value
+
+GROUP_KEYS = ("answer_type", "level", "subject", "family")
+MAX_GROUPS = 40
+"""Of one key; one with more values, or with one alone, tells no groups apart."""
+ALL, HELD_OUT = "all", "families held out of training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupReport:
+    """One group of solutions."""
+
+    num_problems: int
+    num_solutions: int
+    outcomes: dict[str, int]
+    num_unknown: int
+    """Solutions that the truth says nothing of; they do not enter `quality`."""
+    quality: LabelQuality | None
+    """None without truth."""
+    calibration: dict[str, Calibration]
+    """By what is said and what comes of it:
+
+    `value, outcome`: the value of a step against what became of the solution itself, an
+    independent draw; of sampled solutions, and unbiased values, alone.
+    `value, sound` and `posterior, sound`: against whether the step is sound in truth.
+    `value, reference` and `mean, reference`: against another run's rollouts of the prefix."""
+    intervals: dict[str, IntervalCheck]
+    """By rule; empty without another run's rollouts."""
+    positions: dict[str, tuple[Position, ...]]
+    """Values along solutions: of all, of right and wrong ones, of sound and unsound steps."""
+    monotonicity: Monotonicity
+    cost: CostEstimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelReport:
+    """What `mclabel eval labels` says of a run."""
+
+    truth: TruthKind | None
+    groups: dict[str, GroupReport]
+
+
+def label_report(
+    rows: Sequence[LabeledSolution],
+    truth: Truth | None,
+    reference: Mapping[str, Counts] | None = None,
+    *,
+    seed: int = 0,
+) -> LabelReport:
+    """Measure a run's labels.
+
+    Args:
+        rows: all labelled solutions; their order changes nothing.
+        truth: the true first errors, if any source knows them.
+        reference: another run's rollouts by prefix id, which the labels did not see.
+        seed: of the bootstrap.
+    """
+    rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
+    return LabelReport(
+        truth=None if truth is None else truth.kind,
+        groups={
+            name: _group(members, truth, reference or {}, seed)
+            for name, members in group_rows(rows).items()
+        },
+    )
+
+
+def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolution]]:
+    """All solutions, and those of every group, by its name."""
+    groups = {ALL: list(rows)}
+    for key in GROUP_KEYS:
+        found = by_meta((row for row in rows if key in row.problem.meta), key)
+        if 1 < len(found) <= MAX_GROUPS:
+            groups |= {_name(key, meant, members): members for meant, members in found.items()}
+    held = [row for row in rows if _held_out(row)]
+    if held and len(held) < len(rows):
+        groups[HELD_OUT] = held
+    return groups
+
+
+def _held_out(row: LabeledSolution) -> bool:
+    return "program" in row.problem.meta and row.problem.meta.get("family") in HELD_OUT_FAMILIES
+
+
+def _name(key: str, meant: str, members: Sequence[LabeledSolution]) -> str:
+    held = key == "family" and all(map(_held_out, members))
+    return f"{key}: {meant}" + (" (held out)" if held else "")
+
+
+def _group(
+    rows: list[LabeledSolution], truth: Truth | None, reference: Mapping[str, Counts], seed: int
+) -> GroupReport:
+    known = [] if truth is None else truth.known(rows)
+    graded = [r for r in rows if r.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)]
+    kinds = {
+        "all": lambda row, index: True,
+        "right solutions": lambda row, index: row.solution.outcome is Outcome.RIGHT,
+        "wrong solutions": lambda row, index: row.solution.outcome is Outcome.WRONG,
+    }
+    if truth is not None:
+        kinds["sound steps"] = lambda row, index: _sound(row, truth, index) is True
+        kinds["unsound steps"] = lambda row, index: _sound(row, truth, index) is False
+    forecasts = {
+        "value, outcome": _against_outcome(graded),
+        "value, sound": [] if truth is None else _values_against_truth(known, truth),
+        "posterior, sound": [] if truth is None else _posteriors_against_truth(known, truth),
+        **_against_reference(rows, reference),
+    }
+    measured = {name: calibration(said, seed=seed) for name, said in forecasts.items()}
+    return GroupReport(
+        num_problems=len({row.problem.id for row in rows}),
+        num_solutions=len(rows),
+        outcomes={str(o): sum(row.solution.outcome is o for row in rows) for o in Outcome},
+        num_unknown=0 if truth is None else len(rows) - len(known),
+        quality=None if truth is None else label_quality(known, truth.of, seed=seed),
+        calibration={name: one for name, one in measured.items() if one is not None},
+        intervals=check_intervals(rows, reference, seed=seed),
+        positions=values_by_position(graded, kinds, seed=seed),
+        monotonicity=monotonicity(rows, seed=seed),
+        cost=cost_estimate(rows, seed=seed),
+    )
+
+
+def _sound(row: LabeledSolution, truth: Truth, index: int) -> bool | None:
+    if row.solution.id not in truth.first_errors:
+        return None
+    error = truth.of(row)
+    return error is None or index < error
+
+
+def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Forecast]:
+    return [
+        Forecast(
+            problem_id=row.problem.id,
+            said=step.value,
+            came=float(row.solution.outcome is Outcome.RIGHT),
+        )
+        for row in rows
+        if row.solution.origin == "sampled"
+        for step in row.steps
+        if step.rule != "outcome" and step.value is not None
+    ]
+
+
+def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Forecast]:
+    return [
+        Forecast(
+            problem_id=row.problem.id,
+            said=step.value,
+            came=float(_sound(row, truth, index) is True),
+        )
+        for row in rows
+        for index, step in enumerate(row.steps)
+        if step.rule != "outcome" and step.value is not None
+    ]
+
+
+def _posteriors_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Forecast]:
+    return [
+        Forecast(
+            problem_id=row.problem.id,
+            said=min(1.0, max(0.0, 1 - wrong)),
+            came=float(_sound(row, truth, index) is True),
+        )
+        for row in rows
+        if row.posterior is not None
+        for index, wrong in enumerate(accumulate(row.posterior[:-1]))
+    ]
+
+
+def _against_reference(
+    rows: Sequence[LabeledSolution], reference: Mapping[str, Counts]
+) -> dict[str, list[Forecast]]:
+    steps = {
+        step.prefix_id: (row.problem.id, step)
+        for row in rows
+        for step in row.steps
+        if step.rule != "outcome"
+    }
+    found: dict[str, list[Forecast]] = {"value, reference": [], "mean, reference": []}
+    for prefix, (problem, step) in steps.items():
+        came = value(reference.get(prefix, Counts()))
+        for name, said in (("value, reference", step.value), ("mean, reference", step.mean)):
+            if came is not None and said is not None:
+                found[name].append(Forecast(problem_id=problem, said=said, came=came))
+    return found

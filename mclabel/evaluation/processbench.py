@@ -1,0 +1,194 @@
+"""ProcessBench: who finds the first wrong step of solutions that people have judged.
+
+The metric of arXiv 2412.06559: accuracy over solutions with an error (the exact index) and over
+those without one (none predicted); their harmonic mean is a split's F1; the mean of the splits
+is the score. A scorer's prediction is its first step under a threshold, which is the one with the
+highest F1 on GSM8K. Intervals are by bootstrap over problems at that threshold, so they leave out
+the noise of choosing it, and GSM8K's own F1 is the highest of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.data.judged import JudgedSolution
+from mclabel.errors import DataError
+from mclabel.evaluation.bootstrap import (
+    LEVEL,
+    NOTHING,
+    Estimate,
+    ratio_estimate,
+    resample_weights,
+    shares,
+    sums_by_problem,
+    sums_estimate,
+)
+from mclabel.evaluation.matching import compact
+
+THRESHOLD_SPLIT = "gsm8k"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitResult:
+    """One split."""
+
+    num_wrong: int
+    """Solutions with a wrong step, among those that were predicted."""
+    num_right: int
+    wrong_accuracy: Estimate
+    """Of solutions with a wrong step: its index predicted."""
+    right_accuracy: Estimate
+    """Of solutions without: none predicted."""
+    f1: Estimate
+    """Harmonic mean of the two; None where either kind is missing."""
+    missing: tuple[str, ...]
+    """Ids of solutions without a prediction, which are left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessBenchResult:
+    """All splits."""
+
+    splits: dict[str, SplitResult]
+    mean_f1: Estimate
+    """Mean of the splits' F1; None if one has none."""
+    threshold: float | None
+    """Of a scorer: a step under it is wrong."""
+
+
+def processbench(
+    splits: Mapping[str, Sequence[JudgedSolution]],
+    predictions: Mapping[str, Mapping[str, int | None]],
+    *,
+    threshold: float | None = None,
+    seed: int = 0,
+) -> ProcessBenchResult:
+    """The official metric.
+
+    Args:
+        splits: solutions by the name of their split.
+        predictions: by split and id, the first wrong step or None for none.
+        threshold: that made them, for the record.
+        seed: of the bootstrap.
+    """
+    tables = {name: _table(rows, predictions[name]) for name, rows in splits.items()}
+    weights = {
+        name: resample_weights(len(table), seed + i)
+        for i, (name, table) in enumerate(tables.items())
+    }
+    results = {
+        name: _split(splits[name], predictions[name], tables[name], weights[name])
+        for name in splits
+    }
+    return ProcessBenchResult(
+        splits=results, mean_f1=_mean_f1(tables, weights), threshold=threshold
+    )
+
+
+def first_below(scores: Sequence[float], threshold: float) -> int | None:
+    """Index of the first score under the threshold, None for none."""
+    return next((i for i, score in enumerate(scores) if score < threshold), None)
+
+
+def best_threshold(rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence[float]]) -> float:
+    """The threshold with the highest F1, over all distinct scores exactly.
+
+    A solution is predicted right for the thresholds in one interval: up to its lowest score where
+    no step is wrong; above the score of the wrong step, up to the lowest before it, where one is.
+    Between two scores the threshold lies in their middle; of several equally good the lowest is
+    taken, which flags least.
+
+    Args:
+        rows: with both kinds.
+        scores: by id, one a step. Solutions without scores are left out.
+
+    Raises:
+        DataError: no scores, or only one kind of solutions.
+    """
+    rows = [row for row in rows if row.id in scores]
+    wrong = sum(row.first_error is not None for row in rows)
+    if not 0 < wrong < len(rows):
+        raise DataError(
+            f"{wrong} scored solutions with a wrong step and {len(rows) - wrong} without: the "
+            "threshold is chosen by F1, which needs both. Give --threshold"
+        )
+    levels = np.array(sorted({score for row in rows for score in scores[row.id]}))
+    # Threshold k makes the scores levels[:k] wrong: edges of intervals, to be added up.
+    edges = np.zeros((2, len(levels) + 2))
+    for row in rows:
+        mine, error = scores[row.id], row.first_error
+        first = 0 if error is None else np.searchsorted(levels, mine[error]) + 1
+        before = mine if error is None else mine[:error]
+        last = np.searchsorted(levels, min(before)) if before else len(levels)
+        if first <= last:
+            edges[int(error is None), first] += 1
+            edges[int(error is None), last + 1] -= 1
+    hits = edges.cumsum(1)[:, :-1]
+    best = int(_harmonic_mean(hits[0] / wrong, hits[1] / (len(rows) - wrong)).argmax())
+    if best == len(levels):
+        return float(np.nextafter(levels[-1], inf))
+    if best == 0:
+        return float(levels[0])
+    middle = float(levels[best - 1] + levels[best]) / 2
+    return middle if middle > levels[best - 1] else float(levels[best])
+
+
+def _table(
+    rows: Sequence[JudgedSolution], predictions: Mapping[str, int | None]
+) -> NDArray[np.float64]:
+    """Wrong solutions, those found, right ones, those found, of each problem [problems, 4]."""
+    rows = [row for row in rows if row.id in predictions]
+    columns = [
+        [
+            row.first_error is not None,
+            row.first_error is not None and predictions[row.id] == row.first_error,
+            row.first_error is None,
+            row.first_error is None and predictions[row.id] is None,
+        ]
+        for row in rows
+    ]
+    return sums_by_problem(
+        [compact(row.problem) for row in rows],
+        np.array(columns, dtype=np.float64).reshape(-1, 4),
+    )
+
+
+def _split(
+    rows: Sequence[JudgedSolution],
+    predictions: Mapping[str, int | None],
+    table: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> SplitResult:
+    return SplitResult(
+        num_wrong=int(table[:, 0].sum()),
+        num_right=int(table[:, 2].sum()),
+        wrong_accuracy=ratio_estimate(table[:, 1], table[:, 0], weights),
+        right_accuracy=ratio_estimate(table[:, 3], table[:, 2], weights),
+        f1=sums_estimate(table, weights, _f1),
+        missing=tuple(row.id for row in rows if row.id not in predictions),
+    )
+
+
+def _mean_f1(
+    tables: Mapping[str, NDArray[np.float64]], weights: Mapping[str, NDArray[np.float64]]
+) -> Estimate:
+    values = [float(_f1(table.sum(0))) for table in tables.values()]
+    if not values or np.isnan(values).any():
+        return NOTHING
+    drawn = np.mean([_f1(weights[name] @ table) for name, table in tables.items()], axis=0)
+    low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(value=float(np.mean(values)), low=float(low), high=float(high))
+
+
+def _f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    return _harmonic_mean(shares(sums[..., 1], sums[..., 0]), shares(sums[..., 3], sums[..., 2]))
+
+
+def _harmonic_mean(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """2ab / (a + b), 0 where both are 0."""
+    return 2 * a * b / np.where(a + b == 0, 1.0, a + b)

@@ -1,0 +1,107 @@
+"""Where the truth about steps comes from: exact, people, or another labelling run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mclabel.data.judged import JudgedSolution
+from mclabel.errors import DataError
+from mclabel.evaluation.label_quality import arith_truth, is_arith
+from mclabel.evaluation.matching import (
+    given_alone,
+    row_key,
+    row_steps,
+    solution_key,
+    to_labelled,
+)
+from mclabel.records import LabeledSolution, Outcome
+
+TruthKind = Literal["arith", "processbench", "prm800k", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """The true first errors of labelled solutions, as far as a source knows them."""
+
+    kind: TruthKind
+    first_errors: Mapping[str, int | None]
+    """By solution id; None for none. A solution that is missing here is unknown to the source."""
+
+    def known(self, rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:
+        """Those that the source knows."""
+        return [row for row in rows if row.solution.id in self.first_errors]
+
+    def of(self, row: LabeledSolution) -> int | None:
+        """The true first error of a solution that is known."""
+        return self.first_errors[row.solution.id]
+
+
+def exact_truth(rows: Sequence[LabeledSolution]) -> Truth:
+    """The truth of solutions of the arith domain.
+
+    Raises:
+        DataError: names a solution of another domain.
+    """
+    if other := next((row for row in rows if not is_arith([row])), None):
+        raise DataError(
+            f"solution {other.solution.id} of problem {other.problem.id}: its problem carries no "
+            "program, so it is not of the arith domain. Give --truth processbench:FILE, "
+            "prm800k:FILE or run:FOLDER"
+        )
+    return Truth(kind="arith", first_errors={row.solution.id: arith_truth(row) for row in rows})
+
+
+def judged_truth(
+    kind: TruthKind, rows: Sequence[LabeledSolution], judged: Sequence[JudgedSolution]
+) -> Truth:
+    """The truth of solutions that people, or another run, have judged.
+
+    A solution is found by the texts of problem and solution without whitespace; failing that, a
+    given one by the id of its problem, if that has no other solution and the steps are as many. Of
+    several judgements of one solution the first with its own id counts, then the first.
+    """
+    by_key: dict[tuple[str, str], list[JudgedSolution]] = defaultdict(list)
+    for one in judged:
+        by_key[solution_key(one.problem, one.steps)].append(one)
+    by_id = {one.id: one for one in judged}
+    alone = given_alone(rows)
+    found: dict[str, int | None] = {}
+    for row in rows:
+        if not row.steps:
+            continue
+        named = by_id.get(row.problem.id) if row.problem.id in alone else None
+        if same := by_key.get(row_key(row)):
+            one = next((s for s in same if s.id == row.solution.id), same[0])
+            found[row.solution.id] = to_labelled(one.first_error, one.steps, row_steps(row))
+        elif named is not None and len(named.steps) == len(row.steps):
+            found[row.solution.id] = named.first_error
+    return Truth(kind=kind, first_errors=found)
+
+
+def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
+    """The labels of a run as judgements; solutions that `says_where` refuses are left out."""
+    return [
+        JudgedSolution(
+            id=row.solution.id,
+            problem=row.problem.text,
+            steps=tuple(row_steps(row)),
+            first_error=row.first_error,
+            answer_right=row.solution.outcome is Outcome.RIGHT,
+        )
+        for row in rows
+        if says_where(row)
+    ]
+
+
+def says_where(row: LabeledSolution) -> bool:
+    """Whether a row's labels say where its first error is, or that there is none.
+
+    Not so for a solution without steps, one that was cut or could not be graded, and one of which
+    only the last step is labelled (estimator `outcome`).
+    """
+    labelled = row.first_error is not None or any(s.hard is not None for s in row.steps[:-1])
+    graded = row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
+    return graded and (labelled or len(row.steps) == 1)

@@ -1,0 +1,28 @@
+"""Figures as JSON: the same bytes for the same figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+DIGITS = 10
+"""Significant ones kept: the order in which a library adds up floats may change the last ones."""
+
+
+def json_text(content: Any) -> str:
+    """Dataclasses, mappings and sequences of figures as indented JSON with a line end."""
+    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(content: Any) -> Any:
+    if is_dataclass(content):
+        return {field.name: _plain(getattr(content, field.name)) for field in fields(content)}
+    if isinstance(content, float) and math.isfinite(content):
+        return float(f"{content:.{DIGITS}g}")
+    if isinstance(content, dict):
+        return {key: _plain(item) for key, item in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(item) for item in content]
+    return content

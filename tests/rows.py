@@ -1,0 +1,79 @@
+"""Labelled solutions in one line, for tests of what is measured on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from mclabel.records import (
+    Counts,
+    LabeledSolution,
+    Outcome,
+    Problem,
+    Solution,
+    Step,
+    StepLabel,
+    StepRule,
+)
+
+
+def step(
+    hard: bool | None = None,
+    value: float | None = None,
+    *,
+    prefix: str = "",
+    rule: StepRule = "fixed",
+    counts: Counts | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    mean: float | None = None,
+) -> StepLabel:
+    """A step's label."""
+    return StepLabel(
+        prefix_id=prefix,
+        counts=counts or Counts(),
+        rule=rule,
+        hard=hard,
+        value=value,
+        low=low,
+        high=high,
+        mean=mean,
+    )
+
+
+def row(
+    problem: str,
+    steps: Sequence[StepLabel],
+    first_error: int | None = None,
+    *,
+    sample: int = 0,
+    outcome: Outcome = Outcome.WRONG,
+    texts: Sequence[str] | None = None,
+    origin: Literal["sampled", "given"] = "sampled",
+    meta: Mapping[str, str] | None = None,
+    posterior: tuple[float, ...] | None = None,
+    root: Counts | None = None,
+) -> LabeledSolution:
+    """A labelled solution `PROBLEM.SAMPLE`; steps without texts are numbered."""
+    lines = [f"{problem} {sample} {i}\n" for i in range(len(steps))] if texts is None else texts
+    return LabeledSolution(
+        problem=Problem(id=problem, text=f"Problem {problem}", answer="1", meta=meta or {}),
+        solution=Solution(
+            id=f"{problem}.{sample}",
+            problem_id=problem,
+            sample_index=sample,
+            text="".join(lines),
+            ids=(),
+            steps=tuple(Step(text=line, end=i + 1) for i, line in enumerate(lines)),
+            finish_reason="stop",
+            origin=origin,
+            prediction=None,
+            outcome=outcome,
+        ),
+        prompt_ids=(),
+        steps=tuple(steps),
+        first_error=first_error,
+        root=root or Counts(),
+        siblings=Counts(),
+        posterior=posterior,
+    )
