@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -145,30 +145,36 @@ def commit_block(
 
 def committed_blocks(store: Store) -> set[str]:
     """Ids of the blocks whose labels shard exists."""
-    names = _labels_names(store)
-    return {name.removeprefix("labels/").removesuffix(".parquet") for name in names}
+    return {_block_id(name) for name in _labels_names(store)}
 
 
-def read_labels(store: Store) -> Iterator[LabeledSolution]:
+def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator[LabeledSolution]:
     """Every labelled solution of a run, shard by shard in the order of block ids.
+
+    Args:
+        store: the run's.
+        blocks: ids of the blocks to read; None reads all.
 
     Raises:
         ShardError: no labels, a torn shard, or one of another schema version.
     """
-    for _, table in label_tables(store):
+    for _, table in label_tables(store, blocks):
         for row in table.to_pylist():
             yield _labeled(row)
 
 
-def label_tables(store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Metadata and table of each labels shard."""
+def label_tables(
+    store: Store, blocks: Collection[str] | None = None
+) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """Metadata and table of each labels shard, or of those of `blocks`."""
     names = _labels_names(store)
     if not names:
         raise ShardError(
             f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
         )
     for name in names:
-        yield _metadata(store, name, "labels"), _table(store, name)
+        if blocks is None or _block_id(name) in blocks:
+            yield _metadata(store, name, "labels"), _table(store, name)
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
@@ -201,6 +207,10 @@ def _parquet(rows: list[dict[str, Any]], schema: pa.Schema, metadata: Mapping[st
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=stamped), sink, compression="zstd")
     return sink.getvalue()
+
+
+def _block_id(labels_name: str) -> str:
+    return labels_name.removeprefix("labels/").removesuffix(".parquet")
 
 
 def _labels_names(store: Store) -> list[str]:

@@ -143,7 +143,7 @@ class PRM:
         """The same for encoded solutions. Equal ones are computed once."""
 
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
-            rows = self.model(batch).sigmoid().tolist()
+            rows = self.model.log_odds(self.model(batch)).float().sigmoid().tolist()
             return [row[: len(one.positions)] for one, row in zip(group, rows, strict=True)]
 
         return map_solutions(

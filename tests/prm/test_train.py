@@ -24,7 +24,8 @@ from mclabel.prm.encode import StepEncoder
 from mclabel.prm.examples import make_examples
 from mclabel.prm.model import HeadKind, LikelihoodHead, load_step_model, start_step_model
 from mclabel.prm.score import PRM
-from mclabel.prm.train import TrainSettings, last_checkpoint, train_step_model, validate
+from mclabel.prm.train import TrainSettings, last_checkpoint, train_step_model
+from mclabel.prm.validation import validate
 
 
 @pytest.fixture(scope="module")
