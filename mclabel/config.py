@@ -178,6 +178,9 @@ class TrainConfig(Config):
     head: Literal["token", "likelihood"] = "token"
     """`token`: token classification, the standard. `likelihood`: uses what the base says of each
     step's tokens, too; better where the base is small."""
+    states: bool | None = None
+    """Of head=likelihood: whether it sees hidden states beside likelihoods. By default where the
+    base is trained; a frozen base's states cost accuracy until labels are many."""
     target: Literal[
         "hard",
         "soft",
@@ -272,7 +275,7 @@ class BestOfNConfig(Config):
     """Name: folder of a PRM or an ORM."""
     likelihood: dict[str, str] = {}
     """Name: language model whose likelihood of a solution is its score."""
-    aggregate: list[Literal["last", "min", "product", "mean"]] = Field(
+    aggregate: list[Literal["last", "min", "product", "mean", "max", "log_odds"]] = Field(
         ["last", "min", "product", "mean"], min_length=1
     )
     """How the step scores of a PRM become one score."""

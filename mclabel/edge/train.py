@@ -233,6 +233,7 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
         revision=config.revision,
         dtype=config.dtype,
         three_classes=config.target == "neutral",
+        sees_states=config.backbone_lr > 0 if config.states is None else config.states,
     )
     if data.step_id is not None:
         prepare_step_token(model.network, data.step_id, data.text.num_tokens)

@@ -26,6 +26,14 @@ TooLong = Literal["drop", "cut"]
 fits."""
 
 
+_RIGHT = {
+    Outcome.RIGHT: True,
+    Outcome.WRONG: False,
+    Outcome.TRUNCATED: False,
+    Outcome.UNGRADED: None,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Example:
     """One solution to train on or to validate with."""
@@ -36,8 +44,8 @@ class Example:
     """One per step, in [0, 1]; None where there is no label."""
     weights: tuple[float, ...]
     """One per step, >= 0."""
-    right: bool
-    """The solution's answer is right."""
+    right: bool | None
+    """The solution's answer is right; None where that is not known."""
 
 
 class PackedExamples(Sequence[Example]):
@@ -66,7 +74,7 @@ class PackedExamples(Sequence[Example]):
         self._weights.extend(example.weights)
         self._step_ends.append(len(self._positions))
         self._num_prompt.append(encoded.num_prompt)
-        self._right.append(example.right)
+        self._right.append(-1 if example.right is None else example.right)
 
     def __len__(self) -> int:
         return len(self._right)
@@ -91,7 +99,7 @@ class PackedExamples(Sequence[Example]):
             ),
             targets=tuple(None if isnan(t) else t for t in self._targets[steps]),
             weights=tuple(self._weights[steps]),
-            right=bool(self._right[index]),
+            right=None if self._right[index] < 0 else bool(self._right[index]),
         )
 
     def __iter__(self) -> Iterator[Example]:
@@ -188,7 +196,7 @@ def make_examples(
                 encoded=encoded,
                 targets=targets[:kept],
                 weights=step_weights(row, weights)[:kept],
-                right=row.solution.outcome is Outcome.RIGHT,
+                right=_RIGHT[row.solution.outcome],
             )
         )
     if not found.train:

@@ -57,13 +57,13 @@ def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> tuple[Tensor, 
 
     Args:
         scores: [batch] log-odds of the solutions.
-        right: [batch], bool.
+        right: [batch], 1, 0, or -1 where it is not known.
         problems: [batch], equal where the problem is the same.
 
     Returns:
         The sum, and the number of pairs.
     """
-    pairs = (problems[:, None] == problems[None]) & right[:, None] & ~right[None]
+    pairs = (problems[:, None] == problems[None]) & (right == 1)[:, None] & (right == 0)[None]
     differences = (scores[:, None] - scores[None])[pairs]
     return -functional.logsigmoid(differences.float()).sum(), int(pairs.sum())
 

@@ -130,47 +130,47 @@ class TokenHead(StepModel):
 class LikelihoodHead(StepModel):
     """A causal language model whose likelihood of a step enters its score.
 
-    logit = w · hidden + a · features + b, at each step's last token. Saved as the language model
-    that it is, with the head in a file of its own.
+    logit = w · hidden + a · features + b, at each step's last token; without w · hidden where the
+    head is to see likelihoods alone, which is better on a body that is not trained. Saved as the
+    language model that it is, with the head in a file of its own.
     """
 
     body_ends_at_observe = True
 
-    def __init__(self, network: PreTrainedModel) -> None:
+    def __init__(self, network: PreTrainedModel, *, sees_states: bool = True) -> None:
         super().__init__()
         self.network = network
-        width = network.config.get_text_config().hidden_size
-        self.hidden = nn.Linear(width, 1)
-        self.features = nn.Linear(NUM_FEATURES, 1, bias=False)
-        for weight in (self.hidden.weight, self.hidden.bias, self.features.weight):
+        width = network.config.get_text_config().hidden_size if sees_states else 0
+        self.hidden = nn.Linear(width, 1) if sees_states else None
+        self.features = nn.Linear(NUM_FEATURES, 1, bias=not sees_states)
+        for weight in self._head().values():
             nn.init.zeros_(weight)
 
     @property
     def observed_width(self) -> int:
-        return self.hidden.in_features + NUM_FEATURES
+        return NUM_FEATURES + (0 if self.hidden is None else self.hidden.in_features)
 
     def observe(self, batch: StepBatch) -> Tensor:
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
         features = likelihood_features(token_logprobs(states, language_head, batch), batch)
+        if self.hidden is None:
+            return features
         return torch.cat([at_steps(states, batch).float(), features], dim=-1)
 
     def judge(self, observed: Tensor) -> Tensor:
-        states, features = observed.split([observed.shape[-1] - NUM_FEATURES, NUM_FEATURES], -1)
-        logits: Tensor = (self.hidden(states) + self.features(features))[..., 0]
-        return logits
+        logits: Tensor = self.features(observed[..., -NUM_FEATURES:])
+        if self.hidden is not None:
+            logits = logits + self.hidden(observed[..., :-NUM_FEATURES])
+        return logits[..., 0]
 
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        head = [*self.hidden.parameters(), *self.features.parameters()]
-        return list(self.network.parameters()), head
+        states = [] if self.hidden is None else list(self.hidden.parameters())
+        return list(self.network.parameters()), [*states, *self.features.parameters()]
 
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
         save_file(self._head(), folder / HEAD_FILE, metadata={"format": "pt"})
-
-    def load_head(self, folder: Path) -> None:
-        """Take over the head alone."""
-        self.load_state_dict(load_file(folder / HEAD_FILE), strict=False)
 
     def _head(self) -> dict[str, Tensor]:
         state = self.state_dict()
@@ -184,6 +184,7 @@ def start_step_model(
     revision: str | None = None,
     dtype: str = "float32",
     three_classes: bool = False,
+    sees_states: bool = True,
 ) -> StepModel:
     """A step model with a fresh head on a pretrained language model.
 
@@ -193,12 +194,14 @@ def start_step_model(
         revision: commit or tag of a Hugging Face model.
         dtype: torch dtype of the body.
         three_classes: wrong, neutral and sound, of head=token.
+        sees_states: the head sees hidden states, too, of head=likelihood.
 
     Raises:
         EngineError: the base cannot be loaded, or has no token classification.
     """
     if head == "likelihood":
-        return LikelihoodHead(_load(AutoModelForCausalLM, base, revision, dtype))
+        network = _load(AutoModelForCausalLM, base, revision, dtype)
+        return LikelihoodHead(network, sees_states=sees_states)
     names = ["wrong", "neutral", "sound"] if three_classes else ["wrong", "sound"]
     network = _load(AutoModelForTokenClassification, base, revision, dtype, num_labels=len(names))
     network.config.id2label = dict(enumerate(names))
@@ -241,8 +244,10 @@ def load_step_model(folder: Path, head: HeadKind, *, dtype: str = "float32") -> 
     """
     if head == "token":
         return TokenHead(_load(AutoModelForTokenClassification, str(folder), None, dtype))
-    model = LikelihoodHead(_load(AutoModelForCausalLM, str(folder), None, dtype))
-    model.load_head(folder)
+    network = _load(AutoModelForCausalLM, str(folder), None, dtype)
+    weights = load_file(folder / HEAD_FILE)
+    model = LikelihoodHead(network, sees_states="hidden.weight" in weights)
+    model.load_state_dict(weights, strict=False)
     return model
 
 

@@ -275,7 +275,7 @@ def _collate(items: Sequence[_Item]) -> dict[str, Tensor]:
         "targets": targets,
         "weights": weights,
         "num_steps": torch.tensor([len(e.targets) for e in examples]),
-        "right": torch.tensor([e.right for e in examples]),
+        "right": torch.tensor([-1 if e.right is None else int(e.right) for e in examples]),
         "problems": torch.tensor(
             [numbers.setdefault(e.problem_id, len(numbers)) for e in examples]
         ),
@@ -317,7 +317,7 @@ class _StepTrainer(Trainer):
             (b["weights"] * ~b["targets"].isnan()).sum(dtype=torch.float64) for b in batch_samples
         )
         total = self.accelerator.gather(torch.as_tensor(weight, device=device)[None])
-        return cast(Tensor, total).sum()
+        return cast(Tensor, total.sum())
 
     def compute_loss(
         self,

@@ -108,6 +108,8 @@ def _pair_accuracy(
 ) -> float | None:
     by_problem: dict[str, dict[bool, list[float]]] = {}
     for example, row in zip(examples, scores, strict=True):
+        if example.right is None:
+            continue
         sides = by_problem.setdefault(example.problem_id, {True: [], False: []})
         sides[example.right].append(row[-1])
     pairs = [

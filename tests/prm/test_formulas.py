@@ -71,7 +71,7 @@ def test_three_classes_are_wrong_neutral_and_sound() -> None:
 
 def test_pairs_are_of_a_right_and_a_wrong_solution_of_one_problem() -> None:
     scores = torch.tensor([math.log(3), 0.0, 0.0, 5.0])
-    right = torch.tensor([True, False, True, False])
+    right = torch.tensor([1, 0, 1, 0])
     problems = torch.tensor([0, 0, 1, 2])
     loss, count = pair_loss(scores, right, problems)
     assert count == 1
@@ -81,6 +81,8 @@ def test_pairs_are_of_a_right_and_a_wrong_solution_of_one_problem() -> None:
     others = math.log1p(math.exp(5) / 3) + math.log(2) + math.log1p(math.exp(5))
     assert count == 4
     assert float(loss) == pytest.approx(-math.log(0.75) + others)
+    unknown = torch.tensor([1, -1, 1, -1])
+    assert pair_loss(scores, unknown, torch.tensor([0, 0, 0, 0]))[1] == 0
 
 
 def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:
