@@ -156,7 +156,8 @@ def import_labels(file: str, source: Format, out: str) -> None:
 @click.argument("solutions")
 @click.option("-o", "--out", help="JSONL file to write; standard output by default.")
 @click.option("--device", default="cpu", show_default=True)
-def score(prm: str, solutions: str, out: str | None, device: str) -> None:
+@click.option("--url", help="Of a server that `mclabel serve` started for this PRM.")
+def score(prm: str, solutions: str, out: str | None, device: str, url: str | None) -> None:
     """Score the steps of solutions with a trained PRM.
 
     SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (a step
@@ -165,8 +166,21 @@ def score(prm: str, solutions: str, out: str | None, device: str) -> None:
     """
     from mclabel.edge.score import score_file
 
-    for line in score_file(prm, solutions, out, device=device):
+    for line in score_file(prm, solutions, out, device=device, url=url):
         click.echo(line)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("prm")
+@click.argument("vllm_arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(prm: str, vllm_arguments: tuple[str, ...]) -> None:
+    """Serve a PRM with vLLM; arguments that follow are those of `vllm serve`, e.g. --port 8001.
+
+    Score through it: mclabel score PRM FILE --url http://localhost:8000
+    """
+    from mclabel.edge.serve import serve as run
+
+    run(prm, vllm_arguments)
 
 
 @main.command()

@@ -25,8 +25,8 @@ LOSSES: dict[Format, str] = {
     "prm800k": "ratings are -1, 0 or 1 up to the first error: values, counts, intervals and ids "
     "are lost; what the labels after the first error say is lost",
     "processbench": "one first error a solution: values, counts, intervals, the gold answer and "
-    "ids are lost; what the labels after the first error say is lost; solutions without an error of "
-    "which some step has no label, or without an outcome, are left out",
+    "ids are lost; what the labels after the first error say is lost; solutions without an error "
+    "of which some step has no label, or without an outcome, are left out",
 }
 
 

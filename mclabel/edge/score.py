@@ -12,7 +12,9 @@ from mclabel.data.solutions import solution_of
 from mclabel.errors import DataError
 
 
-def score_file(prm: str, solutions: str, out: str | None, *, device: str) -> Iterator[str]:
+def score_file(
+    prm: str, solutions: str, out: str | None, *, device: str, url: str | None = None
+) -> Iterator[str]:
     """The file's rows as JSON lines with `scores` and their aggregations, in order.
 
     Args:
@@ -20,12 +22,14 @@ def score_file(prm: str, solutions: str, out: str | None, *, device: str) -> Ite
         solutions: file with `problem`, and `solution` or `steps`.
         out: written whole at the end; without it the lines are given back.
         device: torch device.
+        url: of a server of the same PRM, which then computes the scores.
 
     Raises:
         DataError: the file, or a row, cannot be used.
     """
     from mclabel.prm.aggregate import AGGREGATIONS
     from mclabel.prm.score import PRM
+    from mclabel.prm.served import ServedPRM
 
     rows, problems, steps = [], [], []
     for place, row in file_rows(Path(solutions)):
@@ -39,7 +43,7 @@ def score_file(prm: str, solutions: str, out: str | None, *, device: str) -> Ite
             if given.step_ends is None
             else [given.text[a:b] for a, b in pairwise((0, *given.step_ends))]
         )
-    scorer = PRM.load(prm, device=device)
+    scorer = PRM.load(prm, device=device) if url is None else ServedPRM.connect(url, prm)
     places = [place for place, _ in rows]
     encoded = [
         scorer.encoder.text(problem, step, place)

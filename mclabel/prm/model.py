@@ -29,7 +29,8 @@ from mclabel.prm.lora import is_adapter
 from mclabel.prm.losses import three_class_log_odds
 
 HeadKind = Literal["token", "likelihood"]
-HEAD_FILE = "likelihood_head.safetensors"
+HEAD_FILE = "likelihood_head/head.safetensors"
+"""In a folder of its own: servers load every file of weights beside a model's configuration."""
 
 
 class StepModel(nn.Module, ABC):
@@ -170,6 +171,7 @@ class LikelihoodHead(StepModel):
 
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
+        (folder / HEAD_FILE).parent.mkdir(exist_ok=True)
         save_file(self._head(), folder / HEAD_FILE, metadata={"format": "pt"})
 
     def _head(self) -> dict[str, Tensor]:

@@ -93,10 +93,7 @@ class PRM:
             DataError: there is no finished PRM.
             EngineError: its weights cannot be loaded.
         """
-        folder = Path(path)
-        if (folder / "train.json").is_file() and not (folder / "model").is_dir():
-            raise DataError(f"{folder}: its training has not ended. Run the same command again")
-        folder = folder / "model" if (folder / "model").is_dir() else folder
+        folder = model_folder(path)
         manifest = PrmManifest.read(folder)
         model = load_step_model(folder, manifest.head, dtype=dtype)
         model.to(device).eval()
@@ -153,6 +150,18 @@ class PRM:
             threads=self.threads,
             on_progress=on_progress,
         )
+
+
+def model_folder(path: str | Path) -> Path:
+    """The folder of the weights, of the `out` of a training run or of the folder itself.
+
+    Raises:
+        DataError: its training has not ended.
+    """
+    folder = Path(path)
+    if (folder / "train.json").is_file() and not (folder / "model").is_dir():
+        raise DataError(f"{folder}: its training has not ended. Run the same command again")
+    return folder / "model" if (folder / "model").is_dir() else folder
 
 
 def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:

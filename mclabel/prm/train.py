@@ -345,7 +345,7 @@ class _StepTrainer(Trainer):
             raise TrainingError(
                 f"the loss is {loss.item()} at step {self.state.global_step}. {_REMEDY}"
             )
-        return loss
+        return cast(Tensor, loss)
 
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None

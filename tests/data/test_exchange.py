@@ -200,8 +200,12 @@ def test_a_run_exported_and_imported_trains_a_prm(to: Format, tmp_path: Path) ->
         load_config(
             TrainConfig,
             None,
-            [f"labels=[{tmp_path / 'back'}]", f"base={base}", f"out={tmp_path / 'prm'}"]
-            + ["max_steps=2"],
+            [
+                f"labels=[{tmp_path / 'back'}]",
+                f"base={base}",
+                f"out={tmp_path / 'prm'}",
+                "max_steps=2",
+            ],
         ),
         lambda step, total, loss: None,
     )
