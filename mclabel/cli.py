@@ -157,7 +157,17 @@ def import_labels(file: str, source: Format, out: str) -> None:
 @click.option("-o", "--out", help="JSONL file to write; standard output by default.")
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--url", help="Of a server that `mclabel serve` started for this PRM.")
-def score(prm: str, solutions: str, out: str | None, device: str, url: str | None) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["mclabel", "trl", "math-shepherd", "rlhflow", "qwen"]),
+    default="mclabel",
+    show_default=True,
+    help="Of the PRM: ours, or another's (folder or Hugging Face name).",
+)
+def score(
+    prm: str, solutions: str, out: str | None, device: str, url: str | None, form: str
+) -> None:
     """Score the steps of solutions with a trained PRM.
 
     SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (a step
@@ -166,7 +176,7 @@ def score(prm: str, solutions: str, out: str | None, device: str, url: str | Non
     """
     from mclabel.edge.score import score_file
 
-    for line in score_file(prm, solutions, out, device=device, url=url):
+    for line in score_file(prm, solutions, out, device=device, url=url, form=form):
         click.echo(line)
 
 

@@ -51,7 +51,7 @@ class Pool:
     right: NDArray[np.bool_]
     """[problems, samples]: the answer is right."""
     all_right: NDArray[np.bool_]
-    """[problems, samples]: every step is, in truth."""
+    """[problems, samples]: so is every step, in truth."""
     keys: list[list[str | None]]
     """[problems][samples]: answers."""
     observed: dict[str, list[Tensor]]
@@ -71,7 +71,7 @@ def load_pool(run: str, console: Console) -> Pool:
     for row in rows:
         key = (row.problem.id, row.solution.text)
         if key not in truth:
-            truth[key] = arith_truth(row) is None
+            truth[key] = row.solution.outcome is Outcome.RIGHT and arith_truth(row) is None
     predictions = [row.solution.prediction for row in rows]
     flat_keys = [None if p is None else answer_key(p) for p in predictions]
     return Pool(
