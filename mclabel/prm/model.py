@@ -206,6 +206,9 @@ def start_step_model(
         return LikelihoodHead(network, sees_states=sees_states)
     names = ["wrong", "neutral", "sound"] if three_classes else ["wrong", "sound"]
     network = _load(AutoModelForTokenClassification, base, revision, dtype, num_labels=len(names))
+    for part in network.modules():  # by default a tenth of the head's inputs is dropped
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
     network.config.id2label = dict(enumerate(names))
     network.config.label2id = {name: i for i, name in enumerate(names)}
     return TokenHead(network)
@@ -234,7 +237,9 @@ def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) 
         if step_id < rows and bool(usual / 3 < norm) and bool(norm < 3 * usual):
             return "kept the embedding of the step token as it is"
         known = weight[: min(rows, vocabulary)].float()
-        weight[step_id] = known[known.isfinite().all(dim=1)].mean(0).to(weight.dtype)
+        usable = known.isfinite().all(dim=1)
+        usable[step_id : step_id + 1] = False
+        weight[step_id] = known[usable].mean(0).to(weight.dtype)
     return "set the embedding of the step token to the mean of the vocabulary's"
 
 
