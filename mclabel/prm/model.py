@@ -37,8 +37,6 @@ class StepModel(nn.Module, ABC):
     """A network that gives a log-odds for every step."""
 
     network: PreTrainedModel
-    body_ends_at_observe: bool
-    """Whether everything that `observe` computes belongs to the body."""
 
     def forward(self, batch: StepBatch | Tensor) -> Tensor:
         """Log-odds that each step is sound [batch, steps], or of three classes [batch, steps, 3].
@@ -101,23 +99,29 @@ class StepModel(nn.Module, ABC):
 class TokenHead(StepModel):
     """A token classification model: class 1 is sound; of three, 0 is wrong, 1 neutral, 2 sound."""
 
-    body_ends_at_observe = False
-
     def __init__(self, network: PreTrainedModel) -> None:
         super().__init__()
         self.network = network
-
-    def observe(self, batch: StepBatch) -> Tensor:
-        # The network's own head is inside it: what is left for `judge` is to compare the classes.
-        logits = batch.run(self.network, lambda out: out.logits)
-        return at_steps(logits.float(), batch)
+        found = getattr(network, "score", None) or getattr(network, "classifier", None)
+        if not isinstance(found, nn.Linear):
+            raise EngineError(
+                f"{type(network).__name__}: its head is not one linear layer. Choose another base"
+            )
+        # In float32 on a body of any type, as vLLM has it: scores rest on differences of logits.
+        self.head = [found.float()]  # in a list, or its weights would be registered twice
 
     @property
     def observed_width(self) -> int:
-        return cast(int, self.network.config.num_labels)
+        return self.head[0].in_features
+
+    def observe(self, batch: StepBatch) -> Tensor:
+        states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
+        return at_steps(states, batch).float()
 
     def judge(self, observed: Tensor) -> Tensor:
-        return observed if observed.shape[-1] == 3 else observed[..., 1] - observed[..., 0]
+        with torch.autocast(observed.device.type, enabled=False):
+            logits: Tensor = self.head[0](observed)
+        return logits if logits.shape[-1] == 3 else logits[..., 1] - logits[..., 0]
 
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         body = list(getattr(self.network, self.network.base_model_prefix).parameters())
@@ -135,8 +139,6 @@ class LikelihoodHead(StepModel):
     head is to see likelihoods alone, which is better on a body that is not trained. Saved as the
     language model that it is, with the head in a file of its own.
     """
-
-    body_ends_at_observe = True
 
     def __init__(self, network: PreTrainedModel, *, sees_states: bool = True) -> None:
         super().__init__()

@@ -122,7 +122,7 @@ def train_step_model(
     per_epoch = math.ceil(len(packed) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
     observed = None
-    if settings.backbone_lr == 0 and model.body_ends_at_observe:
+    if settings.backbone_lr == 0:
         observed = _observe(model, packed, on_progress)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
