@@ -18,8 +18,11 @@ from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
 from mclabel.edge.train import TrainReport, preflight
 from mclabel.errors import ConfigError, TrainingError
+from mclabel.prm.encode import EncodedSolution
+from mclabel.prm.examples import Example, PackedExamples
 from mclabel.prm.model import prepare_step_token, start_step_model
 from mclabel.prm.score import PRM
+from mclabel.prm.train import _balance, _collate, _Item
 
 
 @pytest.fixture(scope="module")
@@ -84,24 +87,20 @@ def test_every_way_trains_and_scores(
     assert prm.manifest.kind == ("orm" if "target=outcome_steps" in changes else "prm")
 
 
-def test_balance_gives_both_sides_half(base: str, tmp_path: Path) -> None:
-    """With one wrong step among many, an unbalanced constant score is high, a balanced one 1/2."""
-    rows = [r for r in arith_rows(60) if r.first_error is None][:7]
-    rows += [r for r in arith_rows(60) if r.first_error == 0][:1]
-    run = write_run(tmp_path / "labels", rows)
-    biases = []
-    for balance in ("false", "true"):
-        out = tmp_path / balance
-        train(
-            out, f"labels=[{run}]", "base=arith:policy", "head=likelihood", "states=false",
-            "backbone_lr=0", "head_lr=0.1", "max_steps=1", "batch_size=8", "warmup=0",
-            "validation=0", f"balance={balance}",
-        )  # fmt: skip
-        head = load_file(out / "model" / "likelihood_head" / "head.safetensors")
-        biases.append(float(head["features.bias"][0]))
-    # From zero, Adam's first step is lr times the sign of the gradient, -sum w (t - 1/2): balanced,
-    # that sum is 0 but for rounding, and its sign is no longer that of the majority.
-    assert biases[0] == pytest.approx(0.1, rel=1e-3)
+def test_balance_gives_both_sides_half() -> None:
+    encoded = EncodedSolution(ids=(1, 2, 3, 4, 5), num_prompt=1, positions=(1, 2, 3, 4))
+    example = Example(
+        problem_id="p",
+        encoded=encoded,
+        targets=(1.0, 1.0, None, 0.0),
+        weights=(2.0, 1.0, 9.0, 1.0),
+        right=None,
+    )
+    # 3 of 4 are sound: wrong steps count 4 / (2 * 1), sound ones 4 / (2 * 3)
+    factors = _balance(PackedExamples([example]))
+    assert factors == (2.0, pytest.approx(2 / 3))
+    weights = _collate([_Item(example, None, factors)])["weights"][0]
+    assert weights[[0, 1, 3]].tolist() == pytest.approx([4 / 3, 2 / 3, 2.0])
 
 
 def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_path: Path) -> None:
