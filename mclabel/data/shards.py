@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -161,19 +161,25 @@ def committed_blocks(store: Store) -> set[str]:
     return set(read_catalog(store).blocks)
 
 
-def read_labels(store: Store) -> Iterator[LabeledSolution]:
+def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator[LabeledSolution]:
     """Every labelled solution of a run, in a fixed order.
+
+    Args:
+        store: the run's.
+        blocks: ids of the blocks to read; None reads all.
 
     Raises:
         ShardError: no labels, a torn shard, or one of another schema version.
     """
-    for _, table in label_tables(store):
+    for _, table in label_tables(store, blocks):
         for row in table.to_pylist():
             yield labeled_solution(row)
 
 
-def label_tables(store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Metadata and table of each labels shard.
+def label_tables(
+    store: Store, blocks: Collection[str] | None = None
+) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """Metadata and table of each labels shard, or of those of `blocks`.
 
     A shard that is merged into another one meanwhile is read from there.
     """
@@ -182,14 +188,16 @@ def label_tables(store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
         raise ShardError(
             f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
         )
+    by_file = catalog.by_file()
     for name in catalog.files:
-        content = store.read(name)
-        if content is not None:
+        wanted = [block for block in by_file[name] if blocks is None or block in blocks]
+        content = store.read(name) if wanted else None
+        if content is not None and len(wanted) == len(by_file[name]):
             yield _opened(store, name, content, "labels")
             continue
-        for block in catalog.blocks_of(name):
-            place = read_catalog(store).blocks.get(block)
-            if place is None or place.file == name:
+        for block in wanted:
+            place = catalog.blocks[block] if content else read_catalog(store).blocks.get(block)
+            if place is None or (content is None and place.file == name):
                 raise ShardError(f"{store.location}/{name}: gone while it was read")
             metadata, table = read_shard(store, place.file, "labels")
             yield metadata, table.slice(place.offset, place.num_rows)

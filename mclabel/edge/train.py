@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mclabel.config import TrainConfig
+from mclabel.data.leaks import leak_keys
 from mclabel.data.manifest import check_claim, claim
 from mclabel.data.shards import committed_blocks, read_labels
 from mclabel.data.store import Store
@@ -18,9 +19,20 @@ from mclabel.edge.policy import resolve_model
 from mclabel.errors import ConfigError
 from mclabel.policy.hub import model_source, weights_fingerprint
 from mclabel.policy.text import PolicyText
+from mclabel.prm.targets import OUTCOME_TARGETS
+from mclabel.records import LabeledSolution
 from mclabel.seeds import content_id
 
+if TYPE_CHECKING:
+    from mclabel.prm.examples import Examples
+    from mclabel.prm.model import StepModel
+    from mclabel.prm.preflight import Preflight
+    from mclabel.prm.score import PrmManifest
+
 CLAIM = "train.json"
+
+OnProgress = Callable[[int, int, str], None]
+OnPreflight = Callable[["Preflight"], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,102 +45,236 @@ class TrainReport:
     """Trained on."""
     num_validation: int
     num_unlabeled: int
+    num_leaked: int
+    """Solutions left out because their problems are in an evaluation set."""
+    num_too_long: int
+    num_cut: int
     num_refused: int
     first_refused: str | None
     validation: dict[str, float | None]
     """Figures at the end."""
 
 
-def train(config: TrainConfig, on_progress: Callable[[int, int, str], None]) -> TrainReport:
+def train(
+    config: TrainConfig,
+    on_progress: OnProgress,
+    on_preflight: OnPreflight = lambda found: None,
+) -> TrainReport:
     """Train a PRM or an ORM. Run again, it resumes; when it has ended, it does nothing.
+
+    Labelling may still be under way: a run is trained on what was committed when it began.
 
     Args:
         config: what to train.
         on_progress: called with optimizer steps done and in all, and the loss.
+        on_preflight: called with what the data is, before training begins.
     """
     out = Path(config.out)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"out={config.out!r}: is a file, must be a folder")
-    base = model_source(resolve_model(config.base))
-    semantic = _semantic(config, base)
+    semantic, blocks = _semantic(config)
     if out.is_dir():
         check_claim(Store(config.out), CLAIM, semantic)
-    report_path = out / "model" / "report.json"
-    if report_path.is_file():
-        return TrainReport(**json.loads(report_path.read_text()))
+    if (report := _finished(out)) is not None:
+        return report
+    data = _prepare(config, blocks)
+    on_preflight(_preflight(config, data))
+    claim(
+        Store(config.out, create=True),
+        CLAIM,
+        semantic,
+        {"versions": versions(), "blocks": blocks},
+    )
+    if config.workers == 1:
+        _run(config, data, on_progress)
+    else:
+        from mclabel.prm.distributed import run_workers
 
-    import torch
-    import transformers
+        run_workers(
+            _work,
+            config.model_dump(),
+            blocks,
+            address=config.ray.address,
+            num_workers=config.workers,
+            num_cpus=1.0 if config.ray.num_cpus is None else config.ray.num_cpus,
+            num_gpus=config.ray.num_gpus or float(config.device != "cpu"),
+            storage=out / "ray",
+        )
+    report = _finished(out)
+    assert report is not None
+    return report
+
+
+def preflight(config: TrainConfig) -> Preflight:
+    """Look at the data of a training run; nothing is written."""
+    _, blocks = _semantic(config)
+    return _preflight(config, _prepare(config, blocks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Data:
+    base: str
+    text: PolicyText
+    manifest: PrmManifest
+    step_id: int | None
+    examples: Examples
+
+
+def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
+    """Read, encode and split the labels."""
     from transformers import AutoConfig
 
     from mclabel.prm.examples import make_examples
-    from mclabel.prm.model import start_step_model
     from mclabel.prm.score import PrmManifest, step_encoder
-    from mclabel.prm.train import TrainSettings, train_step_model
 
+    if config.target == "neutral" and config.head != "token":
+        raise ConfigError(f"head={config.head}: target=neutral has three classes: use head=token")
+    base = model_source(resolve_model(config.base))
     text = PolicyText.load(
         base, revision=config.revision, template=config.template, system=config.system
     )
     limit = AutoConfig.from_pretrained(base, revision=config.revision).get_text_config()
     manifest = PrmManifest(
-        kind="orm" if config.target == "outcome" else "prm",
+        kind="orm" if config.target in OUTCOME_TARGETS else "prm",
         head=config.head,
         step_token=_step_token(config, text),
         template=config.template,
         system=config.system,
         max_tokens=min(config.max_tokens or 10**9, limit.max_position_embeddings),
     )
-    rows = (row for run in config.labels for row in read_labels(Store(run)))
     examples = make_examples(
-        rows,
+        _rows(config, blocks),
         step_encoder(text, manifest),
         target=config.target,
         validation=config.validation,
+        weights=config.weights,
+        to_first_error=config.to_first_error,
+        too_long=config.too_long,
+        leaks=leak_keys(config.evaluation),
+        limit=config.limit,
     )
-    claim(Store(config.out, create=True), CLAIM, semantic, {"versions": versions()})
+    step_id = None if manifest.step_token is None else text.token_id(manifest.step_token)
+    return _Data(base=base, text=text, manifest=manifest, step_id=step_id, examples=examples)
+
+
+def _rows(config: TrainConfig, blocks: list[list[str]]) -> Iterator[LabeledSolution]:
+    for run, names in zip(config.labels, blocks, strict=True):
+        yield from read_labels(Store(run), set(names))
+
+
+def _preflight(config: TrainConfig, data: _Data) -> Preflight:
+    from mclabel.prm.preflight import preflight as look
+
+    return look(data.examples, target=config.target, step_id=data.step_id, decode=data.text.decode)
+
+
+def _work(content: dict[str, Any], blocks: list[list[str]]) -> None:
+    """What each of several workers does."""
+    config = TrainConfig.model_validate(content)
+    _run(config, _prepare(config, blocks), lambda step, total, detail: None)
+
+
+def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
+    """Train, and put the model where it belongs; of several workers, the first does."""
+    import torch
+    import torch.distributed
+    import transformers
+
+    from mclabel.prm.train import TrainSettings, train_step_model
+
+    out = Path(config.out)
     torch.set_num_threads(config.threads)
     transformers.set_seed(config.seed)
-    model = start_step_model(base, config.head, revision=config.revision, dtype=config.dtype)
-    model.to(config.device)
+    model = _model(config, data)
     validation = train_step_model(
         model,
-        examples.train,
-        examples.validation,
+        data.examples.train,
+        data.examples.validation,
         out,
         settings=TrainSettings(
             **{name: getattr(config, name) for name in TrainSettings.__dataclass_fields__}
         ),
         on_progress=on_progress,
     )
+    if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
+        return
+    found = data.examples
     report = TrainReport(
         model=str(out / "model"),
-        num_solutions=len(examples.train),
-        num_validation=len(examples.validation),
-        num_unlabeled=examples.num_unlabeled,
-        num_refused=examples.num_refused,
-        first_refused=examples.first_refused,
+        num_solutions=len(found.train),
+        num_validation=len(found.validation),
+        num_unlabeled=found.num_unlabeled,
+        num_leaked=found.num_leaked,
+        num_too_long=found.num_too_long,
+        num_cut=found.num_cut,
+        num_refused=found.num_refused,
+        first_refused=found.first_refused,
         validation=asdict(validation),
     )
+    from mclabel.prm.lora import merge_adapters
+
+    merge_adapters(model.network)
     partial = out / "model.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     model.save(partial)
-    text.save(partial)
-    manifest.save(partial)
+    data.text.save(partial)
+    data.manifest.save(partial)
     (partial / "README.md").write_text(_card(config, report))
     (partial / "report.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
     partial.rename(out / "model")
-    return report
 
 
-def _semantic(config: TrainConfig, base: str) -> dict[str, Any]:
-    """What the weights depend on: semantic fields, the base's weights, the labels' content."""
+def _model(config: TrainConfig, data: _Data) -> StepModel:
+    from mclabel.prm.lora import add_adapters
+    from mclabel.prm.model import prepare_step_token, start_step_model
+
+    model = start_step_model(
+        data.base,
+        config.head,
+        revision=config.revision,
+        dtype=config.dtype,
+        three_classes=config.target == "neutral",
+        sees_states=config.backbone_lr > 0 if config.states is None else config.states,
+    )
+    if data.step_id is not None:
+        prepare_step_token(model.network, data.step_id, data.text.num_tokens)
+    if config.lora_rank is not None:
+        add_adapters(model.network, rank=config.lora_rank, alpha=config.lora_alpha)
+    model.to(config.device)
+    return model
+
+
+def _finished(out: Path) -> TrainReport | None:
+    path = out / "model" / "report.json"
+    return TrainReport(**json.loads(path.read_text())) if path.is_file() else None
+
+
+def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
+    """What the weights depend on: semantic fields, the base's weights, the labels' content.
+
+    Also the ids of the blocks that are trained on, one list a run: those of the run's claim as
+    long as they are all there, else what is committed now.
+    """
+    base = model_source(resolve_model(config.base))
     semantic = config.semantic()
     if Path(base).is_dir():
         semantic["base"] = f"weights:{weights_fingerprint(Path(base))}"
-    stores = [Store(run) for run in config.labels]
-    semantic["labels"] = content_id([sorted(committed_blocks(store)) for store in stores])
-    return semantic
+    now = [sorted(committed_blocks(Store(run))) for run in config.labels]
+    then = _claimed_blocks(Path(config.out) / CLAIM)
+    if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
+        now = then
+    semantic["labels"] = content_id(now)
+    if config.evaluation:
+        semantic["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
+    return semantic, now
+
+
+def _claimed_blocks(path: Path) -> list[list[str]]:
+    try:
+        return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []  # what is wrong with a manifest, `check_claim` says
 
 
 def _step_token(config: TrainConfig, text: PolicyText) -> str | None:
@@ -143,8 +289,11 @@ def _step_token(config: TrainConfig, text: PolicyText) -> str | None:
     if token is None:
         raise ConfigError(
             f"base={config.base!r}: its tokenizer reserves no step token. Name one of its unused "
-            "special tokens with step_token=…, or use head=likelihood, which needs none"
+            "special tokens with step_token=…, add one with add_step_token=true, or use "
+            "head=likelihood, which needs none"
         )
+    if config.add_step_token:
+        text.add_token(token)
     return token
 
 
@@ -153,17 +302,18 @@ def _card(config: TrainConfig, report: TrainReport) -> str:
         f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"
         for name, value in report.validation.items()
     )
-    kind = "An outcome" if config.target == "outcome" else "A process"
+    kind = "An outcome" if config.target in OUTCOME_TARGETS else "A process"
     base = config.base.replace("\n", " ")
     return f"""---
 library_name: mclabel
 tags: [process-reward-model]
 ---
 {kind} reward model, trained by mclabel on {report.num_solutions} solutions ({config.target}
-labels from rollouts of the policy), head `{config.head}`, from `{base}`.
+labels), head `{config.head}`, from `{base}`.
 
-A score estimates how likely the labelling policy is to end right from a step on (soft labels), or
-whether it still can (hard labels). It is not a proof that the step is right.
+What a score means is what the labels mean: with labels from rollouts, how likely the labelling
+policy is to end right from a step on (soft), or whether it still can (hard). It is not a proof that
+the step is right.
 
 ```python
 from mclabel.prm.score import PRM

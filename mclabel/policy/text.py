@@ -124,6 +124,17 @@ class PolicyText:
         """Id of a text that is one token of the vocabulary, None if it is not."""
         return self._tokenizer.get_vocab().get(token)
 
+    def add_token(self, token: str) -> None:
+        """Add a special token to the vocabulary, if it is not in it."""
+        self._tokenizer.add_special_tokens(
+            {"additional_special_tokens": [token]}, replace_extra_special_tokens=False
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the vocabulary, added ones included."""
+        return len(self._tokenizer)
+
     def save(self, folder: Path) -> None:
         """Save the tokenizer beside a model."""
         self._tokenizer.save_pretrained(folder)

@@ -6,17 +6,29 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-Aggregation = Literal["last", "min", "product", "mean"]
+Aggregation = Literal["last", "min", "product", "mean", "max", "log_odds"]
+
+_LEAST = 1e-9
+"""Scores are kept this far from 0 and 1 where their log-odds are taken."""
+
+
+def log_odds_sum(scores: Sequence[float]) -> float:
+    """Sum of log(p / (1 - p)) over the steps: any number, higher is better."""
+    bounded = [min(max(score, _LEAST), 1 - _LEAST) for score in scores]
+    return sum(math.log(score / (1 - score)) for score in bounded)
+
 
 AGGREGATIONS: Mapping[Aggregation, Callable[[Sequence[float]], float]] = {
     "last": lambda scores: scores[-1],
     "min": min,
     "product": math.prod,
     "mean": lambda scores: sum(scores) / len(scores),
+    "max": max,
+    "log_odds": log_odds_sum,
 }
 """`last` suits scorers trained on Monte Carlo labels, whose step values look ahead
 (arXiv 2501.07301); `min` and `product` those trained on labels of correctness
-(arXiv 2305.20050)."""
+(arXiv 2305.20050); `max` noisy labels (arXiv 2402.02658)."""
 
 
 def aggregate(scores: Sequence[float], how: Aggregation) -> float:

@@ -29,6 +29,10 @@ class EncodedSolution:
     """One per step, rising: the index in `ids` of its step token, or of its last token."""
 
 
+class TooLongError(DataError):
+    """A solution with more tokens than the scorer takes."""
+
+
 class StepEncoder:
     """Encodes solutions for one scorer."""
 
@@ -41,22 +45,32 @@ class StepEncoder:
         self._text, self._step_id, self._max_tokens = text, step_id, max_tokens
         self._prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
 
-    def labeled(self, row: LabeledSolution) -> EncodedSolution:
+    def labeled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
         """Encode a solution of a labels shard.
 
         Its own ids are used if they mean the same text to this tokenizer, as they do when policy
         and scorer share one; otherwise the text is tokenised anew, in one piece.
 
+        Args:
+            row: the solution.
+            cut: leave out the steps from the one on that ends beyond `max_tokens`.
+
         Raises:
-            DataError: no steps, a text that the tokenizer does not give back, or too long.
+            TooLongError: too long, or with `cut` its first step already is.
+            DataError: no steps, or a text that the tokenizer does not give back.
         """
         solution, place = row.solution, f"solution {row.solution.id}"
-        if self._decodes(solution.ids, solution.steps):
-            return self._join(row.problem.text, solution.ids, solution.steps, place)
-        return self.text(row.problem.text, [step.text for step in solution.steps], place)
+        if solution.ids and self._decodes(solution.ids, solution.steps):
+            return self._join(row.problem.text, solution.ids, solution.steps, place, cut=cut)
+        return self.text(row.problem.text, [step.text for step in solution.steps], place, cut=cut)
 
     def text(
-        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+        self,
+        problem: str,
+        solution: str | Sequence[str],
+        place: str = "solution",
+        *,
+        cut: bool = False,
     ) -> EncodedSolution:
         """Encode a solution given as text, one step a line, or as the texts of its steps.
 
@@ -64,10 +78,12 @@ class StepEncoder:
             problem: text of the problem.
             solution: the steps join to the solution as they are: keep their line ends.
             place: names the solution in errors.
+            cut: leave out the steps from the one on that ends beyond `max_tokens`.
 
         Raises:
-            DataError: no steps, a text that the tokenizer does not give back, too long, or two
-                steps that end within one token.
+            TooLongError: too long, or with `cut` its first step already is.
+            DataError: no steps, a text that the tokenizer does not give back, or two steps that
+                end within one token.
         """
         text = solution if isinstance(solution, str) else "".join(solution)
         ids = self._text.encode(text)
@@ -82,7 +98,7 @@ class StepEncoder:
             raise DataError(
                 f"{place}: {len(ends)} steps, but only {len(steps)} end on tokens of their own"
             )
-        return self._join(problem, ids, steps, place)
+        return self._join(problem, ids, steps, place, cut=cut)
 
     def _decodes(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
         start = 0
@@ -93,7 +109,7 @@ class StepEncoder:
         return True
 
     def _join(
-        self, problem: str, ids: Sequence[int], steps: Sequence[Step], place: str
+        self, problem: str, ids: Sequence[int], steps: Sequence[Step], place: str, *, cut: bool
     ) -> EncodedSolution:
         if not steps:
             raise DataError(f"{place}: has no steps to score")
@@ -101,12 +117,14 @@ class StepEncoder:
             raise DataError(f"{place}: contains the reserved step token")
         joined = list(self._prompt_ids(problem))
         num_prompt, start = len(joined), 0
-        positions = []
+        positions: list[int] = []
+        mark = [] if self._step_id is None else [self._step_id]
         for step in steps:
-            joined += ids[start : step.end]
-            joined += [] if self._step_id is None else [self._step_id]
+            if cut and positions and len(joined) + step.end - start + len(mark) > self._max_tokens:
+                break
+            joined += [*ids[start : step.end], *mark]
             positions.append(len(joined) - 1)
             start = step.end
         if len(joined) > self._max_tokens:
-            raise DataError(f"{place}: {len(joined)} tokens, over max_tokens={self._max_tokens}")
+            raise TooLongError(f"{place}: {len(joined)} tokens, over max_tokens={self._max_tokens}")
         return EncodedSolution(ids=tuple(joined), num_prompt=num_prompt, positions=tuple(positions))

@@ -1,20 +1,37 @@
-"""Losses over the labelled steps of a batch."""
+"""Losses over the labelled steps of a batch.
+
+Sums, not means: the trainer divides by the weight of a whole optimizer step, so that what is
+learned does not depend on how the step is cut into micro-batches and workers.
+"""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+LossKind = Literal["cross_entropy", "mse"]
 
 
-def step_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy between targets and predicted probabilities, over labelled steps.
+def step_loss(
+    logits: Tensor, targets: Tensor, weights: Tensor, *, kind: LossKind = "cross_entropy"
+) -> Tensor:
+    """Weighted sum of the losses of the labelled steps.
 
-    - (t log p + (1 - t) log(1 - p)) with p = sigmoid(logit). With targets in {0, 1} this is
-    Math-Shepherd's loss, with soft targets its generalisation (arXiv 2312.08935, eq. 1).
+    cross_entropy: - (t log p + (1 - t) log(1 - p)) with p = sigmoid(logit). With targets in {0, 1}
+    this is Math-Shepherd's loss, with soft targets its generalisation (arXiv 2312.08935, eq. 1).
+    mse: (p - t)^2, the Brier score.
+
+    Of three classes (wrong, neutral, sound) the cross-entropy is that of the class
+    round(2 t).
 
     Args:
-        logits: [batch, steps].
+        logits: [batch, steps] log-odds, or [batch, steps, 3].
         targets: [batch, steps], in [0, 1], NaN where there is no label.
+        weights: [batch, steps], >= 0.
+        kind: which loss, of log-odds.
 
     Returns:
         A scalar; zero, with zero gradients, where nothing is labelled.
@@ -22,4 +39,38 @@ def step_loss(logits: Tensor, targets: Tensor) -> Tensor:
     labelled = ~targets.isnan()
     if not labelled.any():
         return logits.sum() * 0.0
-    return torch.nn.functional.binary_cross_entropy_with_logits(logits[labelled], targets[labelled])
+    chosen, wanted = logits[labelled].float(), targets[labelled]
+    if logits.dim() == targets.dim() + 1:
+        losses = functional.cross_entropy(chosen, (2 * wanted).round().long(), reduction="none")
+    elif kind == "mse":
+        losses = (chosen.sigmoid() - wanted) ** 2
+    else:
+        losses = functional.binary_cross_entropy_with_logits(chosen, wanted, reduction="none")
+    return (losses * weights[labelled]).sum()
+
+
+def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> tuple[Tensor, int]:
+    """Sum over pairs of a right and a wrong solution of one problem of - log sigmoid(s+ - s-).
+
+    What choosing among solutions needs is their order within a problem (Bradley-Terry, as in
+    reward models, arXiv 2203.02155).
+
+    Args:
+        scores: [batch] log-odds of the solutions.
+        right: [batch], 1, 0, or -1 where it is not known.
+        problems: [batch], equal where the problem is the same.
+
+    Returns:
+        The sum, and the number of pairs.
+    """
+    pairs = (problems[:, None] == problems[None]) & (right == 1)[:, None] & (right == 0)[None]
+    differences = (scores[:, None] - scores[None])[pairs]
+    return -functional.logsigmoid(differences.float()).sum(), int(pairs.sum())
+
+
+def three_class_log_odds(logits: Tensor) -> Tensor:
+    """Log-odds [...] that a step is not wrong, from [..., 3]: neutral counts as sound.
+
+    As in Let's Verify Step by Step (arXiv 2305.20050, appendix F).
+    """
+    return torch.logsumexp(logits[..., 1:], dim=-1) - logits[..., 0]

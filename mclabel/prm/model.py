@@ -25,25 +25,36 @@ from mclabel.errors import EngineError
 from mclabel.policy.text import quiet_transformers
 from mclabel.prm.batch import StepBatch
 from mclabel.prm.likelihood import NUM_FEATURES, likelihood_features, token_logprobs
+from mclabel.prm.lora import is_adapter
+from mclabel.prm.losses import three_class_log_odds
 
 HeadKind = Literal["token", "likelihood"]
-HEAD_FILE = "likelihood_head.safetensors"
+HEAD_FILE = "likelihood_head/head.safetensors"
+"""In a folder of its own: servers load every file of weights beside a model's configuration."""
 
 
 class StepModel(nn.Module, ABC):
     """A network that gives a log-odds for every step."""
 
     network: PreTrainedModel
-    body_ends_at_observe: bool
-    """Whether everything that `observe` computes belongs to the body."""
 
     def forward(self, batch: StepBatch | Tensor) -> Tensor:
-        """Log-odds that each step is sound [batch, steps], float32.
+        """Log-odds that each step is sound [batch, steps], or of three classes [batch, steps, 3].
 
         Args:
             batch: solutions, or what `observe` made of them.
         """
         return self.judge(batch if isinstance(batch, Tensor) else self.observe(batch))
+
+    @staticmethod
+    def log_odds(logits: Tensor) -> Tensor:
+        """Log-odds that each step is sound [batch, steps], from what `forward` gives."""
+        return three_class_log_odds(logits) if logits.dim() == 3 else logits
+
+    @property
+    @abstractmethod
+    def observed_width(self) -> int:
+        """Numbers that `observe` gives for a step."""
 
     @abstractmethod
     def observe(self, batch: StepBatch) -> Tensor:
@@ -51,37 +62,66 @@ class StepModel(nn.Module, ABC):
 
     @abstractmethod
     def judge(self, observed: Tensor) -> Tensor:
-        """Log-odds [batch, steps] from what `observe` gives."""
+        """What `forward` gives, from what `observe` gives."""
 
     @abstractmethod
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Parameters of the body and of the head."""
 
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Save so that `load_step_model` reads it."""
+    def freeze(self, *, body: bool) -> None:
+        """Fix what is not trained: the body, or of a body with adapters all but these."""
+        adapted = any(is_adapter(name) for name, _ in self.named_parameters())
+        inside = {id(parameter) for parameter in self.parts()[0]}
+        for name, parameter in self.named_parameters():
+            if id(parameter) in inside:
+                parameter.requires_grad_(not body and (is_adapter(name) or not adapted))
+
+    def save_state(self, path: Path) -> None:
+        """Save the weights that are trained."""
+        trained = {
+            n: p.detach().contiguous() for n, p in self.named_parameters() if p.requires_grad
+        }
+        save_file(trained, path, metadata={"format": "pt"})
+
+    def load_state(self, path: Path) -> None:
+        """Take over the weights that `save_state` wrote."""
+        trained = load_file(path)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.requires_grad:
+                    parameter.copy_(trained[name])
 
     @abstractmethod
-    def restore(self, folder: Path) -> None:
-        """Take over the weights that `save` wrote."""
+    def save(self, folder: Path) -> None:
+        """Save so that `load_step_model` reads it. Adapters must have been merged."""
 
 
 class TokenHead(StepModel):
-    """A token classification model: class 1 is sound."""
-
-    body_ends_at_observe = False
+    """A token classification model: class 1 is sound; of three, 0 is wrong, 1 neutral, 2 sound."""
 
     def __init__(self, network: PreTrainedModel) -> None:
         super().__init__()
         self.network = network
+        found = getattr(network, "score", None) or getattr(network, "classifier", None)
+        if not isinstance(found, nn.Linear):
+            raise EngineError(
+                f"{type(network).__name__}: its head is not one linear layer. Choose another base"
+            )
+        # In float32 on a body of any type, as vLLM has it: scores rest on differences of logits.
+        self.head = [found.float()]  # in a list, or its weights would be registered twice
+
+    @property
+    def observed_width(self) -> int:
+        return self.head[0].in_features
 
     def observe(self, batch: StepBatch) -> Tensor:
-        # The network's own head is inside it: what is left for `judge` is to compare the classes.
-        logits = batch.run(self.network, lambda out: out.logits)
-        return at_steps(logits.float(), batch)
+        states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
+        return at_steps(states, batch).float()
 
     def judge(self, observed: Tensor) -> Tensor:
-        return observed[..., 1] - observed[..., 0]
+        with torch.autocast(observed.device.type, enabled=False):
+            logits: Tensor = self.head[0](observed)
+        return logits if logits.shape[-1] == 3 else logits[..., 1] - logits[..., 0]
 
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         body = list(getattr(self.network, self.network.base_model_prefix).parameters())
@@ -91,56 +131,50 @@ class TokenHead(StepModel):
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
 
-    def restore(self, folder: Path) -> None:
-        fresh = AutoModelForTokenClassification.from_pretrained(folder, dtype=self.network.dtype)
-        self.network.load_state_dict(fresh.state_dict())
-
 
 class LikelihoodHead(StepModel):
     """A causal language model whose likelihood of a step enters its score.
 
-    logit = w · hidden + a · features + b, at each step's last token. Saved as the language model
-    that it is, with the head in a file of its own.
+    logit = w · hidden + a · features + b, at each step's last token; without w · hidden where the
+    head is to see likelihoods alone, which is better on a body that is not trained. Saved as the
+    language model that it is, with the head in a file of its own.
     """
 
-    body_ends_at_observe = True
-
-    def __init__(self, network: PreTrainedModel) -> None:
+    def __init__(self, network: PreTrainedModel, *, sees_states: bool = True) -> None:
         super().__init__()
         self.network = network
-        width = network.config.get_text_config().hidden_size
-        self.hidden = nn.Linear(width, 1)
-        self.features = nn.Linear(NUM_FEATURES, 1, bias=False)
-        for weight in (self.hidden.weight, self.hidden.bias, self.features.weight):
+        width = network.config.get_text_config().hidden_size if sees_states else 0
+        self.hidden = nn.Linear(width, 1) if sees_states else None
+        self.features = nn.Linear(NUM_FEATURES, 1, bias=not sees_states)
+        for weight in self._head().values():
             nn.init.zeros_(weight)
+
+    @property
+    def observed_width(self) -> int:
+        return NUM_FEATURES + (0 if self.hidden is None else self.hidden.in_features)
 
     def observe(self, batch: StepBatch) -> Tensor:
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
         features = likelihood_features(token_logprobs(states, language_head, batch), batch)
+        if self.hidden is None:
+            return features
         return torch.cat([at_steps(states, batch).float(), features], dim=-1)
 
     def judge(self, observed: Tensor) -> Tensor:
-        states, features = observed.split([observed.shape[-1] - NUM_FEATURES, NUM_FEATURES], -1)
-        logits: Tensor = (self.hidden(states) + self.features(features))[..., 0]
-        return logits
+        logits: Tensor = self.features(observed[..., -NUM_FEATURES:])
+        if self.hidden is not None:
+            logits = logits + self.hidden(observed[..., :-NUM_FEATURES])
+        return logits[..., 0]
 
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        head = [*self.hidden.parameters(), *self.features.parameters()]
-        return list(self.network.parameters()), head
+        states = [] if self.hidden is None else list(self.hidden.parameters())
+        return list(self.network.parameters()), [*states, *self.features.parameters()]
 
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
+        (folder / HEAD_FILE).parent.mkdir(exist_ok=True)
         save_file(self._head(), folder / HEAD_FILE, metadata={"format": "pt"})
-
-    def restore(self, folder: Path) -> None:
-        fresh = AutoModelForCausalLM.from_pretrained(folder, dtype=self.network.dtype)
-        self.network.load_state_dict(fresh.state_dict())
-        self.load_head(folder)
-
-    def load_head(self, folder: Path) -> None:
-        """Take over the head alone."""
-        self.load_state_dict(load_file(folder / HEAD_FILE), strict=False)
 
     def _head(self) -> dict[str, Tensor]:
         state = self.state_dict()
@@ -148,7 +182,13 @@ class LikelihoodHead(StepModel):
 
 
 def start_step_model(
-    base: str, head: HeadKind, *, revision: str | None = None, dtype: str = "float32"
+    base: str,
+    head: HeadKind,
+    *,
+    revision: str | None = None,
+    dtype: str = "float32",
+    three_classes: bool = False,
+    sees_states: bool = True,
 ) -> StepModel:
     """A step model with a fresh head on a pretrained language model.
 
@@ -157,16 +197,52 @@ def start_step_model(
         head: which head.
         revision: commit or tag of a Hugging Face model.
         dtype: torch dtype of the body.
+        three_classes: wrong, neutral and sound, of head=token.
+        sees_states: the head sees hidden states, too, of head=likelihood.
 
     Raises:
         EngineError: the base cannot be loaded, or has no token classification.
     """
     if head == "likelihood":
-        return LikelihoodHead(_load(AutoModelForCausalLM, base, revision, dtype))
-    network = _load(AutoModelForTokenClassification, base, revision, dtype, num_labels=2)
-    network.config.id2label = {0: "wrong", 1: "sound"}
-    network.config.label2id = {"wrong": 0, "sound": 1}
+        network = _load(AutoModelForCausalLM, base, revision, dtype)
+        return LikelihoodHead(network, sees_states=sees_states)
+    names = ["wrong", "neutral", "sound"] if three_classes else ["wrong", "sound"]
+    network = _load(AutoModelForTokenClassification, base, revision, dtype, num_labels=len(names))
+    for part in network.modules():  # by default a tenth of the head's inputs is dropped
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    network.config.id2label = dict(enumerate(names))
+    network.config.label2id = {name: i for i, name in enumerate(names)}
     return TokenHead(network)
+
+
+def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) -> str:
+    """Give the step token an embedding that can be trained; what was done, in words.
+
+    A token that its model never saw may have an embedding of zeros, NaN or any size. If it is not
+    finite, or its norm is beyond three times or under a third of the median, it becomes the mean
+    of the vocabulary's. A token beyond the embedding's rows gets rows.
+
+    Args:
+        network: the scorer's, without a head that shares the embedding.
+        step_id: of the step token.
+        vocabulary: number of the tokenizer's tokens.
+    """
+    rows = cast(nn.Embedding, network.get_input_embeddings()).weight.shape[0]
+    if step_id >= rows:
+        network.resize_token_embeddings(vocabulary, mean_resizing=False)
+    weight = cast(nn.Embedding, network.get_input_embeddings()).weight
+    with torch.no_grad():
+        norms = weight[: min(rows, vocabulary)].float().norm(dim=1)
+        usual = norms[norms.isfinite() & (norms > 0)].median()
+        norm = weight[step_id].float().norm()
+        if step_id < rows and bool(usual / 3 < norm) and bool(norm < 3 * usual):
+            return "kept the embedding of the step token as it is"
+        known = weight[: min(rows, vocabulary)].float()
+        usable = known.isfinite().all(dim=1)
+        usable[step_id : step_id + 1] = False
+        weight[step_id] = known[usable].mean(0).to(weight.dtype)
+    return "set the embedding of the step token to the mean of the vocabulary's"
 
 
 def load_step_model(folder: Path, head: HeadKind, *, dtype: str = "float32") -> StepModel:
@@ -177,8 +253,10 @@ def load_step_model(folder: Path, head: HeadKind, *, dtype: str = "float32") -> 
     """
     if head == "token":
         return TokenHead(_load(AutoModelForTokenClassification, str(folder), None, dtype))
-    model = LikelihoodHead(_load(AutoModelForCausalLM, str(folder), None, dtype))
-    model.load_head(folder)
+    network = _load(AutoModelForCausalLM, str(folder), None, dtype)
+    weights = load_file(folder / HEAD_FILE)
+    model = LikelihoodHead(network, sees_states="hidden.weight" in weights)
+    model.load_state_dict(weights, strict=False)
     return model
 
 

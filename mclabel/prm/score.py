@@ -93,10 +93,7 @@ class PRM:
             DataError: there is no finished PRM.
             EngineError: its weights cannot be loaded.
         """
-        folder = Path(path)
-        if (folder / "train.json").is_file() and not (folder / "model").is_dir():
-            raise DataError(f"{folder}: its training has not ended. Run the same command again")
-        folder = folder / "model" if (folder / "model").is_dir() else folder
+        folder = model_folder(path)
         manifest = PrmManifest.read(folder)
         model = load_step_model(folder, manifest.head, dtype=dtype)
         model.to(device).eval()
@@ -143,7 +140,7 @@ class PRM:
         """The same for encoded solutions. Equal ones are computed once."""
 
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
-            rows = self.model(batch).sigmoid().tolist()
+            rows = self.model.log_odds(self.model(batch)).float().sigmoid().tolist()
             return [row[: len(one.positions)] for one, row in zip(group, rows, strict=True)]
 
         return map_solutions(
@@ -153,6 +150,18 @@ class PRM:
             threads=self.threads,
             on_progress=on_progress,
         )
+
+
+def model_folder(path: str | Path) -> Path:
+    """The folder of the weights, of the `out` of a training run or of the folder itself.
+
+    Raises:
+        DataError: its training has not ended.
+    """
+    folder = Path(path)
+    if (folder / "train.json").is_file() and not (folder / "model").is_dir():
+        raise DataError(f"{folder}: its training has not ended. Run the same command again")
+    return folder / "model" if (folder / "model").is_dir() else folder
 
 
 def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:

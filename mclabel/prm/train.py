@@ -2,20 +2,24 @@
 
 OUT/train.json       what is trained on what; a folder belongs to one such run
 OUT/checkpoints/     one counts only when it is marked complete
-OUT/log.jsonl        loss and learning rates, and validation after every epoch
+OUT/log.jsonl        loss and learning rates, and validation figures
+OUT/tensorboard/     the same, if asked for
 OUT/model/           the finished PRM, put there whole
+
+One optimizer step is the same whatever it is cut into: losses are summed over micro-batches and
+workers, and divided by the weight of all their steps.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import random
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,17 +30,21 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import sort_checkpoints
 
 from mclabel.errors import TrainingError
-from mclabel.prm.batch import StepBatch, make_batch
-from mclabel.prm.examples import Example
-from mclabel.prm.losses import step_loss
+from mclabel.prm.batch import StepBatch, make_batch, map_solutions
+from mclabel.prm.encode import EncodedSolution
+from mclabel.prm.examples import Example, PackedExamples
+from mclabel.prm.losses import LossKind, pair_loss, step_loss
 from mclabel.prm.model import StepModel
+from mclabel.prm.sampling import LengthGroupedSampler
+from mclabel.prm.validation import Validation, validate
 
-MEGABATCH = 50
-"""Batches among whose solutions neighbours in length are put together."""
 MAX_OBSERVED_BYTES = 2 * 2**30
 """What a frozen body says of the examples is kept if it is no more than this."""
 COMPLETE = "complete"
 """Empty file, the last to be written into a checkpoint."""
+STATE = "trained.safetensors"
+"""The trained weights of a checkpoint; frozen ones are the base's."""
+BEST = "best.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,29 +55,32 @@ class TrainSettings:
     max_steps: int | None = None
     """Optimizer steps; overrides `epochs`."""
     batch_size: int = 16
-    """Solutions an optimizer step."""
+    """Solutions an optimizer step, over all workers."""
+    micro_batch: int | None = None
+    """Solutions of a worker that are in memory at a time; None takes all of its share."""
     backbone_lr: float = 1e-5
     """0 freezes the body."""
     head_lr: float = 1e-3
     warmup: float = 0.05
     """Share of the steps over which the rates rise; then they fall linearly to 0."""
     weight_decay: float = 0.0
+    loss: LossKind = "cross_entropy"
+    balance: bool = False
+    """Weigh sound and wrong steps so that both count the same in all."""
+    pair_weight: float = 0.0
+    """Of the loss over pairs of a right and a wrong solution of one problem; solutions of a problem
+    then share a batch."""
+    bf16: bool = False
+    """Compute in bfloat16 where that is safe, keep weights as they are."""
     seed: int = 0
     save_steps: int = 200
     """Optimizer steps between two checkpoints."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Validation:
-    """Figures over held-out problems; None where there is nothing to measure."""
-
-    num_solutions: int
-    loss: float | None
-    accuracy: float | None
-    """Share of labelled steps on the right side of 0.5 (targets rounded)."""
-    pair_accuracy: float | None
-    """Of right and wrong solutions of one problem: how often the right one's last step scores
-    higher, ties counting half."""
+    eval_steps: int | None = None
+    """Optimizer steps between two validations; None validates after every epoch."""
+    patience: int | None = None
+    """Validations without a lower loss after which training stops; the best weights are kept."""
+    report_to: tuple[str, ...] = ()
+    """`tensorboard`, `wandb`."""
 
 
 def train_step_model(
@@ -83,6 +94,8 @@ def train_step_model(
 ) -> Validation:
     """Train in place, resuming from the last whole checkpoint under `out`.
 
+    In a process group, every rank calls this with the same arguments.
+
     Args:
         model: with a fresh head.
         train: examples to train on.
@@ -95,52 +108,41 @@ def train_step_model(
         Validation at the end.
 
     Raises:
-        TrainingError: the loss is not finite.
+        TrainingError: the loss is not finite, or the batch cannot be cut as asked for.
     """
+    packed = train if isinstance(train, PackedExamples) else PackedExamples(train)
     checkpoints = out / "checkpoints"
     last = last_checkpoint(checkpoints)
     body, head = model.parts()
-    for parameter in body:
-        parameter.requires_grad_(settings.backbone_lr > 0)
+    model.freeze(body=settings.backbone_lr == 0)
     groups = [{"params": head, "lr": settings.head_lr}]
     if settings.backbone_lr > 0:
-        groups.append({"params": body, "lr": settings.backbone_lr})
-    per_epoch = math.ceil(len(train) / settings.batch_size)
+        tuned = [p for p in body if p.requires_grad]
+        groups.append({"params": tuned, "lr": settings.backbone_lr})
+    per_epoch = math.ceil(len(packed) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
     observed = None
-    if settings.backbone_lr == 0 and model.body_ends_at_observe:
-        observed = _observe(model, train, on_progress)
+    if settings.backbone_lr == 0:
+        observed = _observe(model, packed, on_progress)
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
+        settings=settings,
         model=model,
-        args=TrainingArguments(
-            output_dir=str(checkpoints),
-            max_steps=num_steps,
-            per_device_train_batch_size=settings.batch_size,
-            lr_scheduler_type="linear",
-            warmup_steps=round(settings.warmup * num_steps),
-            max_grad_norm=1.0,
-            save_strategy="steps",
-            save_steps=settings.save_steps,
-            save_total_limit=2,
-            logging_steps=10,
-            logging_nan_inf_filter=False,
-            seed=settings.seed,
-            use_cpu=next(model.parameters()).device.type == "cpu",
-            dataloader_pin_memory=False,
-            remove_unused_columns=False,
-            disable_tqdm=True,
-            report_to=[],
-        ),
-        train_dataset=_Dataset(train, observed),
+        args=_arguments(model, checkpoints, settings, num_steps),
+        train_dataset=_Dataset(packed, observed, _balance(packed) if settings.balance else None),
         data_collator=_collate,
         optimizers=(
             torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
             None,
         ),
-        callbacks=[_Report(out / "log.jsonl", validation, on_progress)],
+        callbacks=[_Report(out / "log.jsonl", on_progress)],
     )
     trainer.remove_callback(PrinterCallback)
+    if validation:
+        trainer.add_callback(_Validate(trainer, validation, checkpoints / BEST))
     trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if settings.patience is not None and (checkpoints / BEST).is_file():
+        model.load_state(checkpoints / BEST)
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise TrainingError("weights are no longer finite after the last step. " + _REMEDY)
     return validate(model, validation)
@@ -155,142 +157,134 @@ def last_checkpoint(folder: Path) -> Path | None:
         if (Path(name) / COMPLETE).is_file():
             whole.append(Path(name))
         else:
-            shutil.rmtree(name)
+            shutil.rmtree(name, ignore_errors=True)
     return whole[-1] if whole else None
 
 
-@torch.no_grad()
-def validate(model: StepModel, examples: Sequence[Example], *, batch_size: int = 32) -> Validation:
-    """Measure a step model on examples."""
-    was_training = model.training
-    model.eval()
-    device = next(model.parameters()).device
-    total = labelled = right = 0.0
-    last_scores: dict[str, dict[bool, list[float]]] = {}
-    for start in range(0, len(examples), batch_size):
-        group = examples[start : start + batch_size]
-        logits = model(make_batch([e.encoded for e in group]).to(device)).cpu()
-        targets = _targets(group)
-        there = ~targets.isnan()
-        count = int(there.sum())
-        total += float(step_loss(logits, targets)) * count
-        labelled += count
-        right += float(((logits > 0) == (targets > 0.5))[there].sum())
-        for example, row in zip(group, logits.tolist(), strict=True):
-            score = row[len(example.targets) - 1]
-            by_outcome = last_scores.setdefault(example.problem_id, {True: [], False: []})
-            by_outcome[example.right].append(score)
-    model.train(was_training)
-    pairs = [
-        (a > b) + 0.5 * (a == b)
-        for scores in last_scores.values()
-        for a in scores[True]
-        for b in scores[False]
-    ]
-    return Validation(
-        num_solutions=len(examples),
-        loss=total / labelled if labelled else None,
-        accuracy=right / labelled if labelled else None,
-        pair_accuracy=sum(pairs) / len(pairs) if pairs else None,
+def _arguments(
+    model: StepModel, checkpoints: Path, settings: TrainSettings, num_steps: int
+) -> TrainingArguments:
+    workers = int(os.environ.get("WORLD_SIZE", 1))
+    share, rest = divmod(settings.batch_size, workers)
+    micro = min(settings.micro_batch or share, share)
+    if rest or not share or share % micro:
+        raise TrainingError(
+            f"batch_size={settings.batch_size}: must be a multiple of workers={workers} times "
+            f"micro_batch={settings.micro_batch}. Change one of them"
+        )
+    return TrainingArguments(
+        output_dir=str(checkpoints),
+        max_steps=num_steps,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=share // micro,
+        lr_scheduler_type="linear",
+        warmup_steps=round(settings.warmup * num_steps),
+        max_grad_norm=1.0,
+        save_strategy="steps",
+        save_steps=settings.save_steps,
+        save_total_limit=2,
+        logging_steps=10,
+        logging_nan_inf_filter=False,
+        seed=settings.seed,
+        bf16=settings.bf16,
+        use_cpu=next(model.parameters()).device.type == "cpu",
+        ddp_find_unused_parameters=False,
+        dataloader_pin_memory=False,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        report_to=list(settings.report_to),
     )
 
 
-@torch.no_grad()
 def _observe(
-    model: StepModel,
-    examples: Sequence[Example],
-    on_progress: Callable[[int, int, str], None],
-    *,
-    batch_size: int = 32,
+    model: StepModel, examples: PackedExamples, on_progress: Callable[[int, int, str], None]
 ) -> list[Tensor] | None:
     """What a frozen body says of every step, computed once; None if that is too much to keep."""
     model.eval()
-    device = next(model.parameters()).device
-    order = sorted(range(len(examples)), key=lambda i: len(examples[i].encoded.ids))
-    observed: dict[int, Tensor] = {}
-    num_bytes = 0
-    for start in range(0, len(order), batch_size):
-        indices = order[start : start + batch_size]
-        batch = make_batch([examples[i].encoded for i in indices]).to(device)
-        for index, rows in zip(indices, model.observe(batch).cpu(), strict=True):
-            observed[index] = rows[: len(examples[index].targets)].clone()
-            num_bytes += observed[index].nbytes
-        if num_bytes > MAX_OBSERVED_BYTES:
-            return None
-        on_progress(0, 0, f"{len(observed)} of {len(examples)} solutions read")
-    return [observed[i] for i in range(len(examples))]
+    num_steps = sum(len(example.targets) for example in examples)
+    if 4 * num_steps * model.observed_width > MAX_OBSERVED_BYTES:
+        return None
+
+    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Tensor]:
+        rows = model.observe(batch).cpu()
+        return [row[: len(e.positions)].clone() for row, e in zip(rows, group, strict=True)]
+
+    return map_solutions(
+        [example.encoded for example in examples],
+        compute,
+        network=model.network,
+        threads=torch.get_num_threads(),
+        on_progress=lambda done, total: on_progress(0, 0, f"{done} of {total} solutions read"),
+    )
 
 
-class _Dataset(Dataset[tuple[Example, Tensor | None]]):
-    def __init__(self, examples: Sequence[Example], observed: Sequence[Tensor] | None) -> None:
-        self._examples, self._observed = examples, observed
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    def __getitem__(self, index: int) -> tuple[Example, Tensor | None]:
-        return self._examples[index], self._observed[index] if self._observed else None
-
-    @property
-    def lengths(self) -> list[int]:
-        return [len(example.encoded.ids) for example in self._examples]
+def _balance(examples: PackedExamples) -> tuple[float, float]:
+    """Factors of the weights of wrong and of sound steps, by which both come to half of all."""
+    sound = wrong = 0.0
+    for example in examples:
+        for target, weight in zip(example.targets, example.weights, strict=True):
+            if target is not None:
+                sound, wrong = sound + weight * target, wrong + weight * (1 - target)
+    total = sound + wrong
+    return (total / (2 * wrong) if wrong else 1.0, total / (2 * sound) if sound else 1.0)
 
 
-class LengthGroupedSampler(Sampler[int]):
-    """Shuffled indices, those of a batch of similar length.
+@dataclass(frozen=True)
+class _Item:
+    example: Example
+    observed: Tensor | None
+    factors: tuple[float, float] | None
 
-    The order is a function of seed and epoch alone, so that a run resumed in the middle of an
-    epoch goes on with the batches that were left; that of transformers is not.
-    """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
-        self._lengths, self._batch_size, self._seed = lengths, batch_size, seed
-        self._epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order comes next."""
-        self._epoch = epoch
+class _Dataset(Dataset[_Item]):
+    def __init__(
+        self,
+        examples: PackedExamples,
+        observed: Sequence[Tensor] | None,
+        factors: tuple[float, float] | None,
+    ) -> None:
+        self.examples, self._observed, self._factors = examples, observed, factors
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self.examples)
 
-    def __iter__(self) -> Iterator[int]:
-        rng = random.Random(f"{self._seed}:{self._epoch}")
-        order = rng.sample(range(len(self._lengths)), len(self._lengths))
-        span = self._batch_size * MEGABATCH
-        groups = []
-        for start in range(0, len(order), span):
-            part = sorted(order[start : start + span], key=self._lengths.__getitem__)
-            groups += [
-                part[i : i + self._batch_size] for i in range(0, len(part), self._batch_size)
-            ]
-        # A short batch can only come last: the loader cuts the order every batch_size indices.
-        whole = [group for group in groups if len(group) == self._batch_size]
-        rng.shuffle(whole)
-        rest = [group for group in groups if len(group) < self._batch_size]
-        return (index for group in (*whole, *rest) for index in group)
+    def __getitem__(self, index: int) -> _Item:
+        observed = self._observed[index] if self._observed else None
+        return _Item(self.examples[index], observed, self._factors)
 
 
-def _collate(items: Sequence[tuple[Example, Tensor | None]]) -> dict[str, Tensor]:
-    examples = [example for example, _ in items]
-    observed = [rows for _, rows in items if rows is not None]
+def _collate(items: Sequence[_Item]) -> dict[str, Tensor]:
+    examples = [item.example for item in items]
+    observed = [item.observed for item in items if item.observed is not None]
     if observed:
         inputs = {"observed": pad_sequence(observed, batch_first=True)}
     else:
-        inputs = vars(make_batch([e.encoded for e in examples]))
-    return {**inputs, "targets": _targets(examples)}
-
-
-def _targets(examples: Sequence[Example]) -> Tensor:
-    """[batch, steps], NaN where there is no label."""
-    most = max(len(e.targets) for e in examples)
+        inputs = {
+            name: part
+            for name, part in vars(make_batch([e.encoded for e in examples])).items()
+            if part is not None
+        }
+    numbers: dict[str, int] = {}
     nan = float("nan")
-    return torch.tensor(
-        [
-            [*(nan if t is None else t for t in e.targets), *[nan] * (most - len(e.targets))]
-            for e in examples
-        ]
-    )
+    targets = _padded([[nan if t is None else t for t in e.targets] for e in examples], nan)
+    weights = _padded([e.weights for e in examples], 0.0)
+    if (factors := items[0].factors) is not None:
+        weights *= targets.nan_to_num() * (factors[1] - factors[0]) + factors[0]
+    return {
+        **inputs,
+        "targets": targets,
+        "weights": weights,
+        "num_steps": torch.tensor([len(e.targets) for e in examples]),
+        "right": torch.tensor([-1 if e.right is None else int(e.right) for e in examples]),
+        "problems": torch.tensor(
+            [numbers.setdefault(e.problem_id, len(numbers)) for e in examples]
+        ),
+    }
+
+
+def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:
+    most = max(map(len, rows))
+    return torch.tensor([[*row, *[padding] * (most - len(row))] for row in rows])
 
 
 _REMEDY = "Lower head_lr or backbone_lr, check the base model, and train into another out"
@@ -299,10 +293,31 @@ _REMEDY = "Lower head_lr or backbone_lr, check the base model, and train into an
 class _StepTrainer(Trainer):
     """`Trainer` with our loss and our format of checkpoints."""
 
+    loss_is_scaled_for_ga = True
+
+    def __init__(self, *, settings: TrainSettings, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._settings = settings
+
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[int]:
         assert isinstance(self.train_dataset, _Dataset)
-        lengths = self.train_dataset.lengths
-        return LengthGroupedSampler(lengths, self._train_batch_size, self.args.seed)
+        examples = self.train_dataset.examples
+        return LengthGroupedSampler(
+            examples.lengths,
+            self._settings.batch_size,
+            self.args.seed,
+            examples.problem_ids if self._settings.pair_weight else None,
+        )
+
+    def _get_num_items_in_batch(
+        self, batch_samples: list[dict[str, Tensor]], device: torch.device
+    ) -> Tensor:
+        """Weight of the labelled steps of an optimizer step, over all workers."""
+        weight = sum(
+            (b["weights"] * ~b["targets"].isnan()).sum(dtype=torch.float64) for b in batch_samples
+        )
+        total = self.accelerator.gather(torch.as_tensor(weight, device=device)[None])
+        return cast(Tensor, total.sum())
 
     def compute_loss(
         self,
@@ -311,44 +326,53 @@ class _StepTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        targets = inputs.pop("targets")
+        targets, weights = inputs.pop("targets"), inputs.pop("weights")
+        num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
         observed = inputs.pop("observed", None)
         logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
-        loss = step_loss(logits, targets)
+        loss = step_loss(logits, targets, weights, kind=self._settings.loss)
+        if self._settings.pair_weight:
+            # As much as the steps' loss, at weight 1: pairs are averaged, then weighed like steps.
+            scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
+            pairs, count = pair_loss(scores, right, problems)
+            here = (weights * ~targets.isnan()).sum()
+            loss = loss + self._settings.pair_weight * here * pairs / max(1, count)
+        assert isinstance(num_items_in_batch, Tensor)
+        # Gradients are averaged over workers; the total is of all of them.
+        scale = self.accelerator.num_processes / num_items_in_batch.clamp(min=1e-9)
+        loss = loss * scale.to(loss.dtype)
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss.item()} at step {self.state.global_step}. {_REMEDY}"
             )
-        return loss
+        return cast(Tensor, loss)
 
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
     ) -> None:
         assert output_dir is not None
         Path(output_dir).mkdir(parents=True, exist_ok=True)
-        self.accelerator.unwrap_model(self.model).save(Path(output_dir))
+        self.accelerator.unwrap_model(self.model).save_state(Path(output_dir) / STATE)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        folder = Path(self.args.output_dir or "") / f"checkpoint-{self.state.global_step}"
-        (folder / COMPLETE).touch()
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            folder = Path(self.args.output_dir or "") / f"checkpoint-{self.state.global_step}"
+            (folder / COMPLETE).touch()
 
     def _load_from_checkpoint(
         self, resume_from_checkpoint: str, model: nn.Module | None = None
     ) -> None:
-        self.accelerator.unwrap_model(model or self.model).restore(Path(resume_from_checkpoint))
+        unwrapped = self.accelerator.unwrap_model(model or self.model)
+        unwrapped.load_state(Path(resume_from_checkpoint) / STATE)
 
 
 class _Report(TrainerCallback):
     """Progress for the caller, figures for the log."""
 
-    def __init__(
-        self,
-        path: Path,
-        validation: Sequence[Example],
-        on_progress: Callable[[int, int, str], None],
-    ) -> None:
-        self._path, self._validation, self._on_progress = path, validation, on_progress
+    def __init__(self, path: Path, on_progress: Callable[[int, int, str], None]) -> None:
+        self._path, self._on_progress = path, on_progress
         self._loss = ""
 
     def on_step_end(
@@ -364,22 +388,54 @@ class _Report(TrainerCallback):
         logs: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
-        if logs and "loss" in logs:
+        if not logs or not state.is_world_process_zero:
+            return
+        if "loss" in logs:
             self._loss = f"loss {logs['loss']:.3f}"
-            self._write({"step": state.global_step, **logs})
+        if "loss" in logs or VALIDATION_LOSS in logs:
+            with self._path.open("a") as file:
+                file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
+
+
+VALIDATION_LOSS = "validation_loss"
+
+
+class _Validate(TrainerCallback):
+    """Validation, and early stopping by it.
+
+    What was seen lies in the trainer's own log history, which checkpoints keep: a resumed run
+    stops where the whole one would have stopped. Every worker validates, and finds the same.
+    """
+
+    def __init__(self, trainer: _StepTrainer, validation: Sequence[Example], best: Path) -> None:
+        self._trainer, self._validation, self._best = trainer, validation, best
+        self._settings = trainer._settings
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        every = self._settings.eval_steps
+        if every is not None and state.global_step % every == 0:
+            self._run(state, control)
 
     def on_epoch_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        if self._validation and isinstance(model, StepModel):
-            figures = asdict(validate(model, self._validation))
-            self._write({"step": state.global_step, "validation": figures})
+        if self._settings.eval_steps is None:
+            self._run(state, control)
 
-    def _write(self, row: Mapping[str, Any]) -> None:
-        with self._path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    def _run(self, state: TrainerState, control: TrainerControl) -> None:
+        model = self._trainer.accelerator.unwrap_model(self._trainer.model)
+        figures: Mapping[str, float | None] = asdict(validate(model, self._validation))
+        self._trainer.log({f"validation_{k}": v for k, v in figures.items() if v is not None})
+        if self._settings.patience is None:
+            return
+        losses = [row[VALIDATION_LOSS] for row in state.log_history if VALIDATION_LOSS in row]
+        best = losses.index(min(losses))
+        if best == len(losses) - 1 and state.is_world_process_zero:
+            self._best.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._best.with_suffix(".partial")
+            model.save_state(partial)
+            partial.replace(self._best)
+        if len(losses) - 1 - best >= self._settings.patience:
+            control.should_training_stop = True

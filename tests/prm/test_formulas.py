@@ -12,7 +12,7 @@ from mclabel.prm.aggregate import aggregate
 from mclabel.prm.batch import StepBatch, make_batch
 from mclabel.prm.encode import EncodedSolution
 from mclabel.prm.likelihood import likelihood_features, token_logprobs
-from mclabel.prm.losses import step_loss
+from mclabel.prm.losses import pair_loss, step_loss, three_class_log_odds
 
 NAN = float("nan")
 
@@ -38,17 +38,56 @@ def test_step_loss_is_cross_entropy_over_labelled_steps() -> None:
     # sigmoid(0) = 1/2, sigmoid(ln 3) = 3/4
     logits = torch.tensor([[0.0, math.log(3)], [math.log(3), 9.0]])
     hard = torch.tensor([[1.0, 0.0], [1.0, NAN]])
-    assert float(step_loss(logits, hard)) == pytest.approx(
-        -(math.log(0.5) + math.log(0.25) + math.log(0.75)) / 3
+    ones = torch.ones(2, 2)
+    assert float(step_loss(logits, hard, ones)) == pytest.approx(
+        -(math.log(0.5) + math.log(0.25) + math.log(0.75))
     )
     soft = torch.tensor([[0.25, NAN], [0.25, NAN]])
     expected = math.log(0.5) + 0.25 * math.log(0.75) + 0.75 * math.log(0.25)
-    assert float(step_loss(logits, soft)) == pytest.approx(-expected / 2)
+    assert float(step_loss(logits, soft, ones)) == pytest.approx(-expected)
+    weights = torch.tensor([[2.0, 0.0], [0.5, 7.0]])
+    assert float(step_loss(logits, hard, weights)) == pytest.approx(
+        -2 * math.log(0.5) - 0.5 * math.log(0.75)
+    )
+
+
+def test_squared_error_is_between_probabilities() -> None:
+    logits = torch.tensor([[0.0, math.log(3)]])
+    targets = torch.tensor([[0.25, 1.0]])
+    # (1/2 - 1/4)^2 + 2 (3/4 - 1)^2
+    found = step_loss(logits, targets, torch.tensor([[1.0, 2.0]]), kind="mse")
+    assert float(found) == pytest.approx(0.0625 + 2 * 0.0625)
+
+
+def test_three_classes_are_wrong_neutral_and_sound() -> None:
+    # softmax(0, ln 2, ln 5) = (1/8, 2/8, 5/8)
+    logits = torch.tensor([[[0.0, math.log(2), math.log(5)]] * 4])
+    targets = torch.tensor([[0.0, 0.5, 1.0, NAN]])
+    found = step_loss(logits, targets, torch.ones(1, 4))
+    assert float(found) == pytest.approx(-(math.log(1 / 8) + math.log(2 / 8) + math.log(5 / 8)))
+    # neutral counts as sound: odds 7 to 1
+    assert three_class_log_odds(logits)[0, 0].item() == pytest.approx(math.log(7))
+
+
+def test_pairs_are_of_a_right_and_a_wrong_solution_of_one_problem() -> None:
+    scores = torch.tensor([math.log(3), 0.0, 0.0, 5.0])
+    right = torch.tensor([1, 0, 1, 0])
+    problems = torch.tensor([0, 0, 1, 2])
+    loss, count = pair_loss(scores, right, problems)
+    assert count == 1
+    assert float(loss) == pytest.approx(-math.log(0.75))  # sigmoid(ln 3)
+    loss, count = pair_loss(scores, right, torch.tensor([0, 0, 0, 0]))
+    # ln 3 over 0 and over 5, 0 over 0 and over 5
+    others = math.log1p(math.exp(5) / 3) + math.log(2) + math.log1p(math.exp(5))
+    assert count == 4
+    assert float(loss) == pytest.approx(-math.log(0.75) + others)
+    unknown = torch.tensor([1, -1, 1, -1])
+    assert pair_loss(scores, unknown, torch.tensor([0, 0, 0, 0]))[1] == 0
 
 
 def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:
     logits = torch.ones(1, 2, requires_grad=True)
-    step_loss(logits, torch.tensor([[NAN, NAN]])).backward()
+    step_loss(logits, torch.tensor([[NAN, NAN]]), torch.ones(1, 2)).backward()
     assert logits.grad is not None and logits.grad.tolist() == [[0.0, 0.0]]
 
 

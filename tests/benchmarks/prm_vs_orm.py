@@ -1,0 +1,207 @@
+"""A PRM against an ORM and against scorers that need no training, by number of labelled solutions.
+
+    python -m tests.benchmarks.prm_vs_orm [--quick] [--out FOLDER] [--plot docs/prm_vs_orm.png]
+
+On arith. Labels are made by the labelling job from train problems; scorers are trained by the
+training job on 250 to 16,000 of the labelled solutions, three seeds each with solutions of its own,
+and choose among up to 64 samples to each of 2,000 test problems, and of 400 of families that were
+kept out of training. The aggregation of step scores is chosen on validation problems. Intervals:
+95%, paired bootstrap over problems. `--out` keeps what was labelled and trained, and resumes: an
+hour on two cores; `--quick` takes three minutes. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from mclabel import edge
+from mclabel.config import LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.data.shards import commit_block, read_labels
+from mclabel.data.store import Store
+from mclabel.evaluation.label_quality import arith_truth
+from mclabel.labeling.progress import StageProgress, job_progress
+from mclabel.prm.aggregate import AGGREGATIONS
+from mclabel.records import LabeledSolution, StepLabel
+from tests.benchmarks.prm_vs_orm_figures import Study, draw, table
+from tests.benchmarks.prm_vs_orm_scores import Pool, Scorer, load_pool, scores_of
+
+PLAIN = ["head=token", "backbone_lr=3.0e-4", "head_lr=1.0e-3", "batch_size=16", "epochs=1"]
+LOW_RATE = ["backbone_lr=3.0e-5", "states=false", "batch_size=16", "epochs=1"]
+FROZEN = ["max_steps=600", "batch_size=32"]
+VARIANTS: dict[str, list[str]] = {
+    "posterior target": ["target=posterior", *FROZEN],
+    "pairs": ["pair_weight=1.0", *FROZEN],
+    "until the first error": ["to_first_error=true", *FROZEN],
+    "with hidden states": ["states=true", "head_lr=3.0e-3", *FROZEN],
+    "exact labels": FROZEN,
+    "from the policy": ["base=arith:policy", *FROZEN],
+    "base at a low rate": LOW_RATE,
+    "plain head": PLAIN,
+    "plain head, exact labels": PLAIN,
+}
+"""One seed each, at the largest size but one: overrides of configs/train/quickstart.yaml."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, help="keep runs and scorers here, and resume")
+    parser.add_argument(
+        "--as-is", action="store_true", help="take the runs under --out as far as they are"
+    )
+    parser.add_argument("--plot", type=Path, help="write the plot here")
+    args = parser.parse_args()
+    console = Console(emoji=False, width=150)
+    with tempfile.TemporaryDirectory() as scratch:
+        out = args.out or Path(scratch)
+        figures = run(out, console, quick=args.quick, as_is=args.as_is, plot=args.plot)
+    print(json.dumps(figures))
+
+
+def run(
+    out: Path, console: Console, *, quick: bool, as_is: bool, plot: Path | None
+) -> dict[str, Any]:
+    """Label, train, choose, measure."""
+    sizes = {64: 2, 128: 1} if quick else {250: 3, 1000: 3, 4000: 3, 16000: 1}
+    """Labelled solutions, and seeds."""
+    num_samples = 16 if quick else 64
+    label = _there if as_is else _label
+    train = label(out / "train", console, "train", 60 if quick else 4000, 4, seed=5)
+    pools = {
+        "validation": ("validation", 16 if quick else 200, 3, None),
+        "in distribution": ("test", 40 if quick else 2000, 11, None),
+        "families held out": ("test", 16 if quick else 400, 12, ["gifts", "riddles"]),
+    }
+    runs = {
+        name: label(
+            out / name.split()[0], console, split, count, num_samples, seed=seed, families=families
+        )
+        for name, (split, count, seed, families) in pools.items()
+    }
+    rows = list(read_labels(Store(train)))
+    scorers = list(_train_all(rows, sizes, out, console))
+    studied = {name: load_pool(where, console) for name, where in runs.items()}
+    how = _choose_aggregation(scorers, studied["validation"], max(sizes))
+    found: dict[str, Study] = {}
+    for name in ("in distribution", "families held out"):
+        found[name] = Study(
+            name, studied[name], scores_of(scorers, studied[name], how), num_samples
+        )
+    main_size = [size for size in sizes if size <= 4000][-1]
+    for study in found.values():
+        console.print(table(study, main_size))
+    if plot is not None:
+        draw(found["in distribution"], sorted(sizes), plot)
+    return {
+        "aggregation": how,
+        "labelled_solutions": sorted(sizes),
+        **found["in distribution"].summary(main_size, min(sizes)),
+        "families_held_out": found["families held out"].summary(main_size, min(sizes)),
+    }
+
+
+def _there(out: Path, *_: object, **__: object) -> str:
+    return str(out)
+
+
+def _label(
+    out: Path,
+    console: Console,
+    split: str,
+    count: int,
+    per_problem: int,
+    *,
+    seed: int,
+    families: list[str] | None = None,
+) -> str:
+    """A run with labels (train), or of samples alone."""
+    changes = [f"out={out}", f"problems.split={split}", f"problems.limit={count}"]
+    changes += [f"problems.seed={seed}", f"solutions.per_problem={per_problem}"]
+    changes += ["keep_rollouts=false", "ray.engines=2", "block_problems=16"]
+    if families:
+        changes.append(f"problems.families={json.dumps(families)}")
+    if split == "train":
+        changes += ["estimator.kind=posterior", "estimator.rollouts=64", "estimator.price=0.001"]
+    else:
+        changes.append("estimator.kind=outcome")
+    config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), changes)
+    with job_progress(console, f"label {out.name}") as progress:
+        edge.label(config, progress)
+    return str(out)
+
+
+def _train_all(
+    rows: Sequence[LabeledSolution], sizes: dict[int, int], out: Path, console: Console
+) -> Iterator[Scorer]:
+    """PRM and ORM at every size and seed, and the variants of the PRM."""
+    for size, num_seeds in sizes.items():
+        for seed in range(num_seeds):
+            labels = _subset(rows, size, seed, out / f"subset-{size}-{seed}")
+            for kind, changes in (("PRM", []), ("ORM", ["target=outcome"])):
+                name = f"{kind}-{size}-{seed}"
+                path = _train(labels, out / name, [f"seed={seed}", *FROZEN, *changes], console)
+                yield Scorer(kind=kind, size=size, seed=seed, path=path)
+    size = sorted(sizes)[-2]
+    exact = _subset([_exact(row) for row in rows], size, 0, out / f"exact-{size}")
+    for kind, changes in VARIANTS.items():
+        labels = exact if "exact" in kind else str(out / f"subset-{size}-0")
+        path = _train(labels, out / kind.replace(" ", "-"), changes, console)
+        yield Scorer(kind=kind, size=size, seed=0, path=path)
+
+
+def _subset(rows: Sequence[LabeledSolution], size: int, seed: int, out: Path) -> str:
+    """A run with `size` of the solutions, whole problems drawn by `seed`."""
+    by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
+    for row in rows:
+        by_problem[row.problem.id].append(row)
+    problems = sorted(by_problem)
+    random.Random(seed).shuffle(problems)
+    chosen = [row for problem in problems for row in by_problem[problem]][:size]
+    commit_block(Store(str(out), create=True), "0" * 16, "subset", chosen, None, {})
+    return str(out)
+
+
+def _exact(row: LabeledSolution) -> LabeledSolution:
+    """The solution with the truth of every step in place of its labels."""
+    error = arith_truth(row)
+    sound = [error is None or index < error for index in range(len(row.steps))]
+    steps: list[StepLabel] = [
+        replace(step, hard=good, value=float(good), rule="given")
+        for step, good in zip(row.steps, sound, strict=True)
+    ]
+    return replace(row, steps=tuple(steps), first_error=error)
+
+
+def _train(labels: str, out: Path, changes: Sequence[str], console: Console) -> str:
+    config = load_config(
+        TrainConfig,
+        bundled_config("train/quickstart.yaml"),
+        [f"labels={json.dumps([labels])}", f"out={out}", "validation=0", *changes],
+    )
+    with StageProgress(console, f"train {out.name}", "steps") as stage:
+        edge.train(config, lambda step, total, loss: stage.update(step, total, detail=loss))
+    return str(out)
+
+
+def _choose_aggregation(scorers: Sequence[Scorer], pool: Pool, size: int) -> str:
+    """The aggregation by which the PRM of the largest size chooses best on validation problems."""
+    scorer = next(s for s in scorers if s.kind == "PRM" and s.size == size)
+    found = {
+        how: Study("validation", pool, scores_of([scorer], pool, how), pool.num_samples)
+        for how in AGGREGATIONS
+    }
+    return max(found, key=lambda how: found[how].mean(("PRM", size), pool.num_samples))
+
+
+if __name__ == "__main__":
+    main()

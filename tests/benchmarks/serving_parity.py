@@ -1,0 +1,46 @@
+"""Step scores of a PRM from `mclabel serve` against those of transformers.
+
+    python -m tests.benchmarks.serving_parity [--quick]
+
+A real vLLM server on this machine, once in float32 and once in bfloat16. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from labelled import arith_rows
+from serving import served, trained_prm
+
+from mclabel.prm.score import PRM
+from mclabel.prm.served import ServedPRM
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    count = 24 if parser.parse_args().quick else 400
+    figures: dict[str, float | int] = {"num_solutions": count}
+    with tempfile.TemporaryDirectory() as scratch:
+        prm = trained_prm(Path(scratch), "head=token", "backbone_lr=1.0e-4")
+        for dtype, name in (("float32", "fp32"), ("bfloat16", "bf16")):
+            here = PRM.load(prm, dtype=dtype)
+            encoded = [here.encoder.labeled(row) for row in arith_rows(count, seed=5)]
+            with served(prm, Path(scratch) / "server.log", dtype=dtype) as url:
+                theirs = np.concatenate(ServedPRM.connect(url, prm).score_encoded(encoded))
+            ours = np.concatenate(here.score_encoded(encoded))
+            figures[f"max_abs_difference_{name}"] = float(np.abs(ours - theirs).max())
+            print(f"{dtype}: {len(ours)} steps, scores {ours.min():.3f} to {ours.max():.3f}")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

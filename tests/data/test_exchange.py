@@ -1,0 +1,266 @@
+"""Other people's formats: exactly what they hold, there and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labelled import arith_rows, tiny_model, write_run
+
+from mclabel import edge
+from mclabel.cli import main
+from mclabel.config import TrainConfig, load_config
+from mclabel.data.exchange import FORMATS, Format, LabeledTexts
+from mclabel.data.exports import export_row, labeled_texts
+from mclabel.data.imports import import_row, labeled_solution
+from mclabel.data.shards import read_labels
+from mclabel.data.store import Store
+from mclabel.errors import ConfigError, DataError, ShardError
+from mclabel.prm.targets import step_targets
+from mclabel.records import Outcome
+
+TWO = LabeledTexts(
+    problem="What is 2 + 2 * 3?",
+    steps=("2 * 3 = 6", "2 + 6 = 9"),
+    ratings=(1.0, 0.0),
+    answer="8",
+    prediction="9",
+    right=False,
+)
+
+
+def test_trl() -> None:
+    assert export_row(TWO, "trl") == {
+        "prompt": "What is 2 + 2 * 3?",
+        "completions": ["2 * 3 = 6", "2 + 6 = 9"],
+        "labels": [True, False],
+    }
+
+
+def test_math_shepherd() -> None:
+    assert export_row(TWO, "math-shepherd") == {
+        "input": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6 ки\nStep 2: 2 + 6 = 9 ки",
+        "label": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6 +\nStep 2: 2 + 6 = 9 -",
+        "task": "mclabel",
+    }
+
+
+def test_rlhflow() -> None:
+    assert export_row(TWO, "rlhflow") == {
+        "conversations": [
+            {"role": "user", "content": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6"},
+            {"role": "assistant", "content": "+"},
+            {"role": "user", "content": "Step 2: 2 + 6 = 9"},
+            {"role": "assistant", "content": "-"},
+        ]
+    }
+
+
+def test_prm800k() -> None:
+    row = export_row(TWO, "prm800k")
+    assert row is not None
+    assert set(row) == {
+        "labeler", "timestamp", "generation", "is_quality_control_question",
+        "is_initial_screening_question", "question", "label",
+    }  # fmt: skip
+    assert row["question"] == {
+        "problem": "What is 2 + 2 * 3?",
+        "ground_truth_solution": None,
+        "ground_truth_answer": "8",
+        "pre_generated_steps": ["2 * 3 = 6", "2 + 6 = 9"],
+        "pre_generated_answer": "9",
+        "pre_generated_verifier_score": None,
+    }
+    assert row["label"] == {
+        "steps": [
+            {
+                "completions": [{"text": "2 * 3 = 6", "rating": 1, "flagged": False}],
+                "human_completion": None,
+                "chosen_completion": 0,
+            },
+            {
+                "completions": [{"text": "2 + 6 = 9", "rating": -1, "flagged": False}],
+                "human_completion": None,
+                "chosen_completion": None,
+            },
+        ],
+        "total_time": 0,
+        "finish_reason": "found_error",
+    }
+
+
+def test_processbench() -> None:
+    assert export_row(TWO, "processbench") == {
+        "id": "",
+        "generator": "mclabel",
+        "problem": "What is 2 + 2 * 3?",
+        "steps": ["2 * 3 = 6", "2 + 6 = 9"],
+        "final_answer_correct": False,
+        "label": 1,
+    }
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1)
+SOLUTIONS = st.lists(st.tuples(TEXT, st.booleans()), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=TEXT, solution=SOLUTIONS, to=st.sampled_from(FORMATS))
+def test_what_a_format_holds_comes_back(
+    problem: str, solution: list[tuple[str, bool]], to: Format
+) -> None:
+    if any("ки" in text or "Step " in text for text in (problem, *(s for s, _ in solution))):
+        return
+    problem = problem.strip() or "?"
+    good = [sound for _, sound in solution]
+    if to in ("prm800k", "processbench"):  # labels fall once
+        good = [all(good[: i + 1]) for i in range(len(good))]
+    texts = LabeledTexts(
+        problem=problem,
+        steps=tuple(step.strip() or "." for step, _ in solution),
+        ratings=tuple(map(float, good)),
+        right=good[-1],
+    )
+    row = export_row(texts, to)
+    assert row is not None
+    (back,) = import_row(json.loads(json.dumps(row)), to, "here")
+    assert (back.problem, back.steps) == (texts.problem, texts.steps)
+    end = len(good)
+    if to in ("prm800k", "processbench") and False in good:
+        end = good.index(False) + 1
+    assert back.ratings == (*texts.ratings[:end], *[None] * (len(good) - end))
+    # and as a row of our own it exports to the same again
+    ours = labeled_texts(labeled_solution(back, sample_index=0, outcome=Outcome.UNGRADED))
+    assert ours.steps == texts.steps and ours.ratings == back.ratings
+
+
+def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
+    row = {
+        "question": {"problem": "p", "ground_truth_answer": "4", "pre_generated_steps": None},
+        "label": {
+            "steps": [
+                {
+                    "completions": [
+                        {"text": "a", "rating": 1, "flagged": False},
+                        {"text": "b", "rating": -1, "flagged": False},
+                    ],
+                    "human_completion": None,
+                    "chosen_completion": 0,
+                },
+                {
+                    "completions": [{"text": "c", "rating": -1, "flagged": None}],
+                    "human_completion": {"text": "h", "source": None, "corrected_rating": None},
+                    "chosen_completion": None,
+                },
+                {
+                    "completions": [{"text": "d", "rating": 0, "flagged": None}],
+                    "human_completion": None,
+                    "chosen_completion": 0,
+                },
+            ],
+            "finish_reason": "solution",
+        },
+    }
+    path, *others = import_row(row, "prm800k", "line 1")
+    assert path.steps == ("a", "h", "d") and path.ratings == (1.0, 1.0, 0.5)
+    assert [(o.steps, o.ratings) for o in others] == [
+        (("b",), (0.0,)),
+        (("a", "c"), (None, 0.0)),
+    ]
+    neutral = labeled_solution(path, sample_index=0, outcome=Outcome.UNGRADED)
+    assert step_targets(neutral, "neutral") == (1.0, 1.0, 0.5)
+    assert step_targets(neutral, "hard") == (1.0, 1.0, 1.0)
+    again = export_row(labeled_texts(neutral), "prm800k")
+    assert again is not None
+    ratings = [s["completions"][0]["rating"] for s in again["label"]["steps"]]
+    assert ratings == [1, 1, 0]
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_run_exported_and_imported_trains_a_prm(to: Format, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", arith_rows(40))
+    report = edge.export_run(run, to, str(tmp_path / "out"))
+    assert report.num_rows == 40 and report.num_left_out == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "cannot hold" in card and "fixed" in card
+    edge.import_file(str(tmp_path / "out/data.jsonl"), to, str(tmp_path / "back"))
+    theirs = {row.solution.text: row for row in read_labels(Store(str(tmp_path / "back")))}
+    for row in read_labels(Store(run)):
+        back = theirs[row.solution.text]
+        assert back.problem.text == row.problem.text and back.first_error == row.first_error
+        assert [s.text for s in back.solution.steps] == [s.text for s in row.solution.steps]
+        if to == "processbench":
+            assert back.solution.outcome == row.solution.outcome
+    base = tiny_model(tmp_path / "base")
+    trained = edge.train(
+        load_config(
+            TrainConfig,
+            None,
+            [
+                f"labels=[{tmp_path / 'back'}]",
+                f"base={base}",
+                f"out={tmp_path / 'prm'}",
+                "max_steps=2",
+            ],
+        ),
+        lambda step, total, loss: None,
+    )
+    assert trained.num_refused == 0 and trained.num_solutions + trained.num_validation == 40
+
+
+def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(export_row(TWO, "trl")) + "\n")
+    out = str(tmp_path / "run")
+    first = edge.import_file(str(file), "trl", out)
+    assert edge.import_file(str(file), "trl", out) == first
+    assert len(list(read_labels(Store(out)))) == 1
+    file.write_text(json.dumps({**(export_row(TWO, "trl") or {}), "labels": [True, True]}) + "\n")
+    with pytest.raises(ShardError, match="another configuration"):
+        edge.import_file(str(file), "trl", out)
+
+
+@pytest.mark.parametrize(
+    ("source", "row", "fault"),
+    [
+        ("trl", {"prompt": "p", "completions": ["a"], "labels": [0.5]}, "must be booleans"),
+        ("trl", {"prompt": "p", "completions": ["a", "b"], "labels": [True]}, "2 steps for 1"),
+        ("math-shepherd", {"input": "p Step 1: a", "label": "p Step 1: a +"}, "does not end in"),
+        ("math-shepherd", {"input": "p a ки", "label": "p a +"}, "no 'Step 1: '"),
+        ("rlhflow", {"conversations": [{"role": "user", "content": "x"}]}, "alternate"),
+        ("processbench", {"problem": "p", "steps": ["a"], "label": 1}, "label 1 for 1 steps"),
+        ("prm800k", {"question": {}}, "KeyError 'label'"),
+    ],
+)
+def test_a_row_of_no_such_format_is_named(
+    source: Format, row: dict[str, object], fault: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    with pytest.raises(DataError, match=f"line 1: not a row of {source}: .*{fault}"):
+        edge.import_file(str(file), source, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_marks_inside_texts_are_refused() -> None:
+    bad = LabeledTexts(problem="a ки b", steps=("x",), ratings=(1.0,))
+    with pytest.raises(DataError, match="uses as a mark"):
+        export_row(bad, "math-shepherd")
+
+
+def test_the_commands_say_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", arith_rows(4))
+    out = str(tmp_path / "out")
+    done = CliRunner().invoke(main, ["export", run, "--to", "trl", "-o", out])
+    assert done.exit_code == 0 and "what trl cannot hold: labels are booleans" in done.output
+    done = CliRunner().invoke(
+        main, ["import", f"{out}/data.jsonl", "--from", "trl", "-o", str(tmp_path / "back")]
+    )
+    assert done.exit_code == 0 and "4 rows, 4 solutions of 2 problems" in done.output
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match="hf auth login"):
+        edge.export_run(run, "trl", out, push_to_hub="nobody/nothing")

@@ -1,0 +1,179 @@
+"""Other people's PRMs: what their networks are given, decoded, and which number is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForTokenClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+from mclabel.cli import main
+from mclabel.errors import DataError, EngineError
+from mclabel.prm.adapters import (
+    ADAPTERS,
+    MODEL_FORMATS,
+    AdaptedPRM,
+    ModelFormat,
+    Qwen2ForProcessRewardModel,
+    SearchAndLearnPRM,
+    load_adapted,
+)
+
+PROBLEM, STEPS = "q1 q2", ["a b", "c", "a c"]
+CHAT = (
+    "{% for m in messages %}<|{{ m['role'] }}|> {{ m['content'] }} <|end|> {% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+WORDS = [
+    "<unk>", "<s>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<extra_0>", "q1", "q2",
+    "a", "b", "c", "+", "-", "ки", "Step", "1", "2", "3", ":", "\n",
+]  # fmt: skip
+SPECIAL = WORDS[:7]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Words, with line breaks as words of their own."""
+    core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split("\n", "isolated"),
+            pre_tokenizers.Split(":", "isolated"),
+            pre_tokenizers.Split(" ", "removed"),
+        ]
+    )
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        unk_token="<unk>",
+        bos_token="<s>",
+        additional_special_tokens=SPECIAL[2:],
+    )
+    made.chat_template = CHAT
+    return made
+
+
+def network(form: ModelFormat) -> PreTrainedModel:
+    """A random network of the right kind."""
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": len(WORDS),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.5,
+    }
+    if form == "qwen":
+        return Qwen2ForProcessRewardModel(Qwen2Config(**sizes))
+    if form == "trl":
+        return LlamaForTokenClassification(LlamaConfig(**sizes, num_labels=2))
+    return LlamaForCausalLM(LlamaConfig(**sizes))
+
+
+@pytest.fixture(params=MODEL_FORMATS)
+def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ModelFormat, str]:
+    """A checkpoint of each format."""
+    network(request.param).save_pretrained(tmp_path / "prm")
+    tokenizer().save_pretrained(tmp_path / "prm")
+    return request.param, str(tmp_path / "prm")
+
+
+READ = {
+    "trl": ("<s> q1 q2 a b \n c \n a c \n", ["\n", "\n", "\n"]),
+    "math-shepherd": (
+        "q1 q2 Step 1 : a b ки \n Step 2 : c ки \n Step 3 : a c ки",
+        ["ки", "ки", "ки"],
+    ),
+    "rlhflow": (
+        "<|user|> q1 q2 Step 1 : a b <|end|> <|assistant|> + <|end|> <|user|> Step 2 : c <|end|> "
+        "<|assistant|> + <|end|> <|user|> Step 3 : a c <|end|> <|assistant|> + <|end|>",
+        ["<|assistant|>"] * 3,
+    ),
+    "qwen": (
+        "<|system|> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> <unk> "
+        "<|end|> <|user|> q1 q2 <|end|> <|assistant|> a b <extra_0> c <extra_0> a c <extra_0> "
+        "<|end|>",
+        ["<extra_0>"] * 3,
+    ),
+}
+
+
+@pytest.fixture(params=MODEL_FORMATS)
+def prm(request: pytest.FixtureRequest) -> tuple[ModelFormat, AdaptedPRM]:
+    """A PRM of each format."""
+    return request.param, ADAPTERS[request.param][0](network(request.param), tokenizer())
+
+
+def test_what_is_read_and_where(prm: tuple[ModelFormat, AdaptedPRM]) -> None:
+    form, adapted = prm
+    encoded = adapted.encode(PROBLEM, STEPS)
+    text, at = READ[form]
+    read = [WORDS[i] for i in encoded.ids]
+    assert " ".join(read) == text
+    assert [read[position] for position in encoded.positions] == at
+
+
+def test_scores_are_the_probability_that_the_format_means(
+    prm: tuple[ModelFormat, AdaptedPRM],
+) -> None:
+    form, adapted = prm
+    encoded = adapted.encode(PROBLEM, STEPS)
+    with torch.no_grad():
+        logits = adapted.network(input_ids=torch.tensor([encoded.ids])).logits[0].double()
+    plus, minus = WORDS.index("+"), WORDS.index("-")
+    good, bad = (1, 0) if form in ("trl", "qwen") else (plus, minus)
+    by_hand = [
+        float(1 / (1 + torch.exp(logits[p, bad] - logits[p, good]))) for p in encoded.positions
+    ]
+    # two at a time and apart, as a list and as lines
+    both = adapted.score([PROBLEM, "q2"], [STEPS, ["b"]])
+    assert both[0] == pytest.approx(by_hand, abs=1e-5)
+    assert adapted.score([PROBLEM], ["a b\nc\na c"])[0] == pytest.approx(by_hand, abs=1e-5)
+    assert len(both[1]) == 1 and all(0 <= s <= 1 for s in both[1])
+
+
+def test_texts_that_hold_the_marks_are_refused(prm: tuple[ModelFormat, AdaptedPRM]) -> None:
+    form, adapted = prm
+    with pytest.raises(DataError, match="without steps"):
+        adapted.score(["q1"], [[]])
+    mark = {"math-shepherd": "ки", "qwen": "<extra_0>"}.get(form)
+    if mark is not None:
+        with pytest.raises(DataError, match="holds the mark itself"):
+            adapted.score(["q1"], [["a", f"b {mark} c"]])
+
+
+def test_the_command_scores_with_them(saved: tuple[ModelFormat, str], tmp_path: Path) -> None:
+    form, path = saved
+    file = tmp_path / "in.jsonl"
+    file.write_text(json.dumps({"problem": PROBLEM, "steps": STEPS}) + "\n")
+    done = CliRunner().invoke(main, ["score", path, str(file), "--format", form])
+    assert done.exit_code == 0, done.output
+    row = json.loads(done.output)
+    assert len(row["scores"]) == 3 and row["last"] == row["scores"][-1]
+    assert row["max"] == max(row["scores"])
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="cannot be loaded as a PRM of qwen"):
+        load_adapted(tmp_path, "qwen")
+
+
+def test_search_and_learn_sees_steps_between_blank_lines(tmp_path: Path) -> None:
+    network("trl").save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    prm = load_adapted(tmp_path, "trl")
+    found = SearchAndLearnPRM(prm).score([PROBLEM, "q2"], [["a b\n\nc\n\na c", "c"], ["b\n\nb"]])
+    assert [[len(scores) for scores in group] for group in found] == [[3, 1], [2]]
+    assert found[0][0] == pytest.approx(prm.score([PROBLEM], [STEPS])[0])

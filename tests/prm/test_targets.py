@@ -1,0 +1,209 @@
+"""Targets and weights against literals, and what becomes of solutions that cannot be trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from labelled import arith_rows, arith_text, write_run
+
+from mclabel.data.leaks import leak_key, leak_keys
+from mclabel.errors import DataError
+from mclabel.prm.encode import StepEncoder
+from mclabel.prm.examples import Example, PackedExamples, make_examples
+from mclabel.prm.preflight import preflight
+from mclabel.prm.sampling import LengthGroupedSampler
+from mclabel.prm.targets import step_targets, step_weights, until_first_error
+from mclabel.records import Counts, LabeledSolution, Outcome, StepLabel
+
+TEXT = arith_text()
+STEP = TEXT.token_id("<|step|>")
+
+
+def label(right: int, trials: int, *, rule: str = "fixed", **changes: object) -> StepLabel:
+    found = StepLabel(
+        prefix_id="",
+        counts=Counts(num_right=right, num_wrong=trials - right),
+        rule=rule,  # type: ignore[arg-type]
+        hard=right > 0,
+        value=right / trials if trials else None,
+        low=0.1,
+        high=0.4,
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def row() -> LabeledSolution:
+    """Values .5, .25, 0 and a wrong outcome, from a bare problem worth .5."""
+    some = next(r for r in arith_rows(20) if len(r.steps) >= 4)
+    steps = (
+        label(4, 8),
+        label(1, 4, low=0.0, high=0.75),
+        label(0, 8),
+        label(0, 0, rule="outcome", hard=False, value=0.0),
+    )
+    solution = replace(some.solution, steps=some.solution.steps[:4], outcome=Outcome.WRONG)
+    return replace(
+        some,
+        solution=solution,
+        steps=steps,
+        first_error=2,
+        root_value=0.5,
+        posterior=(0.1, 0.2, 0.5, 0.1, 0.1),
+    )
+
+
+def test_targets(row: LabeledSolution) -> None:
+    assert step_targets(row, "hard") == (1.0, 1.0, 0.0, 0.0)
+    assert step_targets(row, "soft") == (0.5, 0.25, 0.0, 0.0)
+    # V(t) - V(t - 1) = 0, -.25, -.25, 0
+    assert step_targets(row, "advantage") == (0.5, 0.375, 0.375, 0.5)
+    # V(t) / V(t - 1) = 1, .5, 0, 0/0
+    assert step_targets(row, "progress") == (1.0, 0.0, 0.0, 0.0)
+    # sound above .25, half of the bare problem's value
+    assert step_targets(row, "neutral") == (1.0, 0.5, 0.0, 0.0)
+    assert step_targets(row, "posterior") == pytest.approx((0.9, 0.7, 0.2, 0.1))
+    assert step_targets(row, "outcome") == (None, None, None, 0.0)
+    assert step_targets(row, "outcome_steps") == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_what_is_not_known_has_no_target(row: LabeledSolution) -> None:
+    blind = replace(row.steps[1], hard=None, value=None)
+    unknown = replace(
+        row,
+        steps=(row.steps[0], blind, *row.steps[2:]),
+        root_value=None,
+        posterior=None,
+        solution=replace(row.solution, outcome=Outcome.UNGRADED),
+    )
+    assert step_targets(unknown, "hard") == (1.0, None, 0.0, 0.0)
+    assert step_targets(unknown, "soft") == (0.5, None, 0.0, 0.0)
+    assert step_targets(unknown, "advantage") == (None, None, None, 0.5)
+    assert step_targets(unknown, "progress") == (None, None, None, 0.0)
+    assert step_targets(unknown, "posterior") == (None,) * 4
+    assert step_targets(unknown, "outcome") == (None,) * 4
+    believed = replace(unknown, steps=(replace(blind, mean=0.3), *row.steps[1:]))
+    assert step_targets(believed, "soft")[0] == 0.3
+
+
+def test_weights(row: LabeledSolution) -> None:
+    assert step_weights(row, "equal") == (1, 1, 1, 1)
+    assert step_weights(row, "rollouts") == (1.0, 0.5, 1.0, 1.0)
+    assert step_weights(row, "interval") == pytest.approx((0.7, 0.25, 0.7, 1.0))
+
+
+def test_until_the_first_error() -> None:
+    assert until_first_error((1.0, 0.0, 0.0), 1) == (1.0, 0.0, None)
+    assert until_first_error((1.0, None), None) == (1.0, None)
+
+
+def test_packed_examples_come_out_as_they_went_in() -> None:
+    encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
+    examples = make_examples(arith_rows(12), encoder, target="soft", validation=0.0).train
+    plain = list(examples)
+    assert list(PackedExamples(plain)) == plain
+    assert examples[3:5] == plain[3:5] and examples[-1] == plain[-1]
+    assert examples.lengths == [len(e.encoded.ids) for e in plain]
+    assert {e.right for e in plain} == {True, False}
+
+
+def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
+    rows = arith_rows(20)
+    whole = StepEncoder(TEXT, step_id=STEP, max_tokens=10_000)
+    lengths = sorted(len(whole.labeled(r).ids) for r in rows)
+    encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=lengths[9])
+    dropped = make_examples(rows, encoder, target="hard", validation=0.0)
+    assert len(dropped.train) + dropped.num_too_long == 20 and dropped.num_too_long > 0
+    assert dropped.num_refused == 0 and "over max_tokens" in str(dropped.first_refused)
+    cut = make_examples(rows, encoder, target="hard", validation=0.0, too_long="cut")
+    assert cut.num_cut == dropped.num_too_long and len(cut.train) == 20
+    for example, row in zip(cut.train, rows, strict=True):
+        ids, full = example.encoded.ids, whole.labeled(row)
+        assert ids == full.ids[: len(ids)] and len(ids) <= lengths[9]
+        assert example.encoded.positions == full.positions[: len(example.targets)]
+        assert example.targets == step_targets(row, "hard")[: len(example.targets)]
+    # an ORM's only label is at the end that is cut off
+    orm = make_examples(rows, encoder, target="outcome", validation=0.0, too_long="cut")
+    assert orm.num_too_long == cut.num_cut and orm.num_cut == 0
+
+
+def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> None:
+    rows = arith_rows(12)
+    leaked = rows[0].problem.text
+    assert leak_key("  Two\tapples, ½? ") == leak_key("two apples ½")
+    assert leak_key("1 + 2") != leak_key("1 - 2")
+    run = write_run(tmp_path / "eval", rows[:2])
+    file = tmp_path / "eval.jsonl"
+    file.write_text('{"question": "' + rows[2].problem.text.upper() + '"}\n')
+    encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
+    keys = leak_keys([run, str(file)])
+    assert leak_key(leaked) in keys and len(keys) == 2
+    found = make_examples(rows, encoder, target="hard", validation=0.0, leaks=keys)
+    assert found.num_leaked == 4 and len(found.train) == 8
+    with pytest.raises(DataError, match="12 are in an evaluation set"):
+        every = frozenset(leak_key(r.problem.text) for r in rows)
+        make_examples(rows, encoder, target="hard", leaks=every)
+    file.write_text('{"text": "x"}\n')
+    with pytest.raises(DataError, match="line 1: needs one of problem"):
+        leak_keys([str(file)])
+
+
+def test_preflight_aligns_tokens_and_labels() -> None:
+    encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=512)
+    rows = arith_rows(12)
+    examples = make_examples(rows, encoder, target="hard", validation=0.0)
+    found = preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
+    targets = [t for r in rows for t in step_targets(r, "hard")]
+    assert found.num_labels == found.num_steps == len(targets)
+    assert found.num_sound == targets.count(1.0)
+    assert found.mean_target == pytest.approx(sum(t or 0 for t in targets) / len(targets))
+    lines = list(found.lines(examples=True))
+    first = rows[0]
+    shown = lines[0].splitlines()
+    assert len(shown) == 2 + len(first.steps)
+    for line, target in zip(shown[2:], step_targets(first, "hard"), strict=True):
+        assert line.endswith(f"'<|step|>'  <- {target:.2f}")
+    assert any("12 solutions to train on" in line for line in lines)
+
+
+def test_preflight_refuses_what_does_not_match() -> None:
+    encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=512)
+    examples = make_examples(arith_rows(4), encoder, target="hard", validation=0.0)
+    good = examples.train[0]
+
+    def check(*broken: Example) -> None:
+        examples.train = PackedExamples(broken)
+        preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
+
+    check(good)
+    nothing = (None,) * len(good.targets)
+    with pytest.raises(DataError, match="no position carries a hard label"):
+        check(replace(good, targets=nothing))
+    moved = replace(good.encoded, positions=tuple(p - 1 for p in good.encoded.positions))
+    with pytest.raises(DataError, match="step tokens at"):
+        check(replace(good, encoded=moved))
+    falling = replace(good.encoded, positions=good.encoded.positions[::-1])
+    with pytest.raises(DataError, match="do not rise"):
+        check(replace(good, encoded=falling))
+
+
+def test_all_labels_alike_are_warned_of() -> None:
+    encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
+    rows = [r for r in arith_rows(30) if r.first_error is None]
+    examples = make_examples(rows, encoder, target="hard", validation=0.0)
+    found = preflight(examples, target="hard", step_id=None, decode=TEXT.decode)
+    assert any("nothing to tell apart" in line for line in found.lines(examples=False))
+
+
+def test_solutions_of_a_problem_stay_together() -> None:
+    problems = [f"p{i // 4}" for i in range(64)]
+    sampler = LengthGroupedSampler([10 + i % 7 for i in range(64)], 8, 0, problems)
+    order = list(sampler)
+    assert sorted(order) == list(range(64))
+    for start in range(0, 64, 8):
+        batch = [problems[i] for i in order[start : start + 8]]
+        assert all(batch.count(p) == 4 for p in batch)
+    sampler.set_epoch(1)
+    assert list(sampler) != order

