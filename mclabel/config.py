@@ -223,7 +223,7 @@ class TrainConfig(Config):
     """Share of the steps over which the rates rise."""
     lora_rank: int | None = Field(None, ge=1)
     """Train adapters of this rank in place of the base's own weights, at `backbone_lr`."""
-    lora_alpha: int = Field(32.0, gt=0, allow_inf_nan=False)
+    lora_alpha: int = Field(32, gt=0)
     eval_steps: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """Optimizer steps between two validations; by default one after every epoch."""
     patience: int | None = Field(None, ge=1)

@@ -21,7 +21,7 @@ def is_adapter(parameter_name: str) -> bool:
     return _MARK in parameter_name
 
 
-def add_adapters(network: PreTrainedModel, *, rank: int, alpha: float) -> None:
+def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
     """Put adapters into every linear layer of the body, in place; they change nothing at first.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import ray
 from numpy.typing import NDArray
-from serving import CPU, serve
+from vllm_serving import CPU, serve
 
 from mclabel import edge
 from mclabel.arith import bundled_model

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from continuation import Calls, chat_model, count_exact, label_all, num_other_tokens
-from serving import serve
+from vllm_serving import serve
 
 from mclabel.arith.problems import generate
 from mclabel.errors import EngineError
