@@ -17,7 +17,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -168,7 +168,23 @@ def label_tables(store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
             f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
         )
     for name in names:
-        yield _metadata(store, name, "labels"), _table(store, name)
+        yield read_shard(store, name, "labels")
+
+
+def read_shard(
+    store: Store, name: str, kind: Literal["labels", "rollouts"]
+) -> tuple[dict[str, Any], pa.Table]:
+    """Metadata and table of one shard.
+
+    Args:
+        store: the run's.
+        name: of the file, as `labels/BLOCK.parquet` or as a labels shard's metadata name it.
+        kind: what it must hold.
+
+    Raises:
+        ShardError: it is missing, torn, or of another kind or schema version.
+    """
+    return _metadata(store, name, kind), _table(store, name)
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
