@@ -325,6 +325,20 @@ def labels(shards: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("-o", "--out", default="report.html", show_default=True, help="HTML file to write.")
+def report(runs: tuple[str, ...], out: str) -> None:
+    """Write one HTML page: what was run, label quality, values, best-of-N.
+
+    RUN is an output of `mclabel label`, `eval best-of-n` or `train`, or a folder that holds some,
+    such as the quickstart's; several are compared. The page needs no network.
+    """
+    from mclabel.report.report import write_report
+
+    console.print(f"Report: {write_report(runs, out)}", soft_wrap=True, highlight=False)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--port", type=click.IntRange(1, 65535), help="By default 8780, or any free one.")
 def view(runs: tuple[str, ...], port: int | None) -> None:
     """Look at labels in the browser: solutions, steps, rollouts.

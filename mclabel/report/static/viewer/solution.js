@@ -103,7 +103,9 @@ function problem(row) {
 
 function steps(row, id) {
   const list = h("ol", { class: "steps", start: "0" }, row.steps.map((step, index) => oneStep(row, step, index, id)));
-  const section = h("section", { "aria-label": "Steps" }, h("h3", {}, plural(row.num_steps, "step")), list);
+  const rules = [...new Set(row.steps.map((step) => step.rule))];
+  const section = h("section", { "aria-label": "Steps" }, h("h3", {}, plural(row.num_steps, "step")), list,
+    h("p", { class: "quiet rules" }, `Rules: ${rules.map((rule) => `${rule}: ${ruleText(rule)}`).join(". ")}.`));
   if (row.steps.length < row.num_steps) {
     section.append(h("p", { class: "quiet" }, `The first ${row.steps.length} are shown.`));
   }
@@ -133,9 +135,14 @@ function oneStep(row, step, index, id) {
         rollouts ? counts(step, rollouts) : null,
         step.chance === null ? null : `chance of first error ${share(step.chance)}`,
         kind === "value" ? null : `${kind}, all evidence together`,
-        `${step.rule}: ${ruleText(step.rule)}`,
+        `rule ${step.rule}`,
       ].filter(Boolean).join(" · ")),
     h("p", { class: "scores quiet", hidden: true }));
+  if (rollouts && row.rollouts_kept) {
+    const toggle = () => go({ step: view().step === String(index) ? "" : String(index) });
+    facts.append(h("button", { type: "button", class: "open", "aria-expanded": "false", "aria-controls": `rollouts-${index}`, click: toggle },
+      plural(rollouts, "rollout")));
+  }
   node.append(
     h("div", { class: "step-body" },
       h("div", { class: "said" },
@@ -143,12 +150,7 @@ function oneStep(row, step, index, id) {
         h("div", {}, flags.length ? h("p", { class: "chips" }, flags) : null, prose(step.text, `step.${index}`, id))),
       facts));
   if (rollouts && row.rollouts_kept) {
-    const panel = h("div", { class: "rollouts", id: `rollouts-${index}`, hidden: true, role: "region", "aria-label": `Rollouts of step ${index}` });
-    const toggle = () => go({ step: view().step === String(index) ? "" : String(index) });
-    node.append(
-      h("button", { type: "button", class: "open", "aria-expanded": "false", "aria-controls": panel.id, click: toggle },
-        `${plural(rollouts, "rollout")} from here`),
-      panel);
+    node.append(h("div", { class: "rollouts", id: `rollouts-${index}`, hidden: true, role: "region", "aria-label": `Rollouts of step ${index}` }));
   }
   return node;
 }
