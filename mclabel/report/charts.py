@@ -114,11 +114,15 @@ def value_plot(runs: Sequence[RunFacts]) -> Html | None:
         for name, values in parts
     }
     bins = [f"{a:.1f} to {b:.1f}" for a, b in pairwise(edges)]
+    centres = ((edges[:-1] + edges[1:]) / 2).tolist()
     data = [
         {
             "type": "bar",
             "name": name,
-            "x": bins,
+            "x": centres,
+            "text": bins,
+            "textposition": "none",
+            "hovertemplate": "%{text}: %{y:.3f}",
             "y": column.tolist(),
             "marker": _filled(number),
         }
@@ -127,7 +131,7 @@ def value_plot(runs: Sequence[RunFacts]) -> Html | None:
     mode = "stack" if len(runs) == 1 else "group"
     spec = {
         "data": data,
-        "layout": layout("Values of steps", "value", "share of steps", barmode=mode),
+        "layout": layout("Distribution", "value", "share of steps", barmode=mode, bargap=0.1),
     }
     rows = [[b, *(f"{c[i]:.3f}" for c in shares.values())] for i, b in enumerate(bins)]
     numbers = table(["value", *shares], rows, caption="Share of steps by value")

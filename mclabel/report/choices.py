@@ -8,7 +8,7 @@ from typing import Any
 from mclabel.errors import ShardError
 from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.report.charts import layout, line, spread
-from mclabel.report.html import Html, details, figure, join, table, tag
+from mclabel.report.html import Html, details, figure, join, ranged, table, tag
 from mclabel.report.runs import BEST_OF_N, Run, read_json
 
 MAX_FOOLED_SHOWN = 5
@@ -40,7 +40,7 @@ def best_of_n_part(run: Run, identity: str) -> Html:
     intro = tag(
         "p",
         f"{result['num_problems']:,} problems, {size} sampled solutions of each. Accuracy at N is "
-        "the mean over all subsets of N samples; bands are 95% intervals by bootstrap over problems.",
+        "the mean over all subsets of N samples; bands: 95% intervals by bootstrap over problems.",
         left_out if report["num_excluded"] else "",
         f" {report['num_unscored']} samples could not be scored." if report["num_unscored"] else "",
     )
@@ -99,7 +99,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
     spec = {
         "data": data,
         "layout": layout(
-            "Best of N",
+            "Accuracy by N",
             "N, samples to choose from",
             "accuracy of the chosen answer",
             xaxis={
@@ -108,7 +108,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
                 "tickvals": [int(n) for n in sizes],
                 "ticktext": sizes,
             },
-            tall=True,
+            rows=len(accuracy) - 2,
         ),
     }
     last = sizes[-1]
@@ -119,7 +119,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
             [
                 method,
                 *(_interval(accuracy[method][n]) for n in sizes),
-                "" if less is None or method == PASS else _difference(less),
+                "" if less is None or method == PASS else _interval(less, "+.3f"),
                 "" if less is None or method == PASS else f"{less['p_value']:.3f}",
             ]
         )
@@ -129,7 +129,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
         identity,
         spec,
         numbers,
-        "One aggregation of each scorer is shown; the others are in the legend, a click away. pass: "
+        "One aggregation of each scorer is drawn; a click in the legend draws the others. pass: "
         "some sample is right.",
     )
 
@@ -169,7 +169,7 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
             str(one["best_size"]),
             f"{one['best']:.3f}",
             f"{one['last']:.3f}",
-            "" if str(one["best_size"]) == size else _difference(one["fall"]),
+            "" if str(one["best_size"]) == size else _interval(one["fall"], "+.3f"),
             num_fooled[name],
         ]
         for name, one in found.items()
@@ -224,7 +224,7 @@ def _pairs(result: Mapping[str, Any], identity: str) -> Html:
         identity,
         spec,
         numbers,
-        "Of a right and a wrong sample of one problem, how often the right one scores higher; one half "
+        "Of a right and a wrong sample of one problem, how often the right one scores higher; half "
         "is chance.",
     )
 
@@ -248,7 +248,11 @@ def _groups(result: Mapping[str, Any], size: str) -> Html:
 
 def _fooled(fooled: Mapping[str, list[Mapping[str, Any]]]) -> Html:
     parts = []
-    for name, cases in fooled.items():
+    first: dict[str, str] = {}
+    for name in fooled:
+        first.setdefault(scorer_of(name), name)
+    for name in first.values():
+        cases = fooled[name]
         if not cases:
             continue
         shown = [
@@ -273,11 +277,5 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _interval(estimate: Mapping[str, Any]) -> str:
-    if estimate["value"] is None:
-        return "-"
-    return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
-
-
-def _difference(one: Mapping[str, Any]) -> str:
-    return f"{one['value']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+def _interval(estimate: Mapping[str, Any], form: str = ".3f") -> Html:
+    return ranged(estimate["value"], estimate["low"], estimate["high"], form)

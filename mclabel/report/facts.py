@@ -181,7 +181,7 @@ class _Gathered:
             entry = {
                 "value": np.nan if value is None else value,
                 "width": np.nan if open_ended else step.high - step.low,  # type: ignore[operator]
-                "place": number / len(row.steps),
+                "place": number / (len(row.steps) - 1),
                 "right": right,
                 "sound": float(truth is None or number < truth) if known else np.nan,
                 "drawn": float(row.solution.origin == "sampled"),

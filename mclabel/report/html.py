@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,13 @@ def text(content: object) -> Html:
     shown = "".join(c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in cut)
     more = f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
     return Html(escape(shown + more))
+
+
+def ranged(value: float | None, low: float | None, high: float | None, form: str = ".2f") -> Html:
+    """A figure and its interval, `-` without any."""
+    if value is None or low is None or high is None:
+        return Html("-")
+    return Html(f"{value:{form}} <small>[{low:{form}}, {high:{form}}]</small>")
 
 
 def join(*parts: Html) -> Html:
@@ -61,24 +69,20 @@ def table(
         caption: what it is.
         marked: rows to be stressed.
     """
+    columns = list(zip(*rows, strict=True)) if rows else []
+    kinds = ["figure" if sum(map(_is_figure, c)) * 2 > len(c) else "word" for c in columns]
     lines = [
         tag(
             "tr",
             tag("th", cells[0], scope="row"),
-            *(
-                tag("td", cell, class_="figure" if _is_figure(cell) else "word")
-                for cell in cells[1:]
-            ),
+            *(tag("td", c, class_=kind) for c, kind in zip(cells[1:], kinds[1:], strict=True)),
             **({"class_": "marked"} if number < len(marked) and marked[number] else {}),
         )
         for number, cells in enumerate(rows)
     ]
-    figures = [
-        all(_is_figure(row[column]) for row in rows) and bool(rows) for column in range(len(head))
-    ]
     names = (
-        tag("th", name, scope="col", **({"class_": "figure"} if figure else {}))
-        for name, figure in zip(head, figures, strict=True)
+        tag("th", name, scope="col", **({"class_": "figure"} if kind == "figure" else {}))
+        for name, kind in zip_longest(head, kinds)
     )
     inner = tag(
         "table", tag("caption", caption), tag("thead", tag("tr", *names)), tag("tbody", *lines)
@@ -110,9 +114,10 @@ def figure(identity: str, spec: Mapping[str, Any], numbers: Html, note: str = ""
     data = Html(f'<script type="application/json" class="spec">{_inside_script(content)}</script>')
     return tag(
         "figure",
+        tag("h3", title),
         tag("div", class_="plot", id=identity, role="img", aria_label=f"Plot: {title}"),
         data,
-        tag("figcaption", tag("b", title + ". "), note),
+        tag("figcaption", note),
         details("Numbers", numbers),
     )
 
@@ -147,8 +152,10 @@ def page(title: str, *parts: Html) -> str:
 
 
 def _is_figure(cell: object) -> bool:
-    words = cell if isinstance(cell, str) else ""
-    return isinstance(cell, int | float) or words == "" or words[0] in "0123456789+-.["
+    shown = cell.markup if isinstance(cell, Html) else cell
+    if isinstance(shown, str):
+        return shown == "" or shown[0] in "0123456789+-.["
+    return isinstance(shown, int | float)
 
 
 def _hash(script: str) -> str:

@@ -18,7 +18,7 @@ from mclabel.evaluation.label_quality import LabelQuality
 from mclabel.report import charts
 from mclabel.report.choices import best_of_n_part
 from mclabel.report.facts import Group, RunFacts, run_facts
-from mclabel.report.html import Html, figure, join, page, section, table, tag
+from mclabel.report.html import Html, figure, join, page, ranged, section, table, tag
 from mclabel.report.runs import TRAINING, Run, find_runs, flat, read_json
 from mclabel.report.terminal import QUALITY_ROWS
 
@@ -129,13 +129,19 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
         row("rules", *(", ".join(f"{k} {v:,}" for k, v in r.rules.most_common()) for r in runs)),
     ]
     jobs = [run.job for run in runs]
-    recorded = {
-        "starts of the job": [j and f"{j.num_starts}" for j in jobs],
-        "seconds": [j and f"{j.elapsed_s:,.0f}" for j in jobs],
-        "GPU-hours": [j and f"{j.gpu_hours:,.2f}" for j in jobs],
-        "engines lost and survived": [j and f"{j.num_failures}" for j in jobs],
-        "completions taken over after a kill": [j and f"{j.num_replayed:,}" for j in jobs],
-    }
+    if not any(jobs):
+        counts.append(row("time, GPU-hours, faults", *("not recorded" for _ in runs)))
+    recorded = (
+        {}
+        if not any(jobs)
+        else {
+            "starts of the job": [j and f"{j.num_starts}" for j in jobs],
+            "seconds": [j and f"{j.elapsed_s:,.0f}" for j in jobs],
+            "GPU-hours": [j and f"{j.gpu_hours:,.2f}" for j in jobs],
+            "engines lost and survived": [j and f"{j.num_failures}" for j in jobs],
+            "completions taken over after a kill": [j and f"{j.num_replayed:,}" for j in jobs],
+        }
+    )
     counts += [row(name, *(cell or "not recorded" for cell in c)) for name, c in recorded.items()]
     keys = sorted({key for run in runs for key in run.config})
     versions = sorted({key for run in runs for key in run.versions})
@@ -147,7 +153,10 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
         ]
         for key, different in zip(keys, differs, strict=True)
     ]
-    parts = [table(head, counts, caption="What the runs hold, and what they cost")]
+    parts = [
+        *(_glance(run) for run in runs[:1] if len(runs) == 1),
+        table(head, counts, caption="What the runs hold, and what they cost"),
+    ]
     if any(differs):
         changed = [r for r, different in zip(settings, differs, strict=True) if different]
         parts.append(table(head, changed, caption="Settings that differ"))
@@ -161,6 +170,42 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
     ]
     parts.append(tag("details", tag("summary", "Configuration and versions"), *opened))
     return join(*parts)
+
+
+def _glance(run: RunFacts) -> Html:
+    """A run's most telling figures."""
+    group, quality = run.all, run.all.quality
+    facts = [
+        ("solutions", f"{group.num_solutions:,}", f"to {group.num_problems:,} problems"),
+        (
+            "end right",
+            f"{group.outcomes.get('right', 0) / group.num_solutions:.0%}",
+            f"{group.outcomes.get('right', 0):,} of them",
+        ),
+        (
+            "labelled with an error",
+            f"{group.num_with_error / group.num_solutions:.0%}",
+            f"{run.hard['wrong']:,} wrong steps",
+        ),
+        (
+            "rollout tokens a solution",
+            f"{run.cost.tokens_per_solution:,.0f}",
+            f"{run.num_rollouts:,} rollouts in all",
+        ),
+    ]
+    if quality is not None and quality.first_error_accuracy.value is not None:
+        found = quality.first_error_accuracy
+        facts.append(
+            ("first errors found", f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}")
+        )
+    return tag(
+        "dl",
+        *(
+            tag("div", tag("dt", n), tag("dd", value, tag("small", more)))
+            for n, value, more in facts
+        ),
+        class_="glance",
+    )
 
 
 def _quality(runs: Sequence[RunFacts]) -> Html:
@@ -261,8 +306,12 @@ def _scorers(runs: Sequence[Run]) -> Html:
     ]
     validation = [report.get("validation", {}) for report in reports]
     rows += [
-        [f"validation {name.replace('_', ' ')}", *(_setting(v.get(name, "-")) for v in validation)]
+        [
+            f"validation: {name.replace('num_', '').replace('_', ' ')}",
+            *(_setting(v.get(name, "-")) for v in validation),
+        ]
         for name in dict.fromkeys(key for found in validation for key in found)
+        if name != "num_solutions"
     ]
     keys = sorted({key for config in configs for key in config})
     differs = [len({str(config.get(key)) for config in configs}) > 1 for key in keys]
@@ -305,10 +354,8 @@ def _log(run: Run) -> list[dict[str, Any]]:
         raise DataError(f"{run.location}/log.jsonl: not valid JSON lines ({error})") from error
 
 
-def _estimate(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "-"
-    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+def _estimate(estimate: Estimate) -> Html:
+    return ranged(estimate.value, estimate.low, estimate.high)
 
 
 def _setting(content: object) -> str:

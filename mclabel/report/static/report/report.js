@@ -32,22 +32,25 @@
     );
   }
 
+  const titled = (axis) => ({ ...axis, title: { font: { size: 13 }, ...axis.title } });
+
   function draw(plot) {
     const { ink, quiet, line } = colours();
     const spec = coloured(JSON.parse(plot.parentElement.querySelector(".spec").textContent), colours());
-    const { tall, rows, title, ...given } = spec.layout;
+    const { rows, title: _, ...given } = spec.layout;
     const narrow = plot.clientWidth < 640;
+    const height = (rows ? Math.max(320, 100 + 24 * rows) : 360) + (narrow ? 120 : 0);
+    plot.style.height = `${height}px`;
     const axis = { gridcolor: line, linecolor: line, zerolinecolor: quiet, zeroline: false, automargin: true };
     const layout = {
       ...given,
-      title: { text: title.text, x: 0.01, xanchor: "left", font: { size: 15 } },
-      xaxis: { ...axis, ...given.xaxis },
-      yaxis: { ...axis, ...given.yaxis },
+      xaxis: titled({ ...axis, ...given.xaxis }),
+      yaxis: titled({ ...axis, ...given.yaxis }),
       font: { family: "system-ui, sans-serif", size: 13, color: ink },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      height: (rows ? 120 + 22 * rows : tall ? 520 : 400) + (narrow ? 140 : 0),
-      margin: { l: 60, r: 20, t: 44, b: 54 },
+      height,
+      margin: { l: 60, r: 20, t: 20, b: 54 },
       legend: narrow ? { orientation: "h", y: -0.3 } : { x: 1.01, y: 1 },
       hoverlabel: { font: { family: "system-ui, sans-serif" } },
     };
