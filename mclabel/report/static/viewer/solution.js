@@ -28,7 +28,7 @@ export async function showSolution(runs, prms) {
   if (turn !== newest) return null;
   place = found;
   document.title = `${row.problem_id.text} · mclabel`;
-  main.replaceChildren(head(row), problem(row), steps(row, id), others(row, runs), about(row));
+  main.replaceChildren(...[head(row), problem(row), steps(row, id), others(row, runs), about(row)].filter(Boolean));
   main.setAttribute("aria-busy", "false");
   main.scrollTop = 0;
   showStep(view(), {});
@@ -131,8 +131,8 @@ function oneStep(row, step, index, id) {
       h("span", { class: "value", title: kind }, share(value))),
     h("p", { class: "quiet" },
       [
-        step.low === null ? null : `95% interval ${share(step.low)} to ${share(step.high)}`,
         rollouts ? counts(step, rollouts) : null,
+        step.low === null ? null : `95% ${share(step.low)} to ${share(step.high)}`,
         step.chance === null ? null : `chance of first error ${share(step.chance)}`,
         kind === "value" ? null : `${kind}, all evidence together`,
         `rule ${step.rule}`,
@@ -200,8 +200,9 @@ async function addScores(run, id, turn) {
     const shown = entries.filter(([, { kind, scores: all }]) => all?.[index] !== undefined && (kind === "prm" || last));
     line.hidden = shown.length === 0;
     line.replaceChildren(
-      ...shown.flatMap(([name, { scores: all }]) => [
-        h("span", { class: "score" }, `${name} `, bar(all[index], null, null), " ", h("b", {}, share(all[index]))), " "]));
+      ...shown.map(([name, { scores: all }]) =>
+        h("span", { class: "score" }, h("span", { class: "name", title: name }, name), bar(all[index], null, null),
+          h("b", {}, share(all[index])))));
   }
   const reasons = entries.filter(([, { reason }]) => reason).map(([name, { reason }]) => `${name}: ${reason}`);
   if (reasons.length) byId("solution").querySelector(".steps").after(h("p", { class: "quiet" }, `No scores: ${reasons.join("; ")}`));
