@@ -75,8 +75,9 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
         values = [accuracy[method][n]["value"] for n in sizes]
         low, high = ([accuracy[method][n][end] for n in sizes] for end in ("low", "high"))
         colour, dash = PLAIN.get(method, (f"c{number % 8}", "solid"))
-        shown = main or method in PLAIN
-        common = {"legendgroup": method, "visible": True if shown else "legendonly"}
+        if not main and not method.startswith("vote:"):
+            continue
+        common = {"legendgroup": method, "visible": True if main else "legendonly"}
         if method not in (RANDOM, PASS):
             data.append(
                 {
@@ -108,7 +109,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
                 "tickvals": [int(n) for n in sizes],
                 "ticktext": sizes,
             },
-            rows=len(accuracy) - 2,
+            tall=True,
         ),
     }
     last = sizes[-1]
@@ -129,8 +130,8 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
         identity,
         spec,
         numbers,
-        "One aggregation of each scorer is drawn; a click in the legend draws the others. pass: "
-        "some sample is right.",
+        "One aggregation of each scorer; a click in the legend shows and hides. vote: majority "
+        "weighted by the scorer. pass: some sample is right. The numbers hold all methods.",
     )
 
 
@@ -156,7 +157,7 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
         "data": data,
         "layout": layout(
             "Does more choice help?",
-            f"accuracy at N={size} less that at the best N",
+            f"change from the best N to N={size}",
             "",
             xaxis={"zeroline": True},
             yaxis={"automargin": True},

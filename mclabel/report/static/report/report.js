@@ -37,9 +37,9 @@
   function draw(plot) {
     const { ink, quiet, line } = colours();
     const spec = coloured(JSON.parse(plot.parentElement.querySelector(".spec").textContent), colours());
-    const { rows, title: _, ...given } = spec.layout;
+    const { rows, tall, title: _, ...given } = spec.layout;
     const narrow = plot.clientWidth < 640;
-    const height = (rows ? Math.max(320, 100 + 24 * rows) : 360) + (narrow ? 120 : 0);
+    const height = (rows ? Math.max(260, 100 + 24 * rows) : tall ? 480 : 360) + (narrow ? 120 : 0);
     plot.style.height = `${height}px`;
     const axis = { gridcolor: line, linecolor: line, zerolinecolor: quiet, zeroline: false, automargin: true };
     const layout = {

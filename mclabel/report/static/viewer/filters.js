@@ -2,7 +2,7 @@
 import { byId, h } from "./dom.js";
 import { FILTERS, go, view } from "./state.js";
 
-const MARKS = {
+export const MARKS = {
   lucky: "lucky: right by a wrong step",
   truth: "label differs from truth",
   runs: "label differs between runs",
@@ -11,7 +11,7 @@ const MARKS = {
   undecided: "steps without a label",
 };
 const NAMES = {
-  outcome: "Outcome", error: "First error", mark: "Look at", width: "Interval", sort: "Order",
+  mark: "Look at", outcome: "Outcome", error: "First error", width: "Interval", sort: "Order",
   answer_type: "Answer type", family: "Family", level: "Level", subject: "Subject",
 };
 const FIXED = {
@@ -84,7 +84,7 @@ function build(form) {
   form.append(h("label", { class: "wide" }, h("span", {}, "Search"), search));
   for (const [name, text] of Object.entries(NAMES)) {
     form.append(
-      h("label", {}, h("span", {}, text),
+      h("label", { class: name === "mark" ? "double" : "" }, h("span", {}, text),
         h("select", { name, change: (event) => go({ [name]: event.target.value }) })),
     );
   }

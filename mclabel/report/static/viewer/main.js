@@ -60,7 +60,7 @@ async function follow(now, before) {
     await showList(0);
   }
   if (asked || changed(["id", "raw"], now, before)) {
-    const place = await showSolution(state.runs, state.prms);
+    const place = await showSolution(state);
     if (place !== null && place.offset !== null && !isListed(place.offset)) await showList(place.offset);
     mark();
   } else if (changed(["step"], now, before)) showStep(now);
@@ -121,7 +121,7 @@ await attempt(async () => {
   const place = id === "" ? null : await get("place", { ...question(), id });
   await showList(place?.offset ?? 0);
   byId("typeset").setAttribute("aria-pressed", String(view().raw === ""));
-  await showSolution(state.runs, state.prms);
+  await showSolution(state);
   mark();
 });
 setInterval(() => {

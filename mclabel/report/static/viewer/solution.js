@@ -1,6 +1,7 @@
 // One solution: its problem, and every step with what is known of it.
 import { get } from "./api.js";
 import { byId, h, plural } from "./dom.js";
+import { MARKS } from "./filters.js";
 import { showRollouts } from "./rollouts.js";
 import { address, go, question, view } from "./state.js";
 import { prose } from "./text.js";
@@ -10,7 +11,7 @@ let newest = 0;
 let place = null;
 
 /** Draw the solution of the view, or what to do without one. */
-export async function showSolution(runs, prms) {
+export async function showSolution({ runs, prms, counts }) {
   const turn = ++newest;
   const { id, run } = view();
   const main = byId("solution");
@@ -18,7 +19,7 @@ export async function showSolution(runs, prms) {
   if (id === "") {
     place = null;
     document.title = "mclabel";
-    main.replaceChildren(h("p", { class: "empty" }, "Choose a solution from the list, or press ", h("kbd", {}, "j"), "."));
+    main.replaceChildren(start(counts));
     return null;
   }
   main.setAttribute("aria-busy", "true");
@@ -34,6 +35,19 @@ export async function showSolution(runs, prms) {
   showStep(view(), {});
   if (prms.length) addScores(run, id, turn);
   return found;
+}
+
+/** What is worth a look, where nothing is looked at yet. */
+function start({ marks }) {
+  const found = Object.entries(marks).filter(([, count]) => count);
+  const items = found.map(([mark, count]) =>
+    h("li", {}, h("button", { type: "button", click: () => go({ mark }) },
+      h("b", {}, count.toLocaleString("en")), ` ${MARKS[mark]}`)));
+  return h("section", { class: "start", "aria-label": "Start" },
+    h("h2", {}, items.length ? "Worth a look" : "Solutions"),
+    h("ul", {}, items),
+    h("p", { class: "quiet" }, "Or choose a solution from the list. ", h("kbd", {}, "j"), " opens the first, ",
+      h("kbd", {}, "?"), " shows all keys."));
 }
 
 export const previousAndNext = () => place;
