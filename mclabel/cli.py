@@ -450,3 +450,34 @@ def labels(shards: str, as_json: bool) -> None:
     console.print(counts_table(rows, cost))
     if groups:
         console.print(quality_table(groups))
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("-o", "--out", default="report.html", show_default=True, help="HTML file to write.")
+def report(runs: tuple[str, ...], out: str) -> None:
+    """Write one HTML page: what was run, label quality, values, best-of-N.
+
+    RUN is an output of `mclabel label`, `eval best-of-n` or `train`, or a folder that holds some,
+    such as the quickstart's; several are compared. The page needs no network.
+    """
+    from mclabel.report.report import write_report
+
+    console.print(f"Report: {write_report(runs, out)}", soft_wrap=True, highlight=False)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--port", type=click.IntRange(1, 65535), help="By default 8780, or any free one.")
+def view(runs: tuple[str, ...], port: int | None) -> None:
+    """Look at labels in the browser: solutions, steps, rollouts.
+
+    RUN is an output of `mclabel label`, also of one under way, or a folder that holds some; PRMs
+    among them score what is looked at. Only this machine can open it.
+    """
+    from mclabel.report.view import serve
+
+    def say(address: str) -> None:
+        console.print(f"Open {address}\nStop with Ctrl-C.", soft_wrap=True, highlight=False)
+
+    serve(runs, port=port, on_ready=say)

@@ -29,6 +29,7 @@ from mclabel.evaluation.label_quality import (
 )
 from mclabel.labeling.progress import EvaluationProgress, StageProgress, job_progress
 from mclabel.report.picture import draw_labels
+from mclabel.report.report import write_report
 from mclabel.report.terminal import best_of_n_table, quality_table, show_solution
 
 Size = Literal["small", "full"]
@@ -63,8 +64,8 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     """Label arith problems, train PRMs on the labels, choose answers with them; measure it all.
 
     Run again after an interruption, it resumes. Writes `labels/` (the run), `prm/` and the other
-    scorers, `best-of-n/`, pictures and `summary.json` under `out`; returns what summary.json
-    holds.
+    scorers, `best-of-n/`, pictures, `summary.json` and `report.html` under `out`; returns what
+    summary.json holds.
 
     Args:
         size: `small` for a first look or a test, `full` for figures worth reading.
@@ -127,6 +128,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     console.print(best_of_n_table(evaluation.result))
     summary = _summary(size, seconds, quality, cost, evaluation.result)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write_report([str(out)], str(out / "report.html"))
     _say_what_next(console, out, run)
     return summary
 
@@ -207,11 +209,13 @@ def _say_what_next(console: Console, out: Path, run: Path) -> None:
         f"  pictures  {out}/labels.png, {out}/best-of-n/best_of_n.png\n"
         f"  figures   {out}/summary.json\n\n"
         "Next:\n"
+        f"  mclabel view {out}               look at solutions, steps and rollouts in the browser\n"
         f"  mclabel show {run} --wrong        solutions with their step values\n"
         f"  mclabel labels {run}              counts, cost, quality\n"
         f"  mclabel label configs/label/arith-bisect.yaml out={out}/bisect\n"
         "                                    the same problems by binary search\n"
-        f"  mclabel score {out}/prm FILE      step scores of your own solutions\n",
+        f"  mclabel score {out}/prm FILE      step scores of your own solutions\n\n"
+        f"All of it on one page: {out}/report.html",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -38,6 +38,9 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     assert {"random", "pass", "prm:last", "vote:prm", "orm", "likelihood:base:sum"} <= set(best)
     assert all(0 <= row["8"] <= best["pass"]["8"] for row in best.values())
     assert 0.5 < summary["pair_accuracy"]["prm:last"] <= 1
+    assert output.rstrip().endswith(f"{tmp_path}/report.html")
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Labels against exact truth" in report and "Accuracy by N" in report
     assert (tmp_path / "best-of-n" / "best_of_n.png").read_bytes().startswith(b"\x89PNG")
     shards = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "labels/labels").iterdir()}
     (tmp_path / "labels/labels" / sorted(shards)[0]).unlink()

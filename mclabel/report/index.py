@@ -1,0 +1,248 @@
+"""An index of labelling runs for looking at them: a temporary DuckDB file beside the shards.
+
+The shards stay the truth: the index holds what is filtered, sorted, searched and listed, and where
+each solution lies. It follows a run that is still being written: `refresh` adds the shards that it
+does not know yet.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mclabel.arith.program import Program
+from mclabel.arith.verify import first_wrong_step
+from mclabel.data.shards import read_shard
+from mclabel.report.kinds import answer_kind
+from mclabel.report.runs import Run
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+MEMORY = "128MB"
+THREADS = 2
+SHARDS_A_BATCH = 32
+ROWS_A_BATCH = 4096
+MAX_LISTED = 280
+"""Characters of a problem in the list."""
+MAX_ANSWER = 80
+MAX_SEARCHED = 20_000
+"""Characters of a problem and of a solution that the search sees."""
+FACETS = ("answer_type", "family", "level", "subject")
+"""Fields of the problems' metadata that can be filtered by."""
+MAX_FACET = 60
+"""Characters of such a field."""
+
+_TABLES = """
+CREATE TABLE solutions (
+    id INTEGER, run UTINYINT, shard VARCHAR, row UINTEGER, solution_id VARCHAR,
+    problem_id VARCHAR, sample_index INTEGER, problem VARCHAR, answer VARCHAR, prediction VARCHAR,
+    outcome VARCHAR, first_error INTEGER, truth INTEGER, has_truth BOOLEAN, num_steps INTEGER,
+    vals FLOAT[], hard TINYINT[], width FLOAT, fall FLOAT, num_rollouts INTEGER,
+    num_truncated INTEGER, num_ungraded INTEGER, num_tokens BIGINT, key UBIGINT,
+    answer_type VARCHAR, family VARCHAR, level VARCHAR, subject VARCHAR, search VARCHAR
+);
+CREATE TABLE shards (run UTINYINT, name VARCHAR, rollouts VARCHAR);
+CREATE TABLE differing (id INTEGER);
+"""
+
+_INSERT = f"""
+INSERT INTO solutions
+SELECT ? + row_number() OVER () - 1, run, shard, row, solution_id, problem_id, sample_index,
+    left(problem, {MAX_LISTED}), left(answer, {MAX_ANSWER}), left(prediction, {MAX_ANSWER}),
+    outcome, first_error, truth, has_truth, len(steps),
+    list_transform(steps, lambda s: coalesce(s.value, s.mean)::FLOAT),
+    list_transform(steps, lambda s: s.hard::TINYINT),
+    list_max(list_transform(steps, lambda s: s.high - s.low)),
+    list_max(list_transform(generate_series(2, len(steps)),
+        lambda i: coalesce(steps[i - 1].value, steps[i - 1].mean)
+            - coalesce(steps[i].value, steps[i].mean))),
+    list_sum(list_transform(steps,
+        lambda s: s.num_right + s.num_wrong + s.num_truncated + s.num_ungraded)),
+    list_sum(list_transform(steps, lambda s: s.num_truncated)),
+    list_sum(list_transform(steps, lambda s: s.num_ungraded)),
+    list_sum(list_transform(steps, lambda s: s.num_tokens)),
+    hash(problem, solution), answer_type, family, level, subject,
+    lower(concat_ws(chr(10), problem_id, solution_id, answer, left(problem, {MAX_SEARCHED}),
+        left(solution, {MAX_SEARCHED})))
+FROM incoming
+"""
+
+_COLUMNS = (
+    "solution_id",
+    "problem_id",
+    "sample_index",
+    "problem",
+    "answer",
+    "prediction",
+    "outcome",
+    "first_error",
+    "steps",
+    "solution",
+    "meta",
+)
+
+
+class Index:
+    """Solutions of one or more runs, for any number of threads."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        """Args:
+        runs: labelling runs.
+        """
+        import duckdb
+
+        self.runs = list(runs)
+        self._folder = tempfile.mkdtemp(prefix="mclabel-view-")
+        self._database = duckdb.connect(
+            str(Path(self._folder) / "index.duckdb"),
+            config={
+                "memory_limit": MEMORY,
+                "threads": THREADS,
+                "temp_directory": str(Path(self._folder) / "spill"),
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+            },
+        )
+        self._database.execute("SET enable_external_access = false")
+        self._database.execute(_TABLES)
+        self._local = threading.local()
+        self._writing = threading.Lock()
+        self._known: set[tuple[int, str]] = set()
+        self._num_rows = 0
+        self.num_pending = 0
+        """Shards that were seen and are not in the index yet."""
+        self.version = 0
+        """Rises with every change."""
+
+    def close(self) -> None:
+        """Remove the index."""
+        self._database.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def refresh(self) -> bool:
+        """Add the shards that have been committed since; whether there were any.
+
+        Raises:
+            ShardError: a shard is torn or of another version.
+        """
+        with self._writing:
+            fresh = [
+                (number, name)
+                for number, run in enumerate(self.runs)
+                for name in run.store.names("labels")
+                if name.endswith(".parquet") and (number, name) not in self._known
+            ]
+            self.num_pending = len(fresh)
+            stores = [run.store for run in self.runs]
+            batch: list[pa.Table] = []
+            shards: list[tuple[int, str, str | None]] = []
+            for number, name in fresh:
+                metadata, table = read_shard(stores[number], name, "labels")
+                batch.append(_prepared(table, number, name))
+                shards.append((number, name, metadata["rollouts"]))
+                rows = sum(part.num_rows for part in batch)
+                if len(batch) == SHARDS_A_BATCH or rows >= ROWS_A_BATCH:
+                    self._insert(batch, shards)
+                    batch, shards = [], []
+            if batch:
+                self._insert(batch, shards)
+            if fresh and len(self.runs) > 1:
+                self._compare()
+            return bool(fresh)
+
+    def query(self, sql: str, arguments: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Rows by column name."""
+        cursor = self._cursor().execute(sql, list(arguments))
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def column(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
+        """The first column of the rows, as an array."""
+        columns = self._cursor().execute(sql, list(arguments)).fetchnumpy()
+        return next(iter(columns.values()))
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        if not hasattr(self._local, "cursor"):
+            self._local.cursor = self._database.cursor()
+        cursor: duckdb.DuckDBPyConnection = self._local.cursor
+        return cursor
+
+    def _insert(
+        self, batch: Sequence[pa.Table], shards: Sequence[tuple[int, str, str | None]]
+    ) -> None:
+        import pyarrow as pa
+
+        cursor = self._cursor()
+        incoming = pa.concat_tables(batch)
+        cursor.register("incoming", incoming)
+        cursor.execute("BEGIN")
+        cursor.execute(_INSERT, [self._num_rows])
+        cursor.executemany("INSERT INTO shards VALUES (?, ?, ?)", shards)
+        cursor.execute("COMMIT")
+        cursor.unregister("incoming")
+        self._num_rows += incoming.num_rows
+        self._known |= {(number, name) for number, name, _ in shards}
+        self.num_pending -= len(shards)
+        self.version += 1
+
+    def _compare(self) -> None:
+        """Find the solutions whose first error another run labels elsewhere."""
+        cursor = self._cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("DELETE FROM differing")
+        cursor.execute(
+            """
+            INSERT INTO differing
+            SELECT one.id FROM solutions one JOIN (
+                SELECT key FROM solutions GROUP BY key
+                HAVING count(DISTINCT coalesce(first_error, -1)) > 1 AND count(DISTINCT run) > 1
+            ) USING (key)
+            """
+        )
+        cursor.execute("COMMIT")
+        self.version += 1
+
+
+def _prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
+    """What the index takes of a shard, with the truth where it can be computed."""
+    import pyarrow as pa
+
+    meta = [json.loads(text) for text in table.column("meta").to_pylist()]
+    answers = table.column("answer").to_pylist()
+    texts = [
+        [step["text"] for step in steps] if "program" in one else None
+        for one, steps in zip(meta, table.column("steps").to_pylist(), strict=True)
+    ]
+    truth = [
+        None if steps is None else first_wrong_step(Program.from_json(one["program"]), steps)
+        for one, steps in zip(meta, texts, strict=True)
+    ]
+    columns = {
+        "run": pa.array([run] * table.num_rows, pa.uint8()),
+        "shard": pa.array([shard] * table.num_rows, pa.string()),
+        "row": pa.array(range(table.num_rows), pa.uint32()),
+        "truth": pa.array(truth, pa.int32()),
+        "has_truth": pa.array([steps is not None for steps in texts], pa.bool_()),
+        **{
+            name: pa.array([one.get(name, "")[:MAX_FACET] or None for one in meta], pa.string())
+            for name in FACETS
+        },
+    }
+    columns["answer_type"] = pa.array(
+        [
+            one.get("answer_type", "")[:MAX_FACET] or answer_kind(answer)
+            for one, answer in zip(meta, answers, strict=True)
+        ],
+        pa.string(),
+    )
+    kept = table.select([name for name in _COLUMNS if name != "meta"]).replace_schema_metadata()
+    for name, column in columns.items():
+        kept = kept.append_column(name, column)
+    return kept

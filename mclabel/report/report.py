@@ -1,0 +1,364 @@
+"""`mclabel report`: one HTML file that shows whether labels, and what came of them, can be trusted.
+
+It needs no network and no server. Every plot has its numbers as a table below it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from mclabel.errors import ConfigError, DataError
+from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.label_quality import LabelQuality
+from mclabel.report import charts
+from mclabel.report.choices import best_of_n_part
+from mclabel.report.facts import Group, RunFacts, run_facts
+from mclabel.report.html import Html, figure, join, page, ranged, section, table, tag
+from mclabel.report.runs import TRAINING, Run, find_runs, flat, read_json
+from mclabel.report.terminal import QUALITY_ROWS
+
+_NOTE = (
+    "first error found: labelled where it truly is, none for none. Precision and recall: of wrong "
+    "steps. False positives: of sound steps. Lucky answers: right through a wrong step."
+)
+_GROUP_FIGURES = {
+    "found": "first_error_accuracy",
+    "where there is one": "first_error_accuracy_wrong",
+    "precision": "precision",
+    "recall": "recall",
+    "false positives": "false_positive_rate",
+    "lucky": "right_through_wrong",
+}
+
+
+def write_report(places: Sequence[str], out: str) -> Path:
+    """Write the report.
+
+    Args:
+        places: outputs of `mclabel label`, `eval best-of-n` and `train`, or folders that hold some.
+        out: HTML file; one that is there is replaced.
+
+    Returns:
+        Where it lies.
+
+    Raises:
+        ShardError: a place is no run, or is of another version.
+        ConfigError: `out` cannot be written.
+    """
+    runs = find_runs(places)
+    content = make_report(runs)
+    path = Path(out)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(content, encoding="utf-8", errors="backslashreplace")
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"-o {out}: cannot be written ({error.strerror})") from error
+    return path
+
+
+def make_report(runs: Sequence[Run]) -> str:
+    """The page."""
+    labelled = [run_facts(run) for run in runs if run.kind == "labels"]
+    chosen = [run for run in runs if run.kind == "best_of_n"]
+    trained = [run for run in runs if run.kind == "prm"]
+    sections: list[tuple[str, str, Html]] = []
+    if labelled:
+        sections += [
+            ("runs", "What was run", _what_was_run(labelled)),
+            ("quality", "Label quality", _quality(labelled)),
+            ("step-values", "Values of steps", _values(labelled)),
+        ]
+        if (kinds := _kinds(labelled)) is not None:
+            sections.append(("kinds", "By kind of problem", kinds))
+    for number, run in enumerate(chosen):
+        name = f"Best of N: {run.name}" if len(chosen) > 1 else "Best of N"
+        sections.append((f"choice-{number}", name, best_of_n_part(run, f"n{number}")))
+    if trained:
+        sections.append(("scorers", "Scorers", _scorers(trained)))
+    names = ", ".join(run.name for run in runs)
+    links = [tag("li", tag("a", title, href=f"#{identity}")) for identity, title, _ in sections]
+    header = tag(
+        "header",
+        tag("div", tag("h1", "mclabel report"), tag("p", names, class_="quiet")),
+        tag("button", "Theme: auto", type="button", id="theme"),
+    )
+    body = tag("main", *(section(i, title, content) for i, title, content in sections))
+    return page(
+        f"mclabel: {names}"[:120],
+        header,
+        tag("nav", tag("ol", *links), aria_label="Sections"),
+        body,
+    )
+
+
+def _what_was_run(runs: Sequence[RunFacts]) -> Html:
+    head = ["", *(run.name for run in runs)]
+
+    def row(name: str, *cells: object) -> list[object]:
+        return [name, *cells]
+
+    outcomes = [dict(run.all.outcomes) for run in runs]
+    counts = [
+        row("problems", *(f"{r.all.num_problems:,}" for r in runs)),
+        row("solutions", *(f"{r.all.num_solutions:,}" for r in runs)),
+        *(
+            row(f"of them {name}", *(f"{o.get(name, 0):,}" for o in outcomes))
+            for name in ("right", "wrong", "truncated", "ungraded")
+        ),
+        *(
+            row(f"steps: {name}", *(f"{r.hard[name]:,}" for r in runs))
+            for name in ("sound", "wrong", "no verdict")
+        ),
+        row("rollouts", *(f"{r.num_rollouts:,}" for r in runs)),
+        row(
+            "rollout tokens",
+            *(f"{r.cost.tokens_per_solution * r.all.num_solutions:,.0f}" for r in runs),
+        ),
+        row("rollout tokens a solution", *(f"{r.cost.tokens_per_solution:,.0f}" for r in runs)),
+        row(
+            "without sharing prefixes",
+            *(f"{r.cost.tokens_per_solution_unshared:,.0f}" for r in runs),
+        ),
+        row("rules", *(", ".join(f"{k} {v:,}" for k, v in r.rules.most_common()) for r in runs)),
+    ]
+    jobs = [run.job for run in runs]
+    if not any(jobs):
+        counts.append(row("time, GPU-hours, faults", *("not recorded" for _ in runs)))
+    recorded = (
+        {}
+        if not any(jobs)
+        else {
+            "starts of the job": [j and f"{j.num_starts}" for j in jobs],
+            "seconds": [j and f"{j.elapsed_s:,.0f}" for j in jobs],
+            "GPU-hours": [j and f"{j.gpu_hours:,.2f}" for j in jobs],
+            "engines lost and survived": [j and f"{j.num_failures}" for j in jobs],
+            "completions taken over after a kill": [j and f"{j.num_replayed:,}" for j in jobs],
+        }
+    )
+    counts += [row(name, *(cell or "not recorded" for cell in c)) for name, c in recorded.items()]
+    keys = sorted({key for run in runs for key in run.config})
+    versions = sorted({key for run in runs for key in run.versions})
+    differs = [len({str(run.config.get(key)) for run in runs}) > 1 for key in keys]
+    settings = [
+        [
+            f"{key} (differs)" if different else key,
+            *(_setting(run.config.get(key, "not there")) for run in runs),
+        ]
+        for key, different in zip(keys, differs, strict=True)
+    ]
+    parts = [
+        *(_glance(run) for run in runs[:1] if len(runs) == 1),
+        table(head, counts, caption="What the runs hold, and what they cost"),
+    ]
+    if any(differs):
+        changed = [r for r, different in zip(settings, differs, strict=True) if different]
+        parts.append(table(head, changed, caption="Settings that differ"))
+    opened = [
+        table(head, settings, caption="Semantic configuration", marked=differs),
+        table(
+            head,
+            [[key, *(run.versions.get(key, "") for run in runs)] for key in versions],
+            caption="Versions",
+        ),
+    ]
+    parts.append(tag("details", tag("summary", "Configuration and versions"), *opened))
+    return join(*parts)
+
+
+def _glance(run: RunFacts) -> Html:
+    """A run's most telling figures."""
+    group, quality = run.all, run.all.quality
+    facts = [
+        ("solutions", f"{group.num_solutions:,}", f"to {group.num_problems:,} problems"),
+        (
+            "end right",
+            f"{group.outcomes.get('right', 0) / group.num_solutions:.0%}",
+            f"{group.outcomes.get('right', 0):,} of them",
+        ),
+        (
+            "labelled with an error",
+            f"{group.num_with_error / group.num_solutions:.0%}",
+            f"{run.hard['wrong']:,} wrong steps",
+        ),
+        (
+            "rollout tokens a solution",
+            f"{run.cost.tokens_per_solution:,.0f}",
+            f"{run.num_rollouts:,} rollouts in all",
+        ),
+    ]
+    if quality is not None and quality.first_error_accuracy.value is not None:
+        found = quality.first_error_accuracy
+        facts.append(
+            ("first errors found", f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}")
+        )
+    return tag(
+        "dl",
+        *(
+            tag("div", tag("dt", n), tag("dd", value, tag("small", more)))
+            for n, value, more in facts
+        ),
+        class_="glance",
+    )
+
+
+def _quality(runs: Sequence[RunFacts]) -> Html:
+    known = {run.name: run.all.quality for run in runs if run.all.quality is not None}
+    parts = []
+    if known:
+        rows: list[list[object]] = [
+            [name, *(f"{getattr(q, f'num_{name}'):,}" for q in known.values())]
+            for name in ("problems", "solutions")
+        ]
+        rows += [
+            [name.strip(), *(_estimate(getattr(q, field)) for q in known.values())]
+            for name, field in QUALITY_ROWS.items()
+        ]
+        numbers = table(["", *known], rows, caption="Labels against exact truth [95% interval]")
+        parts += [
+            charts.quality_plot(known, "quality-plot", numbers),
+            tag("p", _NOTE, class_="quiet"),
+        ]
+    else:
+        parts.append(
+            tag(
+                "p",
+                "The truth of these steps is not known, so what can be shown is how labels hang "
+                "together: with outcomes below, and between runs.",
+            )
+        )
+    parts.append(charts.error_plot(runs))
+    if len(runs) > 1:
+        parts.append(_agreement(runs))
+    return join(*parts)
+
+
+def _agreement(runs: Sequence[RunFacts]) -> Html:
+    rows: list[list[object]] = []
+    for one, other in combinations(runs, 2):
+        both = one.first_errors.keys() & other.first_errors.keys()
+        same = sum(one.first_errors[key] == other.first_errors[key] for key in both)
+        either = [
+            key
+            for key in both
+            if one.first_errors[key] is not None or other.first_errors[key] is not None
+        ]
+        agreed = sum(one.first_errors[key] == other.first_errors[key] for key in either)
+        rows.append(
+            [
+                f"{one.name}, {other.name}",
+                len(both),
+                f"{same / len(both):.3f}" if both else "-",
+                f"{agreed / len(either):.3f}" if either else "-",
+            ]
+        )
+    head = ["runs", "solutions of both", "same first error", "where either has one"]
+    return table(head, rows, caption="Agreement of runs on the same solutions")
+
+
+def _values(runs: Sequence[RunFacts]) -> Html:
+    plots = [charts.value_plot(runs), charts.reliability_plot(runs), charts.place_plot(runs)]
+    shown = [plot for plot in plots if plot is not None]
+    return join(*shown) if shown else tag("p", "No step of these runs has a value.")
+
+
+def _kinds(runs: Sequence[RunFacts]) -> Html | None:
+    parts = []
+    for run in runs:
+        for key, groups in run.groups.items():
+            with_truth = any(group.quality for group in groups.values())
+            figures = _GROUP_FIGURES if with_truth else {}
+            name = key.replace("_", " ")
+            rows = [_group_row(kind, group, figures) for kind, group in groups.items()]
+            title = f"{run.name}: by {name}" if len(runs) > 1 else f"By {name}"
+            head = [name, "problems", "solutions", "right", "labelled with an error", *figures]
+            parts.append(table(head, rows, caption=title))
+    return join(*parts, tag("p", _NOTE, class_="quiet")) if parts else None
+
+
+def _group_row(kind: str, group: Group, figures: Mapping[str, str]) -> list[object]:
+    count = group.num_solutions
+    quality: LabelQuality | None = group.quality
+    return [
+        kind,
+        group.num_problems,
+        count,
+        f"{group.outcomes.get('right', 0) / count:.2f}",
+        f"{group.num_with_error / count:.2f}",
+        *("-" if quality is None else _estimate(getattr(quality, f)) for f in figures.values()),
+    ]
+
+
+def _scorers(runs: Sequence[Run]) -> Html:
+    manifests = [read_json(run.store, TRAINING) or {} for run in runs]
+    reports = [read_json(run.store, "model/report.json") or {} for run in runs]
+    configs = [flat(manifest.get("config", {})) for manifest in manifests]
+    head = ["", *(run.name for run in runs)]
+    rows: list[list[object]] = [
+        [name.replace("num_", "").replace("_", " "), *(_setting(r.get(name, "-")) for r in reports)]
+        for name in ("num_solutions", "num_validation", "num_unlabeled", "num_refused")
+    ]
+    validation = [report.get("validation", {}) for report in reports]
+    rows += [
+        [
+            f"validation: {name.replace('num_', '').replace('_', ' ')}",
+            *(_setting(v.get(name, "-")) for v in validation),
+        ]
+        for name in dict.fromkeys(key for found in validation for key in found)
+        if name != "num_solutions"
+    ]
+    keys = sorted({key for config in configs for key in config})
+    differs = [len({str(config.get(key)) for config in configs}) > 1 for key in keys]
+    settings = [[key, *(_setting(config.get(key, "-")) for config in configs)] for key in keys]
+    return join(
+        table(head, rows, caption="What the scorers were trained on, and how they do"),
+        _losses(runs),
+        tag(
+            "details",
+            tag("summary", "Configuration"),
+            table(head, settings, caption="Configuration", marked=differs),
+        ),
+    )
+
+
+def _losses(runs: Sequence[Run]) -> Html:
+    data, rows = [], list[list[object]]()
+    for number, run in enumerate(runs):
+        points = [(e["step"], e["loss"]) for e in _log(run) if "loss" in e]
+        if not points:
+            continue
+        steps, losses = (list(column) for column in zip(*points, strict=True))
+        data.append(charts.line(run.name, number, steps, losses, mode="lines"))
+        rows.append([run.name, steps[-1], f"{losses[0]:.4f}", f"{losses[-1]:.4f}"])
+    if not data:
+        return Html("")
+    spec = {
+        "data": data,
+        "layout": charts.layout("Training loss", "optimizer step", "loss, mean of ten steps"),
+    }
+    head = ["scorer", "steps", "first", "last"]
+    return figure("losses", spec, table(head, rows, caption="Training loss"))
+
+
+def _log(run: Run) -> list[dict[str, Any]]:
+    raw = run.store.read("log.jsonl") or b""
+    try:
+        return [json.loads(line) for line in raw.splitlines() if line.strip()]
+    except ValueError as error:
+        raise DataError(f"{run.location}/log.jsonl: not valid JSON lines ({error})") from error
+
+
+def _estimate(estimate: Estimate) -> Html:
+    return ranged(estimate.value, estimate.low, estimate.high)
+
+
+def _setting(content: object) -> str:
+    if isinstance(content, float):
+        return f"{content:.4g}"
+    return content if isinstance(content, str) else json.dumps(content)

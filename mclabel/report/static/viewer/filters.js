@@ -1,0 +1,100 @@
+// The form above the list.
+import { byId, h } from "./dom.js";
+import { FILTERS, go, view } from "./state.js";
+
+export const MARKS = {
+  lucky: "lucky: right by a wrong step",
+  truth: "label differs from truth",
+  runs: "label differs between runs",
+  truncated: "cut solution or rollouts",
+  unknown: "unknown verdicts",
+  undecided: "steps without a label",
+};
+const NAMES = {
+  mark: "Look at", outcome: "Outcome", error: "First error", width: "Interval", sort: "Order",
+  answer_type: "Answer type", family: "Family", level: "Level", subject: "Subject",
+};
+const FIXED = {
+  width: [["", "any width"], ["0.25", "0.25 or wider"], ["0.5", "0.50 or wider"], ["0.75", "0.75 or wider"]],
+  sort: [
+    ["", "as labelled"], ["width", "widest interval"], ["fall", "largest fall"], ["steps", "most steps"],
+    ["tokens", "most tokens"],
+  ],
+};
+
+/** Draw the form for what a run holds, and set it to the view. */
+export function showFilters(counts) {
+  const form = byId("filters");
+  if (!form.children.length) build(form);
+  for (const [name, options] of Object.entries(choices(counts))) {
+    const select = form.elements[name];
+    const kept = view()[name];
+    if (kept && !options.some(([value]) => value === kept)) options.push([kept, kept]);
+    const wanted = JSON.stringify(options);
+    if (select.dataset.options !== wanted && document.activeElement !== select) {
+      select.replaceChildren(...options.map(([value, text]) => h("option", { value }, text)));
+      select.dataset.options = wanted;
+    }
+    select.closest("label").hidden = options.length < 3 && !kept;
+  }
+  setFilters();
+}
+
+export function setFilters() {
+  const now = view();
+  const { elements } = byId("filters");
+  for (const name of FILTERS) {
+    if (elements[name] && document.activeElement !== elements[name]) elements[name].value = now[name];
+  }
+  byId("clear").hidden = FILTERS.every((name) => name === "sort" || now[name] === "");
+}
+
+function choices({ total, marks, by }) {
+  const numbered = (entries, name = (value) => value) =>
+    entries.map(([value, count]) => [value, `${name(value)} (${count.toLocaleString("en")})`]);
+  const errors = Object.entries(by.first_error ?? {});
+  const some = errors.reduce((sum, [, count]) => sum + count, 0);
+  const listed = (name) => [["", "all"], ...numbered(Object.entries(by[name] ?? {}))];
+  return {
+    outcome: listed("outcome"),
+    error: [
+      ["", "any or none"],
+      ...numbered([["any", some], ["none", total - some]], (kind) => ({ any: "has one", none: "has none" })[kind]),
+      ...numbered(errors, (step) => `at step ${step}`),
+    ],
+    mark: [
+      ["", "everything"],
+      ...numbered(Object.entries(marks).filter(([, count]) => count), (mark) => MARKS[mark]),
+    ],
+    answer_type: listed("answer_type"), family: listed("family"), level: listed("level"),
+    subject: listed("subject"), ...FIXED,
+  };
+}
+
+function build(form) {
+  let waiting;
+  const search = h("input", {
+    type: "search", name: "q", id: "search", autocomplete: "off", spellcheck: "false",
+    placeholder: "words, numbers, ids", maxlength: "500",
+    input: (event) => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => go({ q: event.target.value }, { replace: true }), 200);
+    },
+  });
+  form.append(h("label", { class: "wide" }, h("span", {}, "Search"), search));
+  for (const [name, text] of Object.entries(NAMES)) {
+    form.append(
+      h("label", { class: name === "mark" ? "double" : "" }, h("span", {}, text),
+        h("select", { name, change: (event) => go({ [name]: event.target.value }) })),
+    );
+  }
+  const clear = h("button", { type: "button", id: "clear", click: () => {
+    form.elements.q.value = "";
+    go(Object.fromEntries(FILTERS.map((name) => [name, ""])));
+  } }, "Clear filters");
+  form.append(clear);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    document.querySelector("#list a")?.focus();
+  });
+}

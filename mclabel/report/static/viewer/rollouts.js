@@ -1,0 +1,74 @@
+// The rollouts from one step: which answers came how often, why they were graded so, and the texts.
+import { get } from "./api.js";
+import { h, plural } from "./dom.js";
+import { prose } from "./text.js";
+import { OUTCOMES, chip } from "./values.js";
+
+const REASONS = {
+  equal: "equals the gold", different: "differs from the gold", empty_answer: "the answer is empty",
+  no_answer: "no answer found", timeout: "the checker ran out of time", too_long: "too long to compare",
+  not_comparable: "cannot be compared with the gold",
+};
+const LAYERS = {
+  text: "as text", number: "as exact numbers", form: "by its form", sympy: "by algebra", extract: "", none: "",
+};
+
+/** Fill a step's panel. */
+export async function showRollouts(panel, run, id, step) {
+  panel.replaceChildren(h("p", { class: "quiet" }, "Reading the rollouts."));
+  let first;
+  try {
+    first = await get("rollouts", { run, id, step });
+  } catch (error) {
+    panel.replaceChildren(h("p", { role: "alert" }, error.message));
+    return;
+  }
+  const why = first.answers.map((one) => h("td", {}, nothing(one) ?? h("span", { class: "quiet" }, "…")));
+  const list = h("ol", { class: "rollout-list", start: "0" });
+  const more = h("button", { type: "button" }, "Show more rollouts");
+  const add = (part) => {
+    list.append(...part.rows.map((row) => rollout(row, id, step)));
+    more.hidden = part.offset + part.rows.length >= first.total;
+  };
+  more.addEventListener("click", async () => {
+    add(await get("rollouts", { run, id, step, offset: list.children.length }));
+  });
+  add(first);
+  panel.replaceChildren(
+    h("table", {},
+      h("caption", {}, `Answers of ${plural(first.total, "rollout")}`),
+      h("thead", {}, h("tr", {}, ["answer", "times", "verdict", "why"].map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, first.answers.map((one, i) =>
+        h("tr", {},
+          h("th", { scope: "row" }, one.answer === null ? "none" : one.answer.text),
+          h("td", { class: "figure" }, one.count.toLocaleString("en")),
+          h("td", {}, chip(one.outcome, OUTCOMES[one.outcome])), why[i])))),
+    first.num_answers > first.answers.length ? h("p", { class: "quiet" }, `${first.num_answers} different answers; the most frequent are shown.`) : "",
+    list, more);
+  explain(await get("grades", { run, id, step }), first.answers, why);
+}
+
+function nothing({ answer, outcome }) {
+  if (outcome === "truncated") return "cut by its length before it ended";
+  return answer === null ? "no answer found" : null;
+}
+
+function explain({ checker, grades }, answers, cells) {
+  grades.forEach((grade, i) => {
+    if (grade === null || nothing(answers[i]) !== null) return;
+    const words = [REASONS[grade.reason] ?? grade.reason.replaceAll("_", " "), LAYERS[grade.layer] ?? grade.layer];
+    cells[i].textContent = words.filter(Boolean).join(", ");
+    const then = { right: "right", wrong: "wrong", ungraded: "unknown" }[answers[i].outcome];
+    if (grade.verdict !== then) {
+      cells[i].append(h("strong", {}, ` (checker ${checker} now says ${grade.verdict})`));
+    }
+  });
+}
+
+function rollout(row, id, step) {
+  return h("li", {},
+    h("p", { class: "rollout-head" },
+      h("span", { class: "quiet" }, `${row.index} · `), chip(row.outcome, OUTCOMES[row.outcome]),
+      h("span", { class: "quiet" }, ` ${row.answer === null ? "no answer" : `answers ${row.answer.text}`} · ${plural(row.num_tokens, "token")}`)),
+    prose(row.text, `rollout.${step}.${row.index}`, id));
+}

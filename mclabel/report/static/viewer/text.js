@@ -1,0 +1,116 @@
+// What a model wrote: text, never markup. LaTeX is typeset when it comes into sight.
+import { get } from "./api.js";
+import { h, plural } from "./dom.js";
+import { go, view } from "./state.js";
+
+const MAX_FORMULA = 2000; // characters; longer ones stay text
+const MAX_FORMULAS = 300; // of one text
+const MATH = new RegExp(
+  [
+    String.raw`\$\$([^$]+)\$\$`,
+    String.raw`\\\[([\s\S]+?)\\\]`,
+    String.raw`\\\(([\s\S]+?)\\\)`,
+    String.raw`\$(?! )((?:\\.|[^$\\\n])+?)(?<![ \\])\$(?!\d)`,
+    String.raw`(\\boxed\{(?:[^{}\n]|\{(?:[^{}\n]|\{[^{}\n]*\})*\})*\})`,
+  ].join("|"),
+  "g",
+);
+// Control and direction marks would hide or reorder what is read.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+const sight = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    sight.unobserve(entry.target);
+    typeset(entry.target);
+  }
+}, { rootMargin: "200px" });
+
+/** A bounded text `{text, length}`, with a button for the rest of it. `what` names it to the server. */
+export function prose(cut, what, id) {
+  const body = h("div", { class: "prose" });
+  if (cut === null) {
+    body.append(h("span", { class: "quiet" }, "none"));
+    return body;
+  }
+  const now = view();
+  fill(body, cut.text, now.raw === "");
+  const shown = size(cut.text);
+  if (shown < cut.length) body.append(rest(shown, cut.length, what, id, now));
+  return body;
+}
+
+/** In characters, as the server counts them. */
+const size = (text) => [...text].length;
+
+function rest(shown, length, what, id, now) {
+  const note = h("span", { class: "quiet" });
+  const button = h("button", { type: "button" }, "Show more");
+  const box = h("p", { class: "rest" }, note, " ", button);
+  const count = () => {
+    note.textContent = `${shown.toLocaleString("en")} of ${plural(length, "character")} shown.`;
+    button.hidden = shown >= length;
+  };
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    const more = await get("text", { run: now.run, id, what, offset: shown });
+    const part = h("span");
+    fill(part, more.text, now.raw === "");
+    box.before(part);
+    shown += size(more.text);
+    button.disabled = false;
+    count();
+  });
+  count();
+  return box;
+}
+
+function fill(node, text, typesets) {
+  let from = 0;
+  let formulas = 0;
+  if (typesets) {
+    for (const found of text.matchAll(MATH)) {
+      const formula = found.slice(1).find((group) => group !== undefined);
+      if (formula.length > MAX_FORMULA || formulas === MAX_FORMULAS) continue;
+      plain(node, text.slice(from, found.index));
+      const display = found[0].startsWith("$$") || found[0].startsWith("\\[");
+      const math = h("span", { class: display ? "math display" : "math" });
+      plain(math, found[0]);
+      math.formula = formula;
+      node.append(math);
+      sight.observe(math);
+      formulas += 1;
+      from = found.index + found[0].length;
+    }
+  }
+  plain(node, text.slice(from));
+}
+
+function plain(node, text) {
+  let from = 0;
+  for (const found of text.matchAll(HIDDEN)) {
+    const code = found[0].charCodeAt(0).toString(16).padStart(4, "0");
+    node.append(text.slice(from, found.index), h("span", { class: "hidden-character" }, `\\u${code}`));
+    from = found.index + 1;
+  }
+  node.append(text.slice(from));
+}
+
+function typeset(node) {
+  const draft = h("span");
+  try {
+    katex.render(node.formula, draft, {
+      displayMode: node.classList.contains("display"),
+      throwOnError: true, trust: false, strict: "ignore", maxSize: 20, maxExpand: 200,
+    });
+  } catch {
+    node.classList.add("broken"); // stays as it was written
+    node.title = "not valid LaTeX";
+    return;
+  }
+  node.replaceChildren(draft);
+}
+
+export function toggleTypeset() {
+  go({ raw: view().raw === "" ? "1" : "" }, { replace: true });
+}

@@ -1,0 +1,53 @@
+// Values of steps as numbers, bars and words.
+import { h } from "./dom.js";
+
+export const OUTCOMES = {
+  right: "right", wrong: "wrong", truncated: "cut", ungraded: "ungraded",
+};
+
+export const share = (value) => (value === null ? "?" : value.toFixed(2));
+
+const SOUND = { 1: "sound", 0: "wrong" };
+export const decision = (hard) => SOUND[Number(hard ?? NaN)] ?? "no verdict";
+
+export function chip(kind, text) {
+  return h("span", { class: `chip ${kind}` }, text);
+}
+
+/** Small bars, one a step; the first labelled and the true error are marked under them. */
+export function strip(row) {
+  const words = row.vals.map((value, i) => (value === null ? decision(row.hard[i]) : share(value)));
+  const bars = row.vals.map((value, i) => {
+    const bar = h("span", { class: value === null ? `none ${decision(row.hard[i])}` : "" });
+    if (value !== null) bar.style.setProperty("--v", value);
+    return bar;
+  });
+  return h("span", { class: "strip", role: "img", "aria-label": `step values ${words.join(", ")}` }, bars);
+}
+
+/** A bar with the interval over it. */
+export function bar(value, low, high) {
+  const node = h("span", { class: value === null ? "value-bar unknown" : "value-bar", "aria-hidden": "true" });
+  if (value !== null) {
+    node.append(h("span", { class: "fill" }));
+    node.style.setProperty("--v", value);
+  }
+  if (low !== null) {
+    const range = h("span", { class: "range" });
+    range.style.setProperty("--from", low);
+    range.style.setProperty("--to", high);
+    node.append(range);
+  }
+  return node;
+}
+
+const RULES = {
+  fixed: "a fixed number of rollouts; sound if one ends right",
+  first_success: "rolled out until one ended right, or the cap; sound if one did",
+  sequential: "rolled out until its interval was decided or narrow, or the cap",
+  posterior: "by the posterior of the first error: sound before the likeliest",
+  implied: "not rolled out: follows from other steps or the outcome",
+  outcome: "the last step: the solution's own outcome",
+  none: "no label",
+};
+export const ruleText = (rule) => RULES[rule] ?? rule;

@@ -1,0 +1,106 @@
+"""Refresh the JavaScript that lies in the package: KaTeX, Plotly, and axe-core for the tests.
+
+    python scripts/vendor.py
+
+takes the pinned versions from the npm registry, compares their checksums, and writes what is used
+of them with its licences, and a SHA256SUMS that a test compares with what lies there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "mclabel" / "report" / "static" / "vendor"
+TESTS = ROOT / "tests" / "report" / "vendor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vendored:
+    """What is taken of an npm package."""
+
+    name: str
+    version: str
+    integrity: str
+    """As the registry gives it: sha512, base64."""
+    target: Path
+    files: tuple[str, ...]
+    """Patterns of paths within the package; a leading `dist` is dropped."""
+
+
+VENDORED = (
+    Vendored(
+        name="katex",
+        version="0.19.1",
+        integrity="jG8uKntjSEcm2EpQOh0XturpPuuC9r3Sq5HLHdsFdWZT27E672SF19QEi+of0/YeOy15lDgRhKvr5614uRrEfA==",
+        target=PACKAGE / "katex",
+        files=("LICENSE", "dist/katex.min.js", "dist/katex.min.css", "dist/fonts/*.woff2"),
+    ),
+    Vendored(
+        name="plotly.js-basic-dist-min",
+        version="4.1.1",
+        integrity="1oNF8PeQx2hv/y7tqEVWKD3JGwn/MGEMQ8mL9HUwsaqG9FGy/OU5FHUHvzqbqxN4mnwZGI9abTiE775C4kkjMQ==",
+        target=PACKAGE / "plotly",
+        files=("LICENSE", "plotly-basic.min.js"),
+    ),
+    Vendored(
+        name="axe-core",
+        version="4.14.1",
+        integrity="FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
+        target=TESTS / "axe-core",
+        files=("LICENSE", "axe.min.js"),
+    ),
+)
+
+
+def main() -> None:
+    for one in VENDORED:
+        shutil.rmtree(one.target, ignore_errors=True)
+        content = _packed(one)
+        digest = base64.b64encode(hashlib.sha512(content).digest()).decode()
+        if digest != one.integrity:
+            raise SystemExit(f"{one.name}@{one.version}: sha512 {digest}, pinned {one.integrity}")
+        _extract(one, content)
+        print(f"{one.name} {one.version} -> {one.target.relative_to(ROOT)}")
+    for folder in (PACKAGE, TESTS):
+        (folder / "SHA256SUMS").write_text("".join(f"{line}\n" for line in sums(folder)))
+
+
+def sums(folder: Path) -> list[str]:
+    """Checksum and name of every vendored file under a folder, by name."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "SHA256SUMS")
+    return [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(folder)}" for p in files]
+
+
+def _packed(one: Vendored) -> bytes:
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(
+            ["npm", "pack", "--silent", f"{one.name}@{one.version}"], cwd=scratch, check=True
+        )
+        return next(Path(scratch).glob("*.tgz")).read_bytes()
+
+
+def _extract(one: Vendored, content: bytes) -> None:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        for member in archive:
+            inside = Path(member.name).relative_to("package")
+            if not any(inside.match(pattern) for pattern in one.files):
+                continue
+            file = archive.extractfile(member)
+            assert file is not None
+            parts = inside.parts[1:] if inside.parts[0] == "dist" else inside.parts
+            path = one.target.joinpath(*parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.read())
+
+
+if __name__ == "__main__":
+    main()

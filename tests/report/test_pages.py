@@ -1,0 +1,259 @@
+"""The report and the viewer in a real browser: they work, nothing executes, everybody can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report.browser import chromium, complaints, texts, until
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+from shown import HOSTILE, hostile_run, plain_run, rollouts_of, solution, write_run
+from viewer_process import ViewerProcess
+
+from mclabel.report.report import write_report
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
+WATCH = """
+window.violations = [];
+addEventListener("securitypolicyviolation", (event) => violations.push(event.effectiveDirective));
+"""
+
+INJECT = """
+const { body } = document;
+const tries = [
+  () => { const s = document.createElement("script"); s.text = "executed = 0"; body.append(s) },
+  () => { body.innerHTML += "<img src=x onerror='window.executed = 0'>"; },
+  () => { body.setAttribute("onclick", "window.executed = 0"); body.click(); },
+];
+for (const attempt of tries) try { attempt(); } catch { continue; }
+"""
+
+
+def count_violations(browser: WebDriver) -> None:
+    """Count, from the next page on, what the Content-Security-Policy has stopped."""
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
+
+
+def violations(browser: WebDriver) -> list[str]:
+    found: list[str] = browser.execute_script("return window.violations")
+    return found
+
+
+def serious(browser: WebDriver) -> list[tuple[str, list[Any]]]:
+    """What axe-core finds serious or critical."""
+    browser.execute_script(AXE.read_text(encoding="utf-8"))
+    script = "const done = arguments[0]; axe.run().then((r) => done(r.violations))"
+    found = browser.execute_async_script(script)
+    return [
+        (v["id"], [(n["target"], n["failureSummary"]) for n in v["nodes"][:3]])
+        for v in found
+        if v["impact"] in ("serious", "critical")
+    ]
+
+
+def ids(browser: WebDriver) -> list[str]:
+    """Of the solutions in the list."""
+    script = "return [...document.querySelectorAll('#list a')].map(e => e.dataset.id)"
+    found: list[str] = browser.execute_script(script)
+    return found
+
+
+def click(browser: WebDriver, selector: str) -> None:
+    until(lambda: browser.find_elements("css selector", selector), selector)[0].click()
+
+
+def press(browser: WebDriver, *keys: str) -> None:
+    ActionChains(browser).send_keys(*keys).perform()
+
+
+@pytest.fixture(scope="module")
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
+    folder = tmp_path_factory.mktemp("plain")
+    with ViewerProcess(plain_run(folder / "one")) as process:
+        process.wait_for(3)
+        yield process
+
+
+@pytest.fixture
+def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
+    with chromium() as browser:
+        browser.get(viewer.address)
+        until(lambda: len(ids(browser)) == 3, "the list")
+        yield browser
+        assert complaints(browser) == []
+
+
+def test_a_report_opens_from_disk_without_network(tmp_path: Path) -> None:
+    report = write_report([plain_run(tmp_path / "run")], str(tmp_path / "report.html"))
+    with chromium(offline=True) as browser:
+        count_violations(browser)
+        browser.get(report.as_uri())
+        for plot in browser.find_elements("css selector", ".plot"):
+            browser.execute_script("arguments[0].scrollIntoView()", plot)
+            until(lambda plot=plot: plot.find_elements("css selector", "svg .xy"), "a plot")
+        assert len(browser.find_elements("css selector", ".plot")) == 4
+        assert browser.execute_script("return performance.getEntriesByType('resource')") == []
+        assert complaints(browser) == [] and violations(browser) == []
+        for dark in ("light", "dark"):
+            click(browser, "#theme")
+            root = browser.find_element("css selector", "html")
+            assert root.get_attribute("data-theme") == dark
+            assert serious(browser) == []
+
+
+def test_a_step_opens_its_rollouts_and_says_why(page: WebDriver) -> None:
+    click(page, "#list a[data-id='solution-1']")
+    click(page, ".step[data-step='0'] .open")
+    until(lambda: len(texts(page, ".rollout-list li")) == 4, "rollouts")
+    rows = lambda: [row.text for row in page.find_elements("css selector", ".rollouts tbody tr")]  # noqa: E731
+    until(lambda: "differs from the gold" in " ".join(rows()), "the grades")
+    assert rows() == [
+        "3 3 right equals the gold, as text",
+        "4 1 wrong differs from the gold, as exact numbers",
+    ]
+    assert "3 of 4 right, 1 wrong" in texts(page, ".measures")[0]
+    assert texts(page, ".step .word") == ["sound", "wrong", "wrong"]
+    assert texts(page, ".step .chip.error") == ["first error by label"]
+    everything = page.find_element("css selector", "body").text
+    assert not any(word in everything for word in ("null", "undefined", "NaN", "[object"))
+
+
+def test_filters_and_search_and_links_that_bring_back_the_view(page: WebDriver) -> None:
+    page.execute_script(
+        "const s = document.querySelector('[name=level]'); s.value = 'hard';"
+        "s.dispatchEvent(new Event('change'))"
+    )
+    until(lambda: ids(page) == ["solution-1", "solution-2"], "the filter")
+    press(page, "/")
+    press(page, "zebra")
+    until(lambda: ids(page) == ["solution-2"], "the search")
+    until(lambda: texts(page, "#found") == ["1 solution found"], "the count")
+    click(page, "#list a")
+    click(page, ".step[data-step='0'] .open")
+    until(lambda: len(texts(page, ".rollout-list li")) == 4, "rollouts")
+    link = page.current_url
+    assert "token" not in link
+    page.switch_to.new_window("tab")
+    page.get(link)
+    until(lambda: len(texts(page, ".rollout-list li")) == 4, "rollouts again")
+    assert ids(page) == ["solution-2"] and "Find the zebra." in texts(page, ".problem-text .prose")
+    script = "return ['#search', '[name=level]'].map(s => document.querySelector(s).value)"
+    assert page.execute_script(script) == ["zebra", "hard"]
+    page.back()
+    page.get(link)
+    click(page, "#clear")
+    until(lambda: len(ids(page)) == 3, "everything again")
+
+
+def test_it_is_used_without_a_mouse(page: WebDriver) -> None:
+    heading = lambda: texts(page, "#solution h2")  # noqa: E731
+    for key, expected in (("j", 0), ("j", 1), ("j", 2), ("j", 2), ("k", 1)):
+        press(page, key)
+        until(lambda e=expected: heading() == [f"problem-{e}, sample 0"], f"{key} to {expected}")
+    press(page, "n")
+    press(page, Keys.ENTER)
+    until(lambda: len(texts(page, ".rollout-list li")) == 4, "rollouts by Enter")
+    assert "step=0" in page.current_url
+    press(page, Keys.ESCAPE)
+    until(lambda: "step=" not in page.current_url, "the step is closed")
+    press(page, Keys.ESCAPE)
+    until(lambda: "id=" not in page.current_url, "the solution is closed")
+    press(page, "?")
+    until(lambda: page.execute_script("return document.querySelector('dialog').open"), "the keys")
+    press(page, Keys.ESCAPE)
+    press(page, "/")
+    assert page.switch_to.active_element.get_attribute("id") == "search"
+    press(page, "j")
+    assert heading() == []
+
+
+def test_latex_is_typeset_or_shown_as_it_was_written(page: WebDriver) -> None:
+    click(page, "#list a[data-id='solution-0']")
+    until(lambda: len(texts(page, ".steps .katex")) == 3, "typeset")
+    press(page, "t")
+    until(lambda: "We add $1$ and $2$.\n" in texts(page, ".steps .prose"), "as written")
+    assert texts(page, ".katex") == []
+
+
+def test_nothing_that_a_model_wrote_is_executed(tmp_path: Path) -> None:
+    run = hostile_run(tmp_path / "run")
+    report = write_report([run], str(tmp_path / "report.html"))
+    with ViewerProcess(run) as process, chromium() as browser:
+        process.wait_for(len(HOSTILE))
+        count_violations(browser)
+        for number, name in enumerate(HOSTILE):
+            browser.get(f"{process.address}&id=solution-{number}&step=0")
+            until(lambda: len(texts(browser, ".rollout-list li")) == 4, f"{name}: rollouts")
+            until(lambda: len(ids(browser)) == len(HOSTILE), f"{name}: the list")
+            browser.execute_script(
+                "document.querySelectorAll('.math').forEach(e => e.scrollIntoView())"
+            )
+            shown = texts(browser, ".steps .prose")[0]
+            expected = HOSTILE[name]
+            if "LaTeX" not in name:
+                kept = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in expected)
+                assert shown.startswith(kept[:19_000]), name
+            assert browser.execute_script("return window.executed") is None, name
+            assert violations(browser) == [], name
+            assert browser.find_elements("css selector", "#solution a[href^=javascript]") == []
+            assert (
+                browser.find_elements("css selector", "#solution img, iframe, #solution style")
+                == []
+            )
+        # the counter counts, and the fence holds
+        browser.execute_script(INJECT)
+        assert until(lambda: violations(browser), "the fence")
+        assert browser.execute_script("return window.executed") is None
+        complaints(browser)
+        browser.get(report.as_uri())
+        until(lambda: browser.find_elements("css selector", ".plot svg"), "plots")
+        assert browser.execute_script("return window.executed") is None
+        assert violations(browser) == [] and complaints(browser) == []
+
+
+def test_broken_latex_stays_text_and_long_lines_are_cut(tmp_path: Path) -> None:
+    with ViewerProcess(hostile_run(tmp_path / "run")) as process, chromium() as browser:
+        process.wait_for(len(HOSTILE))
+        names = list(HOSTILE)
+        browser.get(f"{process.address}&id=solution-{names.index('broken LaTeX')}")
+        until(lambda: texts(browser, ".step"), "steps")
+        until(lambda: texts(browser, ".steps .math.broken"), "broken formulas")
+        assert r"$\frac{1}{$ and" in texts(browser, ".steps .prose")[0]
+        browser.get(f"{process.address}&id=solution-{names.index('long line')}")
+        until(lambda: texts(browser, ".steps .rest"), "a cut")
+        assert "20,000 of 1,000,001 characters shown." in texts(browser, ".steps .rest")[0]
+        click(browser, ".steps .rest button")
+        until(lambda: "40,000 of" in texts(browser, ".steps .rest")[0], "more of it")
+
+
+def test_a_run_under_way_is_refreshed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = solution(0, ["a\n", "b"], [4, 4])
+    write_run(run, [first], rollouts_of(first))
+    with ViewerProcess(str(run)) as process, chromium() as browser:
+        browser.get(process.address)
+        until(lambda: len(ids(browser)) == 1, "the first")
+        second = solution(1, ["c\n", "d"], [4, 4])
+        write_run(run, [second], rollouts_of(second), block="1" * 16)
+        until(lambda: len(ids(browser)) == 2, "the second")
+        until(lambda: texts(browser, "#status") == ["2 solutions"], "the count")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 420])
+def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool) -> None:
+    with chromium(width=width, dark=dark) as browser:
+        browser.get(viewer.address)
+        until(lambda: len(ids(browser)) == 3, "the list")
+        assert serious(browser) == []
+        browser.get(f"{viewer.origin}/?id=solution-1&step=0")
+        until(lambda: len(texts(browser, ".rollout-list li")) == 4, "rollouts")
+        assert serious(browser) == []
+        wide = "return document.documentElement.scrollWidth"
+        assert browser.execute_script(wide) <= width

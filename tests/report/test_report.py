@@ -1,0 +1,159 @@
+"""The report: one page, nothing executable but its own scripts, clear words for bad input."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from shown import hostile_run, plain_run, solution, write_run
+
+from mclabel.data.shards import METADATA_KEY
+from mclabel.errors import ConfigError, ShardError
+from mclabel.records import Outcome
+from mclabel.report.facts import run_facts
+from mclabel.report.html import Html, figure, table, tag, text
+from mclabel.report.kinds import answer_kind
+from mclabel.report.report import write_report
+from mclabel.report.runs import find_runs
+
+
+def written(tmp_path: Path, *runs: str) -> str:
+    return write_report(runs, str(tmp_path / "report.html")).read_text(encoding="utf-8")
+
+
+def test_a_page_says_what_was_run(tmp_path: Path) -> None:
+    page = written(tmp_path, plain_run(tmp_path / "run"))
+    assert "estimator.rollouts" in page and "not recorded" in page
+    rows = dict(re.findall(r'<th scope="row">([^<]+)</th><td class="figure">([^<]+)</td>', page))
+    # 2 + 3 + 2 steps; the last of each is its outcome; 4 rollouts of each other prefix
+    assert rows["solutions"] == "3" and rows["rollouts"] == "16" and rows["rollout tokens"] == "160"
+    assert (rows["steps: sound"], rows["steps: wrong"]) == ("4", "3")
+    assert "By level" in page and "By answer type" in page
+
+
+def test_runs_are_compared_side_by_side(tmp_path: Path) -> None:
+    first = plain_run(tmp_path / "one")
+    rows = [solution(0, ["We add $1$ and $2$.\n", "So \\boxed{3}."], [0, 4])]
+    second = write_run(tmp_path / "two", rows, None)
+    page = written(tmp_path, first, second)
+    assert "Agreement of runs" in page
+    facts = [run_facts(run) for run in find_runs([first, second])]
+    shared = facts[0].first_errors.keys() & facts[1].first_errors.keys()
+    assert [[f.first_errors[key] for key in shared] for f in facts] == [[None], [0]]
+
+
+def test_only_the_scripts_of_the_package_may_run(tmp_path: Path) -> None:
+    page = written(tmp_path, hostile_run(tmp_path / "run"))
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    directives = dict(d.strip().split(" ", 1) for d in policy[1].split(";"))
+    assert directives["default-src"] == "'none'" and "unsafe" not in directives["script-src"]
+    scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    hashes = [hashlib.sha256(s.encode()).digest() for s in scripts]
+    named = [f"'sha256-{base64.b64encode(h).decode()}'" for h in hashes]
+    assert directives["script-src"].split() == named and len(scripts) == 3
+    own = page
+    for script in scripts:
+        own = own.replace(script, "")
+    assert "<script>window" not in own and "onerror=" not in re.sub(r"&lt;.*?&gt;", "", own)
+    assert not re.findall(r"""(?:src|href)=["'](?!#)""", own)
+
+
+def test_what_was_lost_and_survived_is_summed_over_starts(tmp_path: Path) -> None:
+    run = Path(plain_run(tmp_path / "run"))
+    lines = [
+        {"elapsed_s": 10.0, "gpu_hours": 0.1, "num_failures": 0, "num_replayed": 0},
+        {"elapsed_s": 20.0, "gpu_hours": 0.2, "num_failures": 1, "num_replayed": 0},
+        {"elapsed_s": 5.0, "gpu_hours": 0.4, "num_failures": 1, "num_replayed": 7},
+    ]
+    log = "".join(json.dumps(line) + "\n" for line in lines) + '{"elapsed_s": 6'
+    (run / "progress.jsonl").write_text(log)
+    job = run_facts(find_runs([str(run)])[0]).job
+    assert job is not None
+    assert (job.num_starts, job.elapsed_s, job.num_failures, job.num_replayed) == (2, 25.0, 2, 7)
+    assert job.gpu_hours == pytest.approx(0.6)
+
+
+def test_folders_that_are_no_runs_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match="no such folder"):
+        written(tmp_path, str(tmp_path / "nothing"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ShardError, match="no run: holds neither"):
+        written(tmp_path, str(tmp_path / "empty"))
+    (tmp_path / "file").touch()
+    with pytest.raises(ShardError, match="is a file"):
+        written(tmp_path, str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_report([plain_run(tmp_path / "run")], str(tmp_path / "file" / "report.html"))
+
+
+def test_other_versions_are_refused(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    run = Path(plain_run(tmp_path / "run"))
+    path = next((run / "labels").iterdir())
+    stored = pq.read_table(path)
+    metadata = {**json.loads(stored.schema.metadata[METADATA_KEY]), "schema_version": 99}
+    changed = stored.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
+    pq.write_table(changed, path)
+    with pytest.raises(ShardError, match="schema version 99"):
+        written(tmp_path, str(run))
+    best = tmp_path / "best"
+    best.mkdir()
+    (best / "best_of_n.json").write_text('{"result": {"accuracy": {}}}')
+    with pytest.raises(ShardError, match="of another version"):
+        written(tmp_path, str(best))
+
+
+def test_a_folder_stands_for_the_runs_in_it(tmp_path: Path) -> None:
+    plain_run(tmp_path / "all" / "b")
+    plain_run(tmp_path / "all" / "a")
+    (tmp_path / "all" / "prm").mkdir()
+    (tmp_path / "all" / "prm" / "train.json").write_text("{}")
+    found = find_runs([str(tmp_path / "all")])
+    assert [(run.kind, run.name) for run in found] == [
+        ("labels", "a"),
+        ("labels", "b"),
+        ("prm", "prm"),
+    ]
+    plain_run(tmp_path / "other" / "a")
+    names = [run.name for run in find_runs([str(tmp_path / "all/a"), str(tmp_path / "other")])]
+    assert names == ["all/a", "other/a"]
+
+
+def test_text_is_escaped_and_bounded() -> None:
+    assert text("<b>&\x00\u202e").markup == "&lt;b&gt;&amp;\\u0000\\u202e"
+    assert len(text("x" * 10_000).markup) < 2100
+    assert tag("p", "<", Html("<i>"), class_='"').markup == '<p class="&quot;">&lt;<i></p>'
+    spec = {"data": [{"name": "</script><script>"}], "layout": {"title": {"text": "<b>"}}}
+    markup = figure("f", spec, table(["a"], [["<"]], caption="c")).markup
+    assert "</script><script>" not in markup and "<b>" not in markup
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("12", "integer"),
+        ("-1,000", "integer"),
+        ("1,2", "list"),
+        ("3.5", "decimal"),
+        ("3/4", "fraction"),
+        (r"$\frac34$", "fraction"),
+        (r"\text{(C)}", "choice"),
+        ("(1, 2]", "interval or point"),
+        (r"2\sqrt{2}", "expression"),
+        ("Monday", "text"),
+    ],
+)
+def test_answers_are_told_by_looks(answer: str, kind: str) -> None:
+    assert answer_kind(answer) == kind
+
+
+def test_unlabelled_outcomes_are_counted(tmp_path: Path) -> None:
+    rows = [solution(0, ["a", "b"], [0, 0], outcome=Outcome.UNGRADED)]
+    facts = run_facts(find_runs([write_run(tmp_path / "run", rows, None)])[0])
+    assert facts.all.outcomes == {"ungraded": 1} and facts.all.quality is None

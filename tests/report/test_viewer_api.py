@@ -1,0 +1,201 @@
+"""What the viewer's server tells, and whom."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from shown import HOSTILE, hostile_run, plain_run, rollouts_of, solution, write_run
+from viewer_process import ViewerProcess
+
+from mclabel.data.shards import METADATA_KEY
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
+    folder = tmp_path_factory.mktemp("plain")
+    other = [solution(1, ["We add.\n", "That makes 5.\n", "So \\boxed{5}."], [0, 0, 0])]
+    second = write_run(folder / "two", other, None)
+    with ViewerProcess(plain_run(folder / "one"), second) as viewer:
+        viewer.wait_for(3)
+        yield viewer
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ({}, ["0", "1", "2"]),
+        ({"outcome": "wrong"}, ["1"]),
+        ({"error": "none"}, ["0"]),
+        ({"error": "any"}, ["1", "2"]),
+        ({"error": "1"}, ["1", "2"]),
+        ({"mark": "truncated"}, ["2"]),
+        ({"mark": "runs"}, ["1"]),
+        ({"mark": "lucky"}, []),
+        ({"width": "0.6"}, ["0", "1", "2"]),
+        ({"width": "0.7"}, ["1", "2"]),
+        ({"level": "hard"}, ["1", "2"]),
+        ({"answer_type": "fraction"}, ["2"]),
+        ({"q": "ZEBRA"}, ["2"]),
+        ({"q": "makes 5"}, ["1"]),
+        ({"q": '"makes 5."'}, ["1"]),
+        ({"q": '"5 makes"'}, []),
+        ({"q": "%"}, []),
+        ({"q": "solution-2"}, ["2"]),
+        ({"sort": "fall"}, ["1", "2", "0"]),
+        ({"sort": "steps"}, ["1", "0", "2"]),
+        ({"outcome": "wrong", "q": "zebra"}, []),
+    ],
+    ids=str,
+)
+def test_filters_and_search(
+    plain: ViewerProcess, question: dict[str, str], found: list[str]
+) -> None:
+    page = plain.get("solutions", **question)
+    assert [row["solution_id"].removeprefix("solution-") for row in page["rows"]] == found
+    assert page["total"] == len(found)
+
+
+def test_counts_name_what_can_be_filtered(plain: ViewerProcess) -> None:
+    counts = plain.get("state")["counts"]
+    assert counts["total"] == 3 and counts["marks"]["truncated"] == 1
+    assert counts["marks"]["runs"] == 1
+    assert counts["by"]["outcome"] == {"right": 1, "truncated": 1, "wrong": 1}
+    assert counts["by"]["level"] == {"hard": 2, "easy": 1}
+    assert counts["by"]["first_error"] == {"1": 2}
+    assert plain.get("state", run=1)["counts"]["total"] == 1
+
+
+def test_a_solution_a_step_and_its_place(plain: ViewerProcess) -> None:
+    row = plain.get("solution", id="solution-1")
+    assert [step["value"] for step in row["steps"]] == [0.75, 0.0, 0.0]
+    assert row["steps"][1]["text"] == {"text": "That makes 5.\n", "length": 14}
+    assert row["others"][0]["run"] == 1 and row["others"][0]["first_error"] == 0
+    place = plain.get("place", id="solution-1", error="any")
+    assert place == {"offset": 0, "total": 2, "previous": None, "next": "solution-2"}
+    assert plain.get("place", id="solution-0", error="any")["offset"] is None
+
+
+def test_rollouts_and_why_they_were_graded_so(plain: ViewerProcess) -> None:
+    found = plain.get("rollouts", id="solution-1", step=0)
+    assert [(a["answer"]["text"], a["count"]) for a in found["answers"]] == [("3", 3), ("4", 1)]
+    assert [row["index"] for row in found["rows"]] == [0, 1, 2, 3]
+    assert found["rows"][2]["text"]["text"] == "So it is \\boxed{3}. (2)"
+    grades = plain.get("grades", id="solution-1", step=0)["grades"]
+    assert [(g["verdict"], g["reason"]) for g in grades] == [
+        ("right", "equal"),
+        ("wrong", "different"),
+    ]
+    status, _, body = plain.ask("/api/rollouts?run=1&id=solution-1&step=0", cookie=plain.cookie)
+    assert status == 404 and "kept no rollouts" in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "solutions?outcome=x",
+        "solutions?mark=id;drop",
+        "solutions?sort=1",
+        "solutions?width=x",
+        "solutions?width=nan",
+        "solutions?run=2",
+        "solutions?run=-1",
+        "solution?id=nobody",
+        "rollouts?id=solution-0&step=7",
+        "text?id=solution-0&what=secret",
+        "text?id=solution-0&what=step.9",
+        "text?id=solution-0&what=step.-1",
+    ],
+)
+def test_questions_without_a_meaning_are_refused(plain: ViewerProcess, path: str) -> None:
+    status, _, body = plain.ask(f"/api/{path}", cookie=plain.cookie)
+    assert status == 404 and json.loads(body)["error"]
+
+
+def test_only_who_knows_the_token_is_let_in(plain: ViewerProcess) -> None:
+    for path in ("/", "/api/state", "/static/viewer/main.js", "/?token=x", "/nothing"):
+        status, headers, body = plain.ask(path)
+        assert status == 403 and b"with its token" in body
+        assert "default-src 'none'" in headers["content-security-policy"]
+    assert plain.ask("/", cookie=plain.cookie[:-1] + "x")[0] == 403
+    assert plain.ask("/", cookie=plain.cookie, host="evil.example")[0] == 421
+    assert plain.ask("/", cookie=plain.cookie, host=f"evil.example:{plain.port}")[0] == 421
+    assert plain.ask("/", cookie=plain.cookie, host="localhost:9000")[0] == 200
+    status, headers, _ = plain.ask(plain.address.removeprefix(plain.origin) + "&q=a%26b")
+    assert status == 303 and headers["location"].endswith("/?q=a%26b")
+    assert "HttpOnly" in headers["set-cookie"] and "SameSite" in headers["set-cookie"]
+    assert plain.ask("/static/../server.py", cookie=plain.cookie)[0] == 404
+    assert plain.ask("/static/%2e%2e/server.py", cookie=plain.cookie)[0] == 404
+
+
+def test_it_listens_on_this_machine_alone(plain: ViewerProcess) -> None:
+    addresses = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)}
+    for address in addresses - {"127.0.0.1", "::1"}:
+        with socket.socket(socket.AF_INET6 if ":" in str(address) else socket.AF_INET) as probe:
+            assert probe.connect_ex((str(address), plain.port)) != 0
+
+
+def test_long_texts_are_cut_and_given_piece_by_piece(tmp_path: Path) -> None:
+    with ViewerProcess(hostile_run(tmp_path / "run")) as viewer:
+        viewer.wait_for(len(HOSTILE))
+        number = list(HOSTILE).index("long line")
+        status, _, body = viewer.ask(f"/api/solution?id=solution-{number}", cookie=viewer.cookie)
+        assert status == 200 and len(body) < 200_000
+        text = json.loads(body)["steps"][0]["text"]
+        assert text["length"] == 1_000_001 and len(text["text"]) == 20_000
+        more = viewer.get("text", id=f"solution-{number}", what="step.0", offset=999_990)
+        assert more["text"] == "a" * 10 + "\n"
+        rollout = viewer.get("rollouts", id=f"solution-{number}", step=0)["rows"][3]["text"]
+        assert len(rollout["text"]) == 4_000 and rollout["length"] == 1_000_005
+        last = viewer.get("text", id=f"solution-{number}", what="rollout.0.3", offset=1_000_001)
+        assert last["text"] == " (3)"
+        assert len(viewer.ask("/api/solutions?limit=50", cookie=viewer.cookie)[2]) < 100_000
+
+
+def test_a_run_under_way_grows(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run).mkdir()
+    (run / "run.json").write_text('{"format": 1, "config": {}}')
+    with ViewerProcess(str(run)) as viewer:
+        assert viewer.get("state")["counts"]["total"] == 0
+        for number in range(2):
+            row = solution(number, ["a\n", "b"], [4, 4])
+            write_run(run, [row], rollouts_of(row), block=f"{number:016x}")
+            viewer.wait_for(number + 1)
+        assert viewer.get("rollouts", id="solution-1", step=0)["total"] == 4
+
+
+def view(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mclabel", "view", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_bad_input_is_named(tmp_path: Path) -> None:
+    run = Path(plain_run(tmp_path / "run"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = view(str(run), "--port", port)
+        assert result.returncode == 2 and f"--port {port}: cannot be listened on" in result.stderr
+    (tmp_path / "empty").mkdir()
+    result = view(str(tmp_path / "empty"))
+    assert result.returncode == 2 and "no run: holds neither" in result.stderr
+    path = next((run / "labels").iterdir())
+    stored = pq.read_table(path)
+    metadata = {**json.loads(stored.schema.metadata[METADATA_KEY]), "schema_version": 99}
+    pq.write_table(
+        stored.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()}), path
+    )
+    result = view(str(run))
+    assert result.returncode == 2 and "schema version 99" in result.stderr

@@ -1,0 +1,168 @@
+"""Small labelling runs for the report and the viewer, one of them hostile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mclabel.data.shards import commit_block
+from mclabel.data.store import Store
+from mclabel.records import (
+    Counts,
+    LabeledSolution,
+    Outcome,
+    Problem,
+    Rollout,
+    Solution,
+    Step,
+    StepLabel,
+)
+from mclabel.values import estimate_fixed
+
+CONFIG = {"seed": 0, "estimator": {"kind": "fixed", "rollouts": 4}}
+
+HOSTILE = {
+    "script": "<script>window.executed=1</script>",
+    "end of script": "</script><script>window.executed=2</script>",
+    "handler": "<img src=x onerror=window.executed=3><svg onload=window.executed=4>",
+    "link": "[click](javascript:window.executed=5) <a href='javascript:window.executed=6'>x</a>",
+    "LaTeX link": r"$\href{javascript:window.executed=7}{x}$ $\url{javascript:window.executed=8}$",
+    "LaTeX html": r"$\htmlData{onclick=window.executed=9}{x}$ \(\htmlStyle{background:red}{x}\)",
+    "LaTeX image": r"$\includegraphics{http://127.0.0.1:9/x.png}$",
+    "LaTeX bomb": r"$\def\a{\b\b}\def\b{\c\c}\def\c{\d\d}\def\d{\e\e}\def\e{\a\a}\a$",
+    "broken LaTeX": r"$\frac{1}{$ and \(\sqrt{\) and $$\begin{matrix} 1 & 2$$ and $x^{y^{z}$",
+    "deep LaTeX": "$" + "{" * 900 + "x" + "}" * 900 + "$",
+    "huge LaTeX": "$" + "x+" * 20_000 + "x$",
+    "long line": "a" * 1_000_000,
+    "style": "<style>body{display:none}</style><iframe src=javascript:window.executed=10></iframe>",
+    "direction": "\u202egnorw\u202c \u200b \x00 \x1b[31m",
+    "template": "{{constructor.constructor('window.executed=11')()}} ${window.executed=12}",
+}
+"""Texts that a model could write, by what they try."""
+
+
+def solution(
+    number: int,
+    steps: list[str],
+    good: list[int],
+    *,
+    outcome: Outcome = Outcome.RIGHT,
+    problem: str = "What is $1 + 2$?",
+    answer: str = "3",
+    prediction: str | None = "3",
+    meta: dict[str, str] | None = None,
+) -> LabeledSolution:
+    """A solution whose prefixes had 4 rollouts each, so many of them right; the last: outcome."""
+    labels = []
+    for index, right in enumerate(good):
+        counts = Counts(num_right=right, num_wrong=4 - right, num_tokens=40)
+        last = index == len(good) - 1
+        estimate = estimate_fixed(counts)
+        hard = outcome is Outcome.RIGHT if last else right > 0
+        labels.append(
+            StepLabel(
+                prefix_id=f"prefix-{number}-{index}",
+                counts=Counts() if last else counts,
+                rule="outcome" if last else "fixed",
+                hard=hard,
+                value=float(hard) if last else estimate.value,
+                low=None if last else estimate.low,
+                high=None if last else estimate.high,
+            )
+        )
+    return LabeledSolution(
+        problem=Problem(id=f"problem-{number}", text=problem, answer=answer, meta=meta or {}),
+        solution=Solution(
+            id=f"solution-{number}",
+            problem_id=f"problem-{number}",
+            sample_index=0,
+            text="".join(steps),
+            ids=tuple(range(len(steps))),
+            steps=tuple(Step(text=text, end=i + 1) for i, text in enumerate(steps)),
+            finish_reason="stop",
+            origin="sampled",
+            prediction=prediction,
+            outcome=outcome,
+        ),
+        prompt_ids=(1,),
+        steps=tuple(labels),
+        first_error=next((i for i, label in enumerate(labels) if label.hard is False), None),
+        root=Counts(),
+        siblings=Counts(num_right=1),
+        root_value=1.0,
+    )
+
+
+def rollouts_of(row: LabeledSolution, text: str = "So it is \\boxed{3}.") -> list[Rollout]:
+    """The rollouts that a solution's counts stand for."""
+    return [
+        Rollout(
+            problem_id=row.problem.id,
+            prefix_id=step.prefix_id,
+            index=index,
+            seed=index,
+            text=f"{text} ({index})",
+            num_tokens=10,
+            finish_reason="stop",
+            prediction="3" if index < step.counts.num_right else "4",
+            outcome=Outcome.RIGHT if index < step.counts.num_right else Outcome.WRONG,
+        )
+        for step in row.steps
+        for index in range(step.counts.num_rollouts)
+    ]
+
+
+def write_run(
+    folder: Path, rows: list[LabeledSolution], rollouts: list[Rollout] | None, block: str = "0" * 16
+) -> str:
+    """A run's folder, or one more block in it."""
+    store = Store(str(folder), create=True)
+    store.create("run.json", json.dumps({"format": 1, "config": CONFIG, "versions": {}}).encode())
+    commit_block(store, block, "test", rows, rollouts, {"config": CONFIG})
+    return str(folder)
+
+
+def hostile_run(folder: Path) -> str:
+    """A run in which everything that can be text is hostile."""
+    rows = []
+    for number, text in enumerate(HOSTILE.values()):
+        rows.append(
+            solution(
+                number,
+                [f"{text}\n", f"{text} again\n", "end"],
+                [2, 0, 0],
+                outcome=Outcome.WRONG,
+                problem=f"{text} problem",
+                answer=text[:3000],
+                prediction=text[:3000],
+                meta={"family": text[:500], "level": text[:500]},
+            )
+        )
+    rollouts = [r for row in rows for r in rollouts_of(row, row.solution.steps[0].text)]
+    return write_run(folder, rows, rollouts)
+
+
+def plain_run(folder: Path) -> str:
+    """Three solutions: sound, with an error, cut."""
+    rows = [
+        solution(0, ["We add $1$ and $2$.\n", "So \\boxed{3}."], [4, 4], meta={"level": "easy"}),
+        solution(
+            1,
+            ["We add.\n", "That makes 5.\n", "So \\boxed{5}."],
+            [3, 0, 0],
+            outcome=Outcome.WRONG,
+            prediction="5",
+            meta={"level": "hard"},
+        ),
+        solution(
+            2,
+            ["We go round.\n", "And round"],
+            [1, 0],
+            outcome=Outcome.TRUNCATED,
+            prediction=None,
+            problem="Find the zebra.",
+            answer="\\frac{1}{2}",
+            meta={"level": "hard"},
+        ),
+    ]
+    return write_run(folder, rows, [r for row in rows for r in rollouts_of(row)])
