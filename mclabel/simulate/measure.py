@@ -6,13 +6,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators import Estimator
+from mclabel.estimators import Estimator, decide
 from mclabel.intervals import clopper_pearson
-from mclabel.simulate.replay import Case, Replay, replay
+from mclabel.simulate.replay import Case, Replay, Game
 
 COLUMNS = (
     "solutions",
@@ -87,6 +88,7 @@ def measure(
     *,
     on_done: Callable[[Case, Estimator, Replay], None] = lambda case, estimator, done: None,
     intervals: bool = False,
+    at_a_time: int = 128,
 ) -> Measurement:
     """Run an estimator over cases.
 
@@ -95,26 +97,37 @@ def measure(
         cases: with truth; with values, if intervals are to be measured.
         on_done: called after each case.
         intervals: measure coverage, width and bias, too.
+        at_a_time: cases side by side, whose decisions are made together, as a scheduler would.
     """
-    rows: list[list[float]] = []
-    groups: list[str] = []
     rules: dict[str, RuleTally] = defaultdict(RuleTally)
     found = Measurement(
-        table=np.zeros((0, len(COLUMNS))), groups=groups, rules=rules, means=RuleTally()
+        table=np.zeros((0, len(COLUMNS))), groups=[], rules=rules, means=RuleTally()
     )
-    for case in cases:
+    waiting = enumerate(cases)
+    playing: list[tuple[int, Game]] = []
+    rows: dict[int, list[float]] = {}
+    groups: dict[int, str] = {}
+    while True:
         began = time.perf_counter()
-        estimator = make(case)
-        done = replay(estimator, case)
+        fresh = islice(waiting, at_a_time - len(playing))
+        playing += [(index, Game(make(case), case)) for index, case in fresh]
+        decide([game.estimator for _, game in playing])
+        moved = [(index, game, game.move()) for index, game in playing]
+        ended = [(index, game, game.end()) for index, game, more in moved if not more]
+        playing = [(index, game) for index, game, more in moved if more]
         found.seconds += time.perf_counter() - began
-        found.num_decisions += done.num_decisions
-        found.num_rollouts += done.num_rollouts
-        rows.append(_row(case, done, found))
-        groups.append(case.group)
-        if intervals:
-            _check_intervals(case, done, rules, found.means)
-        on_done(case, estimator, done)
-    found.table = np.array(rows).reshape(-1, len(COLUMNS))
+        for index, game, done in ended:
+            case = game.case
+            found.num_decisions += done.num_decisions
+            found.num_rollouts += done.num_rollouts
+            rows[index], groups[index] = _row(case, done, found), case.group
+            if intervals:
+                _check_intervals(case, done, rules, found.means)
+            on_done(case, game.estimator, done)
+        if not moved:
+            break
+    found.table = np.array([rows[i] for i in sorted(rows)]).reshape(-1, len(COLUMNS))
+    found.groups += [groups[i] for i in sorted(groups)]
     return found
 
 

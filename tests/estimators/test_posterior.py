@@ -86,8 +86,8 @@ def test_forward_backward_is_brute_force() -> None:
         assert beliefs.first_error[b, : steps + 1] == pytest.approx(exact[:, steps].sum(-1))
         assert beliefs.first_error[b, steps + 1 :] == pytest.approx(0)
         for r in range(1, steps + 1):
-            assert beliefs.joint[r, : steps + 1, b] == pytest.approx(exact[:, r], abs=1e-12)
-        assert beliefs.mean[b, steps] == pytest.approx(exact[:, steps].sum(0) @ GRID)
+            assert beliefs.joint[: steps + 1, b, r - 1] == pytest.approx(exact[:, r], abs=1e-12)
+        assert beliefs.mean[b, steps - 1] == pytest.approx(exact[:, steps].sum(0) @ GRID)
 
 
 def test_longer_solutions_than_the_priors_tell_apart() -> None:
@@ -109,7 +109,7 @@ def test_gain_of_a_probe_by_hand() -> None:
         outcome=np.array([[1.0, 1.0]]),
     )
     beliefs = infer(evidence, wide_priors().of("any"))
-    joint, marginal = beliefs.joint[1, :, 0], beliefs.first_error[0]
+    joint, marginal = beliefs.joint[:, 0, 0], beliefs.first_error[0]
     gains, draws = probe_gains(beliefs)
     for i, m in enumerate(DRAWS):
         none = joint @ (1 - GRID) ** m

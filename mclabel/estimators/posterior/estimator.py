@@ -11,7 +11,7 @@ order in which rollouts arrive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,9 @@ from mclabel.estimators.base import (
     outcome_estimate,
     outcome_label,
 )
-from mclabel.estimators.posterior.chain import Beliefs, Evidence, infer
+from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import EvidenceTable
-from mclabel.estimators.posterior.plan import probe_gains
+from mclabel.estimators.posterior.plan import Answer, Candidates, Question, answer
 from mclabel.estimators.posterior.priors import Priors
 from mclabel.records import Counts, Outcome, StepRule
 from mclabel.values import TruncatedPolicy, estimate_anytime
@@ -86,10 +86,14 @@ class PosteriorEstimator:
         self._asked: dict[int, int] = {}
         self._full: set[int] = set()  # candidates that may not be asked for again
         self._num_due, self._every = 0, every
-        self._beliefs: Beliefs | None = None
+        self._answer: Answer | None = None
         self._done = not paths
-        self._candidates, self._shares, self._tokens = _candidates(paths, self._table)
-        self._cost = self._tokens / np.maximum(self._shares.sum(-1), 1.0)
+        self._candidates = _candidates(paths, self._table)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether `wanted` has to think."""
+        return not (self._done or self._num_due or self._every or self._answer)
 
     def wanted(self) -> list[int]:
         if self._done or self._num_due:
@@ -113,7 +117,7 @@ class PosteriorEstimator:
         self._num_due -= 1
         self._table.tell(rollout)
         self._tokens_left -= rollout.num_tokens
-        self._beliefs = None
+        self._answer = None
 
     def evidence(self) -> Evidence:
         """What was seen, for fitting priors."""
@@ -122,41 +126,50 @@ class PosteriorEstimator:
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         if not self._paths:
             return []
-        beliefs = self._infer()
-        means = beliefs.mean
+        known = self._think()
         return [
-            self._judge(path, counts, beliefs.first_error[b], means[b])
+            self._judge(path, counts, known.first_error[b], known.mean[b])
             for b, path in enumerate(self._paths)
         ]
+
+    def question(self) -> Question:
+        """What is known so far."""
+        return Question(
+            num_steps=self._table.num_steps,
+            counts=self._table.counts,
+            outcome=self._table.outcome,
+            priors=self._priors,
+            candidates=self._candidates,
+        )
+
+    def hear(self, found: Answer) -> None:
+        """Take the answer to the last question."""
+        self._answer = found
 
     def _ask(self, prefix: int, size: int) -> None:
         self._asked[prefix] = self._asked.get(prefix, 0) + size
         self._num_due += size
-        if self._asked[prefix] == self._max_rollouts and prefix in self._candidates:
-            self._full.add(self._candidates.index(prefix))
+        candidates = self._candidates.prefixes
+        if self._asked[prefix] == self._max_rollouts and prefix in candidates:
+            self._full.add(candidates.index(prefix))
 
-    def _infer(self) -> Beliefs:
-        if self._beliefs is None:
-            self._beliefs = infer(self._table.evidence(), self._priors)
-        return self._beliefs
+    def _think(self) -> Answer:
+        if self._answer is None:
+            [self._answer] = answer([self.question()])
+        return self._answer
 
     def _choose(self) -> tuple[int, int] | None:
         """A prefix and how many rollouts of it, or None if nothing is worth its price."""
-        gains, draws = probe_gains(self._infer())
-        flat = gains.reshape(-1, gains.shape[-1])
-        worth = self._shares @ flat
-        # The sum of expected draws over the solutions that hold a prefix becomes their mean by
-        # `_cost`, tokens over their number.
-        rates = (worth / (self._shares @ draws.reshape(flat.shape) * self._cost[:, None])).max(1)
+        rates = self._think().rates
         if self._full:
+            rates = rates.copy()
             rates[list(self._full)] = -1.0
-        # Rounding makes equal solutions equal, whatever the order of summation.
-        best = int(np.argmax(np.round(rates, 12)))
-        prefix = self._candidates[best]
+        best = int(rates.argmax())
+        prefix = self._candidates.prefixes[best]
         asked = self._asked.get(prefix, 0)
         # The first rollouts say most: begin with one, and double.
         size = min(self._batch, max(1, asked), self._max_rollouts - asked)
-        affordable = size * self._tokens[best] <= self._tokens_left
+        affordable = size * self._candidates.tokens[best] <= self._tokens_left
         return (prefix, size) if rates[best] > self._price and affordable else None
 
     def _judge(
@@ -184,7 +197,7 @@ class PosteriorEstimator:
                 counts[prefix],
                 horizon=self._max_rollouts,
                 truncated=self._truncated,
-                mean=float(means[steps - 1 - t]),
+                mean=float(means[steps - 2 - t]),
             )
             for t, prefix in enumerate(path.prefixes)
         ]
@@ -197,34 +210,39 @@ class PosteriorEstimator:
         )
 
 
-def _candidates(
-    paths: Sequence[SolutionPath], table: EvidenceTable
-) -> tuple[list[int], NDArray[np.float64], NDArray[np.float64]]:
-    """Prefixes to choose from, where each lies in the chains, and its rollouts' expected tokens.
-
-    Returns:
-        Prefix indices; [prefixes, steps to go x chains]; [prefixes].
-    """
-    longest = int(table.num_steps.max(initial=1))
-    candidates: list[int] = []
-    shares: list[NDArray[np.float64]] = []
-    cost: list[float] = []
+def _candidates(paths: Sequence[SolutionPath], table: EvidenceTable) -> Candidates:
+    """Prefixes to choose from, where each lies in the chains, and its rollouts' expected tokens."""
+    prefixes: list[int] = []
+    tokens: list[float] = []
+    places: list[tuple[int, int]] = []
+    starts: list[int] = []
     seen: set[tuple[tuple[int, int], ...]] = set()
     for prefix, holders in sorted(table.holders.items()):
         if tuple(holders) in seen:
             continue  # says the same as one that is there already
         seen.add(tuple(holders))
-        share = np.zeros((longest, len(paths)))
-        left = []
+        starts.append(len(places))
+        prefixes.append(prefix)
+        left = 0
         for b, depth in holders:
-            share[paths[b].num_steps - depth - 1, b] = 1.0
-            tokens = paths[b].step_tokens
-            left.append(
-                sum(tokens[depth:])
-                if tokens
-                else UNKNOWN_STEP_TOKENS * (paths[b].num_steps - depth)
-            )
-        candidates.append(prefix)
-        shares.append(share.reshape(-1))
-        cost.append(max(1.0, sum(left) / len(left)))
-    return candidates, np.array(shares), np.array(cost)
+            to_go = paths[b].num_steps - depth
+            known = paths[b].step_tokens
+            left += sum(known[depth:]) if known else UNKNOWN_STEP_TOKENS * to_go
+            places.append((b, to_go))
+        tokens.append(max(1.0, left / len(holders)))
+    chains, to_go_ = np.array(places, dtype=np.intp).reshape(-1, 2).T
+    return Candidates(
+        prefixes=tuple(prefixes),
+        tokens=np.array(tokens),
+        chains=chains,
+        to_go=to_go_,
+        starts=np.array(starts, dtype=np.intp),
+    )
+
+
+def decide_together(estimators: Iterable[PosteriorEstimator]) -> None:
+    """Think for many estimators at once; they then want what they would have wanted alone."""
+    undecided = [estimator for estimator in estimators if estimator.undecided]
+    found = answer([estimator.question() for estimator in undecided])
+    for estimator, one in zip(undecided, found, strict=True):
+        estimator.hear(one)

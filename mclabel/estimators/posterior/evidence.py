@@ -31,9 +31,11 @@ class EvidenceTable:
         self._paths, self._agreement, self._truncated = paths, agreement, truncated
         self.num_steps = np.array([path.num_steps for path in paths])
         width = int(self.num_steps.max(initial=1)) + 1
-        self._right, self._wrong, self._same, self._others = np.zeros((4, len(paths), width))
+        self.counts = np.zeros((4, len(paths), width))
+        """`right`, `wrong`, `same` and `others` of `Evidence`."""
+        self._right, self._wrong, self._same, self._others = self.counts
         ends = [_end(path.outcome, truncated) for path in paths]
-        self._outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
+        self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
         self.holders: dict[int, list[tuple[int, int]]] = {}
         """By prefix: the solutions that hold it, and after how many steps."""
         self._hold()
@@ -55,7 +57,7 @@ class EvidenceTable:
             wrong=self._wrong,
             same=self._same,
             others=self._others,
-            outcome=self._outcome,
+            outcome=self.outcome,
         )
 
     def _hold(self) -> None:

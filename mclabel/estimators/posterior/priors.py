@@ -61,20 +61,21 @@ class ClassPriors:
     """[3, 2]: beta-binomial parameters of the share of other samples that take the same step,
     when it is right, when it is the first wrong one, and after an error."""
 
-    @lru_cache(maxsize=16)  # noqa: B019 - priors are few and live as long as a run
-    def moves(self, width: int) -> tuple[Floats, Floats]:
-        """[r, e, grid, grid] for r, e < width: how values move from r steps to go if e is the
-        first error; and the same transposed.
-        """
-        table = np.zeros((width, width, len(GRID), len(GRID)))
-        for r in range(1, width):
-            i = min(r, NUM_TO_GO) - 1
-            table[r, :r], table[r, r], table[r, r + 1 :] = (
-                self.sound[i],
-                self.wrong[i],
-                self.unsound[i],
-            )
-        return table, np.ascontiguousarray(table.transpose(0, 1, 3, 2))
+    @cached_property
+    def from_sound(self) -> Floats:
+        """[r, grid, 2 * grid]: `sound` beside `wrong`."""
+        return np.concatenate([self.sound, self.wrong], axis=2)
+
+    @cached_property
+    def to_sound(self) -> Floats:
+        """`sound` with the two values in turn, for messages backward."""
+        return np.ascontiguousarray(self.sound.transpose(0, 2, 1))
+
+    @cached_property
+    def to_unsound(self) -> Floats:
+        """[r, grid, 2 * grid]: `wrong` beside `unsound`, the two values in turn."""
+        back = np.concatenate([self.wrong, self.unsound], axis=1).transpose(0, 2, 1)
+        return np.ascontiguousarray(back)
 
     def agree(self, same: Floats, others: Floats) -> Floats:
         """[3, *shape]: `agreement_likelihood`, from tables where they reach."""
