@@ -11,7 +11,7 @@ from mclabel.estimators.bisect import BisectEstimator
 from mclabel.estimators.first_error import FirstErrorEstimator
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.estimators.outcome import OutcomeEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator, decide_together
+from mclabel.estimators.posterior.estimator import PosteriorEstimator, think_together
 from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.estimators.sequential import SequentialEstimator
@@ -136,4 +136,4 @@ def decide(estimators: Iterable[Estimator]) -> None:
 
     They then want what they would have wanted anyway.
     """
-    decide_together([e for e in estimators if isinstance(e, PosteriorEstimator)])
+    think_together([e for e in estimators if isinstance(e, PosteriorEstimator) and e.is_due])

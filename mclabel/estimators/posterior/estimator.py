@@ -27,7 +27,7 @@ from mclabel.estimators.base import (
 )
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import EvidenceTable
-from mclabel.estimators.posterior.plan import Answer, Candidates, Question, answer
+from mclabel.estimators.posterior.plan import Candidates, Question, Thought, answer, rates
 from mclabel.estimators.posterior.priors import Priors
 from mclabel.records import Counts, Outcome, StepRule
 from mclabel.values import TruncatedPolicy, estimate_anytime
@@ -86,14 +86,16 @@ class PosteriorEstimator:
         self._asked: dict[int, int] = {}
         self._full: set[int] = set()  # candidates that may not be asked for again
         self._num_due, self._every = 0, every
-        self._answer: Answer | None = None
         self._done = not paths
-        self._candidates = _candidates(paths, self._table)
+        self.candidates = _candidates(paths, self._table)
+        self._thought: Thought | None = None
+        self._rates: NDArray[np.float64] | None = None
+        self._changed = set(range(len(self._table.num_steps)))
 
     @property
-    def undecided(self) -> bool:
-        """Whether `wanted` has to think."""
-        return not (self._done or self._num_due or self._every or self._answer)
+    def is_due(self) -> bool:
+        """Whether `wanted` will have to think."""
+        return bool(self._changed) and not (self._done or self._num_due or self._every)
 
     def wanted(self) -> list[int]:
         if self._done or self._num_due:
@@ -117,7 +119,7 @@ class PosteriorEstimator:
         self._num_due -= 1
         self._table.tell(rollout)
         self._tokens_left -= rollout.num_tokens
-        self._answer = None
+        self._changed.update(chain for chain, _ in self._table.holders[rollout.prefix])
 
     def evidence(self) -> Evidence:
         """What was seen, for fitting priors."""
@@ -126,10 +128,13 @@ class PosteriorEstimator:
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         if not self._paths:
             return []
-        known = self._think()
+        if self._changed:
+            think_together([self])
+        assert self._thought is not None
+        error, mean = self._thought.first_error, self._thought.mean
         return [
-            self._judge(path, counts, known.first_error[b], known.mean[b])
-            for b, path in enumerate(self._paths)
+            self._judge(path, counts, error[chain], mean[chain])
+            for path, chain in zip(self._paths, self._table.chain_of.tolist(), strict=True)
         ]
 
     def question(self) -> Question:
@@ -139,37 +144,37 @@ class PosteriorEstimator:
             counts=self._table.counts,
             outcome=self._table.outcome,
             priors=self._priors,
-            candidates=self._candidates,
+            before=self._thought,
+            changed=sorted(self._changed),
         )
 
-    def hear(self, found: Answer) -> None:
+    def hear(self, thought: Thought, rates: NDArray[np.float64]) -> None:
         """Take the answer to the last question."""
-        self._answer = found
+        self._thought, self._rates = thought, rates
+        self._changed = set()
 
     def _ask(self, prefix: int, size: int) -> None:
         self._asked[prefix] = self._asked.get(prefix, 0) + size
         self._num_due += size
-        candidates = self._candidates.prefixes
+        candidates = self.candidates.prefixes
         if self._asked[prefix] == self._max_rollouts and prefix in candidates:
             self._full.add(candidates.index(prefix))
 
-    def _think(self) -> Answer:
-        if self._answer is None:
-            [self._answer] = answer([self.question()])
-        return self._answer
-
     def _choose(self) -> tuple[int, int] | None:
         """A prefix and how many rollouts of it, or None if nothing is worth its price."""
-        rates = self._think().rates
+        if self._changed:
+            think_together([self])
+        assert self._rates is not None
+        rates = self._rates
         if self._full:
             rates = rates.copy()
             rates[list(self._full)] = -1.0
         best = int(rates.argmax())
-        prefix = self._candidates.prefixes[best]
+        prefix = self.candidates.prefixes[best]
         asked = self._asked.get(prefix, 0)
         # The first rollouts say most: begin with one, and double.
         size = min(self._batch, max(1, asked), self._max_rollouts - asked)
-        affordable = size * self._candidates.tokens[best] <= self._tokens_left
+        affordable = size * self.candidates.tokens[best] <= self._tokens_left
         return (prefix, size) if rates[best] > self._price and affordable else None
 
     def _judge(
@@ -197,7 +202,7 @@ class PosteriorEstimator:
                 counts[prefix],
                 horizon=self._max_rollouts,
                 truncated=self._truncated,
-                mean=float(means[steps - 2 - t]),
+                mean=float(means[steps - 1 - t]),
             )
             for t, prefix in enumerate(path.prefixes)
         ]
@@ -217,32 +222,34 @@ def _candidates(paths: Sequence[SolutionPath], table: EvidenceTable) -> Candidat
     places: list[tuple[int, int]] = []
     starts: list[int] = []
     seen: set[tuple[tuple[int, int], ...]] = set()
+    first = {chain: path for path, chain in zip(reversed(paths), table.chain_of[::-1].tolist())}
     for prefix, holders in sorted(table.holders.items()):
         if tuple(holders) in seen:
             continue  # says the same as one that is there already
         seen.add(tuple(holders))
         starts.append(len(places))
         prefixes.append(prefix)
-        left = 0
-        for b, depth in holders:
-            to_go = paths[b].num_steps - depth
-            known = paths[b].step_tokens
+        left = 0.0
+        for chain, depth in holders:
+            to_go = first[chain].num_steps - depth
+            known = first[chain].step_tokens
             left += sum(known[depth:]) if known else UNKNOWN_STEP_TOKENS * to_go
-            places.append((b, to_go))
+            places.append((chain, to_go))
         tokens.append(max(1.0, left / len(holders)))
     chains, to_go_ = np.array(places, dtype=np.intp).reshape(-1, 2).T
     return Candidates(
         prefixes=tuple(prefixes),
         tokens=np.array(tokens),
-        chains=chains,
-        to_go=to_go_,
+        places=(chains, to_go_),
+        copies=table.copies[chains].astype(np.float64),
         starts=np.array(starts, dtype=np.intp),
     )
 
 
-def decide_together(estimators: Iterable[PosteriorEstimator]) -> None:
+def think_together(estimators: Iterable[PosteriorEstimator]) -> None:
     """Think for many estimators at once; they then want what they would have wanted alone."""
-    undecided = [estimator for estimator in estimators if estimator.undecided]
-    found = answer([estimator.question() for estimator in undecided])
-    for estimator, one in zip(undecided, found, strict=True):
-        estimator.hear(one)
+    thinking = list(estimators)
+    thoughts = answer([estimator.question() for estimator in thinking])
+    found = rates([(e.candidates, t) for e, t in zip(thinking, thoughts, strict=True)])
+    for estimator, thought, rate in zip(thinking, thoughts, found, strict=True):
+        estimator.hear(thought, rate)

@@ -23,63 +23,79 @@ State = Sequence[int] | tuple[str, ...]
 
 
 class EvidenceTable:
-    """Evidence of one problem's solutions, growing with every rollout."""
+    """Evidence of one problem's solutions, growing with every rollout.
+
+    Solutions that say the same and end the same are one chain: they have the same evidence.
+    """
 
     def __init__(
         self, paths: Sequence[SolutionPath], *, agreement: bool, truncated: TruncatedPolicy
     ) -> None:
-        self._paths, self._agreement, self._truncated = paths, agreement, truncated
-        self.num_steps = np.array([path.num_steps for path in paths])
+        self._agreement, self._truncated = agreement, truncated
+        names = [(*self._states(path), path.outcome, path.sampled) for path in paths]
+        chains = {name: chain for chain, name in enumerate(dict.fromkeys(names))}
+        self.chain_of = np.array([chains[name] for name in names], dtype=np.intp)
+        """[solution]"""
+        self.copies = np.bincount(self.chain_of, minlength=len(chains))
+        """[chain]: solutions that are it."""
+        self._paths = [paths[names.index(name)] for name in chains]
+        self.num_steps = np.array([path.num_steps for path in self._paths])
+        """[chain]"""
         width = int(self.num_steps.max(initial=1)) + 1
-        self.counts = np.zeros((4, len(paths), width))
-        """`right`, `wrong`, `same` and `others` of `Evidence`."""
+        self.counts = np.zeros((4, len(chains), width))
+        """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
         self._right, self._wrong, self._same, self._others = self.counts
-        ends = [_end(path.outcome, truncated) for path in paths]
+        ends = [_end(path.outcome, truncated) for path in self._paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
+        """[chain, 2]"""
         self.holders: dict[int, list[tuple[int, int]]] = {}
-        """By prefix: the solutions that hold it, and after how many steps."""
-        self._hold()
-        for index, path in enumerate(paths):
+        """By prefix: the chains that hold it, and after how many steps."""
+        self._hold(paths)
+        for index, (name, path) in enumerate(zip(names, paths, strict=True)):
             if path.sampled:
-                others = [(b, 0) for b in range(len(paths)) if b != index]
-                self._add(others, path.prefixes, path.step_keys, path.outcome)
+                # One less than its copies is what a chain hears of itself.
+                own = chains[name] if names.index(name) == index else None
+                others = [(chain, 0) for chain in range(len(chains)) if chain != own]
+                self._add(others, path.step_keys, path.outcome)
 
     def tell(self, rollout: Told) -> None:
         """Take a rollout from one of the prefixes."""
-        holders = self.holders[rollout.prefix]
-        self._add(holders, rollout.path, rollout.step_keys, rollout.outcome)
+        self._add(self.holders[rollout.prefix], rollout.step_keys, rollout.outcome)
 
     def evidence(self) -> Evidence:
-        """All of it, as it is now."""
+        """All of it, as it is now, a row a solution."""
+        right, wrong, same, others = self.counts[:, self.chain_of]
         return Evidence(
-            num_steps=self.num_steps,
-            right=self._right,
-            wrong=self._wrong,
-            same=self._same,
-            others=self._others,
-            outcome=self.outcome,
+            num_steps=self.num_steps[self.chain_of],
+            right=right,
+            wrong=wrong,
+            same=same,
+            others=others,
+            outcome=self.outcome[self.chain_of],
         )
 
-    def _hold(self) -> None:
-        states: dict[object, list[tuple[int, int]]] = {}
+    def _states(self, path: SolutionPath) -> tuple[object, ...]:
+        """What tells each prefix of a solution, and the whole of it, from others."""
+        if self._agreement and path.step_keys:
+            return (*(path.step_keys[:depth] for depth in range(path.num_steps)), path.step_keys)
+        return (ROOT, *path.prefixes)
+
+    def _hold(self, paths: Sequence[SolutionPath]) -> None:
+        holders: dict[object, dict[tuple[int, int], None]] = {}
         prefixes: dict[int, object] = {}
-        for b, path in enumerate(self._paths):
-            for depth, prefix in enumerate((ROOT, *path.prefixes)):
-                keyed = self._agreement and path.step_keys
-                state = path.step_keys[:depth] if keyed else prefix
-                states.setdefault(state, []).append((b, depth))
+        for chain, path in zip(self.chain_of.tolist(), paths, strict=True):
+            for depth, (prefix, state) in enumerate(
+                zip((ROOT, *path.prefixes), self._states(path), strict=False)
+            ):
+                holders.setdefault(state, {})[chain, depth] = None
                 prefixes.setdefault(prefix, state)
-        self.holders = {prefix: states[state] for prefix, state in prefixes.items()}
+        self.holders = {prefix: list(holders[state]) for prefix, state in prefixes.items()}
 
     def _add(
-        self,
-        holders: Iterable[tuple[int, int]],
-        prefixes: Sequence[int],
-        keys: Sequence[str],
-        outcome: Outcome,
+        self, holders: Iterable[tuple[int, int]], keys: Sequence[str], outcome: Outcome
     ) -> None:
-        for b, begin in holders:
-            path = self._paths[b]
+        for chain, begin in holders:
+            path = self._paths[chain]
             steps = path.num_steps
             ours, theirs = (
                 (path.step_keys, keys) if self._agreement and path.step_keys else ((), ())
@@ -87,16 +103,16 @@ class EvidenceTable:
             for to_go, own, other in zip(
                 range(steps - begin, 0, -1), ours[begin:], theirs, strict=False
             ):
-                self._others[b, to_go] += 1
+                self._others[chain, to_go] += 1
                 if own != other:
                     break
-                self._same[b, to_go] += 1
+                self._same[chain, to_go] += 1
             if outcome is Outcome.RIGHT:
-                self._right[b, steps - begin] += 1
+                self._right[chain, steps - begin] += 1
             elif outcome is Outcome.WRONG or (
                 outcome is Outcome.TRUNCATED and self._truncated == "wrong"
             ):
-                self._wrong[b, steps - begin] += 1
+                self._wrong[chain, steps - begin] += 1
 
 
 def _end(outcome: Outcome, truncated: TruncatedPolicy) -> tuple[float, float]:

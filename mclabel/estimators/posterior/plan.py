@@ -43,12 +43,32 @@ class Candidates:
     prefixes: tuple[int, ...]
     tokens: Floats
     """[candidate]: expected, of one rollout."""
-    chains: Ints
-    """[place]: each candidate's solutions, one candidate after the other."""
-    to_go: Ints
-    """[place]: steps to go from the candidate in that solution."""
+    places: tuple[Ints, Ints]
+    """[place]: each candidate's chains, one candidate after the other, and its steps to go there."""
+    copies: Floats
+    """[place]: solutions that are that chain."""
     starts: Ints
     """[candidate]: its first place."""
+
+
+@dataclass(frozen=True)
+class Thought:
+    """What to think of a problem's chains."""
+
+    table: Floats
+    """[chain, R + 1, ...] by steps to go: what each probe would teach, [len(DRAWS)], and the
+    rollouts it would take, [len(DRAWS)]; expected value; chance that the next step is the first
+    wrong one. At 0 steps to go only the last, the chance of no error."""
+
+    @property
+    def mean(self) -> Floats:
+        """[chain, R + 1]"""
+        return self.table[..., -2]
+
+    @property
+    def first_error(self) -> Floats:
+        """[chain, R + 1]"""
+        return self.table[..., -1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,51 +76,63 @@ class Question:
     """What is known of a problem."""
 
     num_steps: NDArray[np.int64]
-    """[solution]"""
+    """[chain]"""
     counts: Floats
-    """[4, solution, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
+    """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
     outcome: Floats
-    """[solution, 2]"""
+    """[chain, 2]"""
     priors: ClassPriors
-    candidates: Candidates
+    before: Thought | None
+    """The answer to an earlier question about the problem."""
+    changed: Sequence[int]
+    """Chains of which more is known since then; all, if there was none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What to think of a problem."""
-
-    rates: Floats
-    """[candidate]: gain a token of its best probe."""
-    first_error: Floats
-    """[solution, R + 1]: chance of each first error, by steps to go; 0: none."""
-    mean: Floats
-    """[solution, R]: expected values; index 0 is one step to go."""
-
-
-def answer(questions: Sequence[Question]) -> list[Answer]:
+def answer(questions: Sequence[Question]) -> list[Thought]:
     """Answer each question as if it had been asked alone."""
     if not questions:
         return []
-    sizes = [len(question.num_steps) for question in questions]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
     width = max(question.counts.shape[2] for question in questions)
-    gains, draws = np.zeros((2, offsets[-1], width - 1, len(DRAWS)))
-    first_error, mean = np.zeros((offsets[-1], width)), np.zeros((offsets[-1], width - 1))
-    for rows, evidence, priors in _batches(questions, offsets, width):
+    size = sum(len(question.changed) for question in questions)
+    table = np.zeros((size, width, 2 * len(DRAWS) + 2))
+    for rows, evidence, priors in _batches(questions, size, width):
         beliefs = infer(evidence, priors)
-        longest = evidence.right.shape[1] - 1
-        gains[rows, :longest], draws[rows, :longest] = probe_gains(beliefs)
-        first_error[rows, : longest + 1] = beliefs.first_error
-        mean[rows, :longest] = beliefs.mean
-    rates = _rates(questions, offsets, gains, draws)
-    return [
-        Answer(
-            rates=rate,
-            first_error=first_error[begin : begin + size, : question.counts.shape[2]],
-            mean=mean[begin : begin + size, : question.counts.shape[2] - 1],
-        )
-        for question, rate, begin, size in zip(questions, rates, offsets, sizes, strict=False)
-    ]
+        wide = evidence.right.shape[1]
+        gains, draws = probe_gains(beliefs)
+        table[rows, 1:wide, :-1] = np.concatenate([gains, draws, beliefs.mean[..., None]], axis=2)
+        table[rows, :wide, -1] = beliefs.first_error
+    found, begin = [], 0
+    for question in questions:
+        wide, end = question.counts.shape[2], begin + len(question.changed)
+        if question.before is None:
+            whole = table[begin:end, :wide].copy()
+        else:
+            whole = question.before.table.copy()
+            whole[question.changed] = table[begin:end, :wide]
+        found.append(Thought(whole))
+        begin = end
+    return found
+
+
+def rates(questions: Sequence[tuple[Candidates, Thought]]) -> list[Floats]:
+    """Gain a token of the best probe of each problem's candidates."""
+    if not questions:
+        return []
+    parts = [candidates for candidates, _ in questions]
+    tables = [thought.table[candidates.places] for candidates, thought in questions]
+    sizes = [len(p.copies) for p in parts]
+    copies = np.concatenate([p.copies for p in parts])
+    offsets = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(p.starts) for p in parts])
+    starts = np.concatenate([p.starts for p in parts]) + offsets
+    tokens = np.concatenate([p.tokens for p in parts])
+    held = np.add.reduceat(np.concatenate(tables)[:, :-2] * copies[:, None], starts)
+    worth, draws = held[:, : len(DRAWS)], held[:, len(DRAWS) :]
+    # Expected draws are the mean over the solutions that hold the prefix.
+    cost = draws * (tokens / np.add.reduceat(copies, starts))[:, None]
+    # Rounding makes equal solutions equal, whatever the order of summation.
+    best = np.round((worth / cost).max(1), 12)
+    ends = np.cumsum([len(p.tokens) for p in parts]).tolist()
+    return [best[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
 def probe_gains(beliefs: Beliefs) -> tuple[Floats, Floats]:
@@ -121,19 +153,21 @@ def probe_gains(beliefs: Beliefs) -> tuple[Floats, Floats]:
 
 
 def _batches(
-    questions: Sequence[Question], offsets: Ints, width: int
+    questions: Sequence[Question], size: int, width: int
 ) -> Iterator[tuple[Ints, Evidence, ClassPriors]]:
     """Chains that are inferred together, and which they are."""
-    counts = np.zeros((4, offsets[-1], width))
+    counts = np.zeros((4, size, width))
     classes: dict[int, tuple[ClassPriors, list[int]]] = {}
-    for index, question in enumerate(questions):
-        mine = question.counts
-        counts[:, offsets[index] : offsets[index + 1], : mine.shape[2]] = mine
-        classes.setdefault(id(question.priors), (question.priors, []))[1].append(index)
-    num_steps = np.concatenate([question.num_steps for question in questions])
-    outcome = np.concatenate([question.outcome for question in questions])
+    begin = 0
+    for question in questions:
+        changed, end = question.changed, begin + len(question.changed)
+        counts[:, begin:end, : question.counts.shape[2]] = question.counts[:, changed]
+        classes.setdefault(id(question.priors), (question.priors, []))[1].extend(range(begin, end))
+        begin = end
+    num_steps = np.concatenate([question.num_steps[question.changed] for question in questions])
+    outcome = np.concatenate([question.outcome[question.changed] for question in questions])
     for priors, members in classes.values():
-        chains = np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in members])
+        chains = np.array(members)
         for rows in _alike(chains, num_steps[chains]):
             longest = int(num_steps[rows].max()) + 1
             right, wrong, same, others = counts[:, rows, :longest]
@@ -162,27 +196,6 @@ def _alike(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
             for at in range(begin, end, MAX_BATCH):
                 yield chains[at : min(end, at + MAX_BATCH)]
             begin = end
-
-
-def _rates(
-    questions: Sequence[Question], offsets: Ints, gains: Floats, draws: Floats
-) -> list[Floats]:
-    """Gain a token of each question's candidates."""
-    longest = gains.shape[1]
-    parts = [question.candidates for question in questions]
-    chains = np.concatenate([p.chains + o for p, o in zip(parts, offsets, strict=False)])
-    places = chains * longest + np.concatenate([p.to_go for p in parts]) - 1
-    num_places = np.cumsum([0, *(len(p.chains) for p in parts)])
-    starts = np.concatenate([p.starts + o for p, o in zip(parts, num_places, strict=False)])
-    tokens = np.concatenate([p.tokens for p in parts])
-    worth = np.add.reduceat(gains.reshape(-1, len(DRAWS))[places], starts)
-    rolled = np.add.reduceat(draws.reshape(-1, len(DRAWS))[places], starts)
-    # Expected draws are the mean over the solutions that hold the prefix.
-    holders = np.diff(np.append(starts, len(places)))
-    rates = (worth / (rolled * (tokens / holders)[:, None])).max(1)
-    # Rounding makes equal solutions equal, whatever the order of summation.
-    rates = np.round(rates, 12)
-    return np.split(rates, np.cumsum([len(p.tokens) for p in parts])[:-1])
 
 
 def _both(outcomes: Floats) -> Floats:
