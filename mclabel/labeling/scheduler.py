@@ -27,6 +27,7 @@ from mclabel.estimators import (
     make_estimator,
 )
 from mclabel.estimators.posterior.priors import answer_class
+from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.policy import Policy
 from mclabel.records import (
@@ -97,6 +98,7 @@ async def label_problem(
     *,
     given: Sequence[GivenSolution] = (),
     learner: PriorLearner | None = None,
+    decisions: Decisions | None = None,
     priority: int = 0,
     on_rollout: Callable[[], None] = lambda: None,
 ) -> ProblemLabels:
@@ -108,6 +110,7 @@ async def label_problem(
         settings: how.
         given: solutions to label; without any, the policy samples them.
         learner: gives priors and price, and learns from this problem.
+        decisions: where problems that share an engine decide together.
         priority: of this problem's completions in the engine, lower first.
         on_rollout: called after every completion.
 
@@ -133,7 +136,15 @@ async def label_problem(
     kind = answer_class(problem.answer)
     estimator = make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
     judgements, rollouts = await _roll_out(
-        problem, prompt, table, policy, settings, estimator, priority, on_rollout
+        problem,
+        prompt,
+        table,
+        policy,
+        settings,
+        estimator,
+        decisions or Decisions(),
+        priority,
+        on_rollout,
     )
     if learner is not None and isinstance(estimator, PosteriorEstimator):
         tokens = sum(rollout.num_tokens for rollout in rollouts)
@@ -251,6 +262,7 @@ async def _roll_out(
     policy: Policy,
     settings: LabelSettings,
     estimator: Estimator,
+    decisions: Decisions,
     priority: int,
     on_rollout: Callable[[], None],
 ) -> tuple[list[Judgement], list[Rollout]]:
@@ -281,7 +293,8 @@ async def _roll_out(
     due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
     try:
         while True:
-            due |= {asyncio.create_task(roll(number)) for number in estimator.wanted()}
+            wanted = await decisions.wanted(estimator)
+            due |= {asyncio.create_task(roll(number)) for number in wanted}
             if not due:
                 break
             done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)

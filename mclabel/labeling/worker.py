@@ -10,6 +10,7 @@ from typing import Any
 
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
+from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.scheduler import GivenSolution, LabelSettings, ProblemLabels, label_problem
 from mclabel.policy import EngineStats, Policy
 from mclabel.records import Problem
@@ -77,6 +78,7 @@ class LabelWorker:
         self._policy: Policy | None = None
         self._learner = settings.make_learner()
         self._fitting = asyncio.Lock()
+        self._decisions = Decisions()
         self._num_problems = self._num_completions = 0
 
     async def start(self) -> None:
@@ -132,6 +134,7 @@ class LabelWorker:
             self._settings,
             given=block.given.get(problem.id, ()),
             learner=self._learner,
+            decisions=self._decisions,
             priority=block.priority,
             on_rollout=self._count,
         )
