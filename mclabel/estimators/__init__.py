@@ -41,6 +41,7 @@ __all__ = [
     "Told",
     "TreeEstimator",
     "decide",
+    "has_to_think",
     "make_estimator",
 ]
 
@@ -129,6 +130,11 @@ def make_estimator(
                 agreement=settings.agreement,
                 truncated=truncated,
             )
+
+
+def has_to_think(estimator: Estimator) -> bool:
+    """Whether `wanted` will take long enough to be worth a `decide`."""
+    return isinstance(estimator, PosteriorEstimator) and estimator.is_due
 
 
 def decide(estimators: Iterable[Estimator]) -> None:
