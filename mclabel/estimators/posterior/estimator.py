@@ -117,9 +117,8 @@ class PosteriorEstimator:
 
     def tell(self, rollout: Told) -> None:
         self._num_due -= 1
-        self._table.tell(rollout)
+        self._changed |= self._table.tell(rollout)
         self._tokens_left -= rollout.num_tokens
-        self._changed.update(chain for chain, _ in self._table.holders[rollout.prefix])
 
     def evidence(self) -> Evidence:
         """What was seen, for fitting priors."""

@@ -2,10 +2,17 @@
 
 Samples are the other solutions, from the bare problem, and rollouts, from where they started. A
 sample's outcome is a rollout of the prefix it started from, for every solution that holds this
-prefix. (Not of deeper prefixes that it went through: those that part earlier would have to be left
-out of the first prefix's, and that selects by outcome.) Where samples part from a solution tells
-how many agree on each of its steps. Without agreement prefixes are the same when their tokens are;
-with it, when all their steps say the same (`mclabel.agreement`), so that it works on free text.
+prefix. What is made of the way it took depends.
+
+With agreement, prefixes are the same when all their steps say the same (`mclabel.agreement`), so
+that it works on free text, and where samples part from a solution tells how many agree on each of
+its steps.
+
+Without it prefixes are the same when their tokens are. Then a sample is a rollout of the last
+prefix that it shares with a solution, too; and a right one from further on a branch of its own is
+evidence, weighed by `REACHED`, that the prefix where it branched off still leads to right answers.
+Both count an outcome twice, at two prefixes: fitted priors make up for that, and labels of the
+same accuracy cost about half. On top of agreement, which tells more of the same, both do harm.
 """
 
 from __future__ import annotations
@@ -19,7 +26,8 @@ from mclabel.estimators.posterior.chain import Evidence
 from mclabel.records import Outcome
 from mclabel.values import TruncatedPolicy
 
-State = Sequence[int] | tuple[str, ...]
+REACHED = 0.75
+"""Rollouts that a right answer further on a branch counts for."""
 
 
 class EvidenceTable:
@@ -50,17 +58,25 @@ class EvidenceTable:
         """[chain, 2]"""
         self.holders: dict[int, list[tuple[int, int]]] = {}
         """By prefix: the chains that hold it, and after how many steps."""
+        self._reached: dict[int, list[tuple[int, int]]] = {}
         self._hold(paths)
         for index, (name, path) in enumerate(zip(names, paths, strict=True)):
             if path.sampled:
                 # One less than its copies is what a chain hears of itself.
                 own = chains[name] if names.index(name) == index else None
                 others = [(chain, 0) for chain in range(len(chains)) if chain != own]
-                self._add(others, path.step_keys, path.outcome)
+                self._add(others, path.prefixes, path.step_keys, path.outcome)
 
-    def tell(self, rollout: Told) -> None:
-        """Take a rollout from one of the prefixes."""
-        self._add(self.holders[rollout.prefix], rollout.step_keys, rollout.outcome)
+    def tell(self, rollout: Told) -> set[int]:
+        """Take a rollout from one of the prefixes; returns the chains that it says something of."""
+        holders = self.holders[rollout.prefix]
+        self._add(holders, rollout.path, rollout.step_keys, rollout.outcome)
+        told = {chain for chain, _ in holders}
+        if rollout.outcome is Outcome.RIGHT:
+            for chain, depth in self._reached.get(rollout.prefix, ()):
+                self._right[chain, self.num_steps[chain] - depth] += REACHED
+                told.add(chain)
+        return told
 
     def evidence(self) -> Evidence:
         """All of it, as it is now, a row a solution."""
@@ -90,29 +106,58 @@ class EvidenceTable:
                 holders.setdefault(state, {})[chain, depth] = None
                 prefixes.setdefault(prefix, state)
         self.holders = {prefix: list(holders[state]) for prefix, state in prefixes.items()}
+        if not self._agreement:
+            for prefix, held in self.holders.items():
+                self._reached[prefix] = self._branches(*held[0], {chain for chain, _ in held})
+
+    def _branches(self, chain: int, depth: int, held: set[int]) -> list[tuple[int, int]]:
+        """Chains that leave this one before a prefix of it, and after how many steps, at least one.
+
+        Args:
+            chain: holds the prefix.
+            depth: of the prefix.
+            held: all chains that hold it.
+        """
+        way = self._paths[chain].prefixes[:depth]
+        parts = [
+            (other, _num_shared(way, path.prefixes))
+            for other, path in enumerate(self._paths)
+            if other not in held
+        ]
+        return [(other, shared) for other, shared in parts if shared]
 
     def _add(
-        self, holders: Iterable[tuple[int, int]], keys: Sequence[str], outcome: Outcome
+        self,
+        holders: Iterable[tuple[int, int]],
+        prefixes: Sequence[int],
+        keys: Sequence[str],
+        outcome: Outcome,
     ) -> None:
+        right = outcome is Outcome.RIGHT
+        wrong = outcome is Outcome.WRONG or (
+            outcome is Outcome.TRUNCATED and self._truncated == "wrong"
+        )
         for chain, begin in holders:
             path = self._paths[chain]
-            steps = path.num_steps
-            ours, theirs = (
-                (path.step_keys, keys) if self._agreement and path.step_keys else ((), ())
-            )
-            for to_go, own, other in zip(
-                range(steps - begin, 0, -1), ours[begin:], theirs, strict=False
-            ):
-                self._others[chain, to_go] += 1
-                if own != other:
-                    break
-                self._same[chain, to_go] += 1
-            if outcome is Outcome.RIGHT:
-                self._right[chain, steps - begin] += 1
-            elif outcome is Outcome.WRONG or (
-                outcome is Outcome.TRUNCATED and self._truncated == "wrong"
-            ):
-                self._wrong[chain, steps - begin] += 1
+            to_go = path.num_steps - begin
+            self._right[chain, to_go] += right
+            self._wrong[chain, to_go] += wrong
+            if not self._agreement:
+                shared = _num_shared(path.prefixes[begin:], prefixes)
+                if shared:
+                    self._right[chain, to_go - shared] += right
+                    self._wrong[chain, to_go - shared] += wrong
+            elif path.step_keys:
+                shared = _num_shared(path.step_keys[begin:], keys)
+                parted = shared < min(to_go, len(keys))
+                self._others[chain, to_go - shared + 1 - parted : to_go + 1] += 1
+                self._same[chain, to_go - shared + 1 : to_go + 1] += 1
+
+
+def _num_shared(ours: Sequence[object], theirs: Sequence[object]) -> int:
+    """How long both are the same."""
+    parts = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+    return next(parts, min(len(ours), len(theirs)))
 
 
 def _end(outcome: Outcome, truncated: TruncatedPolicy) -> tuple[float, float]:

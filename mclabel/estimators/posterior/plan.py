@@ -24,7 +24,7 @@ from mclabel.estimators.posterior.priors import GRID, ClassPriors
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-DRAWS = (1, 2, 4, 8, 16, 32)
+DRAWS = (1, 4, 16)
 ENTROPY_WEIGHT = 0.15
 MIN_BATCH = 24
 """Chains of one length in a batch of their own; fewer are padded to those that are longer."""
