@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from mclabel.estimators import Estimator, decide
 from mclabel.intervals import clopper_pearson
-from mclabel.simulate.replay import Case, Replay, Game
+from mclabel.simulate.replay import Case, Game, Replay
 
 COLUMNS = (
     "solutions",
@@ -178,6 +179,8 @@ def _check_intervals(
                 continue  # shared: one interval
             seen.add(prefix)
             true, counts = case.values[prefix], done.counts[prefix]
+            if math.isnan(true):
+                continue
             if estimate.mean is not None:
                 _add_value(means, estimate.mean - true)
             if estimate.low is None or estimate.high is None:

@@ -83,6 +83,7 @@ async def _run(problems: int, block: int, num_steps: int, delay_s: float) -> dic
     return {
         "problems_at_a_time": block,
         "steps": num_steps + 1,
+        "full": block >= 256,
         "us_per_decision": 1e6 * timed.seconds / timed.num_decisions,
         "decisions_a_turn": timed.num_decisions / timed.num_turns,
         "decisions_per_s": timed.num_decisions / seconds,

@@ -116,7 +116,10 @@ def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> list[Floats]:
     """By r: [batch, 1 + R - r, grid], the prefix sound, then unsound by each e > r."""
     width, count, _ = seen.emission.shape
     factors = seen.agree[1:, :, :, None] * seen.emission[:-1, :, None]  # of the step to r - 1
-    start = priors.root[np.minimum(num_steps, NUM_TO_GO) - 1] * seen.emission[num_steps, np.arange(count)]
+    start = (
+        priors.root[np.minimum(num_steps, NUM_TO_GO) - 1]
+        * seen.emission[num_steps, np.arange(count)]
+    )
     here = np.zeros((count, 1, _SIZE))
     by_r = [here] * width
     for r in range(width - 1, 0, -1):

@@ -25,18 +25,13 @@ from mclabel.estimators.base import (
     outcome_estimate,
     outcome_label,
 )
+from mclabel.estimators.posterior.calibration import calibrated
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import EvidenceTable
 from mclabel.estimators.posterior.plan import Candidates, Question, Thought, answer, rates
 from mclabel.estimators.posterior.priors import Priors
 from mclabel.records import Counts, Outcome, StepRule
 from mclabel.values import TruncatedPolicy, estimate_anytime
-
-TEMPER = {False: 0.7, True: 0.5}
-"""Power that the posterior is taken to before it is told, without and with agreement. The chain
-takes samples for independent given its states, which they are not, least of all where they agree:
-so it is too sure of itself. Chosen by reliability on arith's problems, where beliefs in the middle
-are still off; the likeliest first error stays what it is."""
 
 UNKNOWN_STEP_TOKENS = 20
 """Of a step where the solution does not say."""
@@ -184,13 +179,13 @@ class PosteriorEstimator:
         means: NDArray[np.float64],
     ) -> Judgement:
         steps = path.num_steps
-        tempered = by_steps_to_go ** TEMPER[self._agreement]
-        by_steps_to_go = tempered / tempered.sum()
-        posterior = (
-            *(float(by_steps_to_go[steps - t]) for t in range(steps)),
-            float(by_steps_to_go[0]),
+        told = calibrated(
+            np.append(by_steps_to_go[steps:0:-1], by_steps_to_go[0]),
+            agreement=self._agreement,
+            ended_right=path.outcome is Outcome.RIGHT,
         )
-        mode = int(np.argmax(posterior))
+        posterior = tuple(told.tolist())
+        mode = int(told.argmax())
         # The last step's label is the outcome: it is wrong only if that is.
         spared = mode == steps - 1 and path.outcome is not Outcome.WRONG
         first_error = None if mode == steps or spared else mode

@@ -11,7 +11,6 @@ numpy about it. What a question's answer is does not depend on which others it i
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
