@@ -177,7 +177,7 @@ def _draws(right: NDArray[np.bool_], tokens: list[int]) -> Callable[[int, int], 
         ]
         for prefix, cost in enumerate(tokens)
     ]
-    ends = right.tolist()
+    ends: list[list[bool]] = right.tolist()
 
     def draw(prefix: int, index: int) -> Told:
         return told[prefix][ends[prefix][index]]

@@ -87,7 +87,7 @@ def test_forward_backward_is_brute_force() -> None:
         assert beliefs.first_error[b, steps + 1 :] == pytest.approx(0)
         for r in range(1, steps + 1):
             assert beliefs.joint[: steps + 1, b, r - 1] == pytest.approx(exact[:, r], abs=1e-12)
-        assert beliefs.mean[b, steps - 1] == pytest.approx(exact[:, steps].sum(0) @ GRID)
+        assert beliefs.values[b, steps - 1] == pytest.approx(exact[:, steps].sum(0))
 
 
 def test_longer_solutions_than_the_priors_tell_apart() -> None:
@@ -110,7 +110,7 @@ def test_gain_of_a_probe_by_hand() -> None:
     )
     beliefs = infer(evidence, wide_priors().of("any"))
     joint, marginal = beliefs.joint[:, 0, 0], beliefs.first_error[0]
-    gains, draws = probe_gains(beliefs)
+    gains = probe_gains(beliefs)
     for i, m in enumerate(DRAWS):
         none = joint @ (1 - GRID) ** m
         some = marginal - none
@@ -118,9 +118,6 @@ def test_gain_of_a_probe_by_hand() -> None:
         entropy = [-(p * np.log(p / p.sum())).sum() for p in (none, some)]
         fall = -(marginal * np.log(marginal)).sum() - sum(entropy)
         assert gains[0, 0, i] == pytest.approx(rise + 0.15 * fall)
-        # Geometric, cut at m: the sum of the chances that j rollouts have failed, j < m.
-        expected = sum(joint.sum(0) @ (1 - GRID) ** j for j in range(m))
-        assert draws[0, 0, i] == pytest.approx(expected)
 
 
 def keyed(outcome: Outcome, prefixes: tuple[int, ...], keys: str) -> SolutionPath:

@@ -10,7 +10,8 @@ teaches about the first error needs the joint of e and of the value at each pref
 chains under all e share their way forward, after it their way back, so it takes one vector for
 each pair of them, R^2 / 2 in each direction. All arrays are over a batch of chains of one answer
 class; a chain shorter than the longest has no prefixes beyond its own length. A chain's numbers
-do not depend on what else is in the batch, to the last bit: each is multiplied on its own.
+do not depend on what else is in the batch: each is multiplied on its own, and sums over e, which
+padding with longer chains makes longer, run from the first to the last.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class Beliefs:
     """[batch], up to a constant of the evidence."""
 
     @property
-    def mean(self) -> Floats:
-        """[batch, R]: expected value of each prefix; index 0 is one step to go."""
-        return np.asarray(self.joint.sum(0) @ GRID)
+    def values(self) -> Floats:
+        """[batch, R, grid]: chance of each value of each prefix."""
+        return np.asarray(self.joint.sum(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +103,13 @@ def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
         np.multiply(forward[r][:, :1], back[r][:, : r + 1], out=here[:, : r + 1])
         np.multiply(forward[r][:, 1:], back[r][:, r + 1 :], out=here[:, r + 1 :])
     # Every prefix of a chain gives the same marginal of e.
-    total = joint[:, np.arange(count), evidence.num_steps - 1].sum(-1).T
-    mass = total.sum(-1, keepdims=True)
-    joint /= mass[..., None]
+    total = joint[:, np.arange(count), evidence.num_steps - 1].sum(-1)
+    mass = np.add.accumulate(total)[-1]  # in order, also for a single chain
+    joint /= mass[:, None, None]
     return Beliefs(
         joint=joint,
-        first_error=total / mass,
-        log_likelihood=np.log(mass[:, 0]) + seen.log_scale,
+        first_error=(total / mass).T,
+        log_likelihood=np.log(mass) + seen.log_scale,
     )
 
 
@@ -131,7 +132,8 @@ def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> list[Floats]:
             after = np.empty((count, here.shape[1] + 1, _SIZE))
             stays = (here[:, :1] @ priors.from_sound[i]).reshape(count, 2, _SIZE)
             np.multiply(stays, factor[:, :2], out=after[:, :2])
-            np.multiply(here[:, 1:] @ priors.unsound[i], factor[:, 2:], out=after[:, 2:])
+            # With the first row, which is not used: a product of one row rounds differently.
+            np.multiply((here @ priors.unsound[i])[:, 1:], factor[:, 2:], out=after[:, 2:])
             here = after
     return by_r
 

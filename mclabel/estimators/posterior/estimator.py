@@ -82,7 +82,7 @@ class PosteriorEstimator:
         self._full: set[int] = set()  # candidates that may not be asked for again
         self._num_due, self._every = 0, every
         self._done = not paths
-        self.candidates = _candidates(paths, self._table)
+        self.candidates = _candidates(self._table)
         self._thought: Thought | None = None
         self._rates: NDArray[np.float64] | None = None
         self._changed = set(range(len(self._table.num_steps)))
@@ -209,14 +209,13 @@ class PosteriorEstimator:
         )
 
 
-def _candidates(paths: Sequence[SolutionPath], table: EvidenceTable) -> Candidates:
+def _candidates(table: EvidenceTable) -> Candidates:
     """Prefixes to choose from, where each lies in the chains, and its rollouts' expected tokens."""
     prefixes: list[int] = []
     tokens: list[float] = []
     places: list[tuple[int, int]] = []
     starts: list[int] = []
     seen: set[tuple[tuple[int, int], ...]] = set()
-    first = {chain: path for path, chain in zip(reversed(paths), table.chain_of[::-1].tolist())}
     for prefix, holders in sorted(table.holders.items()):
         if tuple(holders) in seen:
             continue  # says the same as one that is there already
@@ -225,8 +224,8 @@ def _candidates(paths: Sequence[SolutionPath], table: EvidenceTable) -> Candidat
         prefixes.append(prefix)
         left = 0.0
         for chain, depth in holders:
-            to_go = first[chain].num_steps - depth
-            known = first[chain].step_tokens
+            to_go = table.paths[chain].num_steps - depth
+            known = table.paths[chain].step_tokens
             left += sum(known[depth:]) if known else UNKNOWN_STEP_TOKENS * to_go
             places.append((chain, to_go))
         tokens.append(max(1.0, left / len(holders)))

@@ -46,14 +46,15 @@ class EvidenceTable:
         """[solution]"""
         self.copies = np.bincount(self.chain_of, minlength=len(chains))
         """[chain]: solutions that are it."""
-        self._paths = [paths[names.index(name)] for name in chains]
-        self.num_steps = np.array([path.num_steps for path in self._paths])
+        self.paths = [paths[names.index(name)] for name in chains]
+        """[chain]: one of its solutions."""
+        self.num_steps = np.array([path.num_steps for path in self.paths])
         """[chain]"""
         width = int(self.num_steps.max(initial=1)) + 1
         self.counts = np.zeros((4, len(chains), width))
         """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
         self._right, self._wrong, self._same, self._others = self.counts
-        ends = [_end(path.outcome, truncated) for path in self._paths]
+        ends = [_end(path.outcome, truncated) for path in self.paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
         """[chain, 2]"""
         self.holders: dict[int, list[tuple[int, int]]] = {}
@@ -118,10 +119,10 @@ class EvidenceTable:
             depth: of the prefix.
             held: all chains that hold it.
         """
-        way = self._paths[chain].prefixes[:depth]
+        way = self.paths[chain].prefixes[:depth]
         parts = [
             (other, _num_shared(way, path.prefixes))
-            for other, path in enumerate(self._paths)
+            for other, path in enumerate(self.paths)
             if other not in held
         ]
         return [(other, shared) for other, shared in parts if shared]
@@ -138,7 +139,7 @@ class EvidenceTable:
             outcome is Outcome.TRUNCATED and self._truncated == "wrong"
         )
         for chain, begin in holders:
-            path = self._paths[chain]
+            path = self.paths[chain]
             to_go = path.num_steps - begin
             self._right[chain, to_go] += right
             self._wrong[chain, to_go] += wrong

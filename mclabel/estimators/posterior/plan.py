@@ -28,10 +28,12 @@ ENTROPY_WEIGHT = 0.15
 MIN_BATCH = 24
 """Chains of one length in a batch of their own; fewer are padded to those that are longer."""
 MAX_BATCH = 256
+MIN_STEPS = 2
+"""That chains are padded to: matrices of one row are multiplied, and rounded, in another way."""
 
 _NONE = (1 - GRID[:, None]) ** np.array(DRAWS)
 _OUTCOMES = np.concatenate([_NONE, 1 - _NONE], axis=1)
-_EXPECTED_DRAWS = (1 - _NONE) / GRID[:, None]
+_DRAWS_AND_MEAN = np.concatenate([(1 - _NONE) / GRID[:, None], GRID[:, None]], axis=1)
 _TINY = 1e-12
 
 
@@ -43,7 +45,7 @@ class Candidates:
     tokens: Floats
     """[candidate]: expected, of one rollout."""
     places: tuple[Ints, Ints]
-    """[place]: each candidate's chains, one candidate after the other, and its steps to go there."""
+    """[place] each: the candidates' chains, one candidate after another, and steps to go there."""
     copies: Floats
     """[place]: solutions that are that chain."""
     starts: Ints
@@ -91,14 +93,16 @@ def answer(questions: Sequence[Question]) -> list[Thought]:
     """Answer each question as if it had been asked alone."""
     if not questions:
         return []
-    width = max(question.counts.shape[2] for question in questions)
+    width = max(MIN_STEPS + 1, *(question.counts.shape[2] for question in questions))
     size = sum(len(question.changed) for question in questions)
     table = np.zeros((size, width, 2 * len(DRAWS) + 2))
     for rows, evidence, priors in _batches(questions, size, width):
         beliefs = infer(evidence, priors)
         wide = evidence.right.shape[1]
-        gains, draws = probe_gains(beliefs)
-        table[rows, 1:wide, :-1] = np.concatenate([gains, draws, beliefs.mean[..., None]], axis=2)
+        there = np.arange(1, wide) <= evidence.num_steps[:, None]
+        gains = probe_gains(beliefs)
+        told = np.concatenate([gains, beliefs.values @ _DRAWS_AND_MEAN], axis=2)
+        table[rows, 1:wide, :-1] = told * there[..., None]
         table[rows, :wide, -1] = beliefs.first_error
     found, begin = [], 0
     for question in questions:
@@ -134,21 +138,19 @@ def rates(questions: Sequence[tuple[Candidates, Thought]]) -> list[Floats]:
     return [best[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def probe_gains(beliefs: Beliefs) -> tuple[Floats, Floats]:
-    """What each probe of each prefix would teach, and how many rollouts it would take.
+def probe_gains(beliefs: Beliefs) -> Floats:
+    """What each probe of each prefix would teach, [batch, R, len(DRAWS)].
 
-    Returns:
-        Gain and expected rollouts, [batch, R, len(DRAWS)]; index 0 of R is one step to go.
+    Index 0 of R is one step to go.
     """
     joint = beliefs.joint
     chances = joint @ _OUTCOMES  # [e, batch, R, 2 macros]
-    marginal = beliefs.first_error
+    marginal = beliefs.first_error.T
     best = _both(chances.max(0))
     known = _both(_xlogx(chances).sum(0) - _xlogx(chances.sum(0)))
-    rise = best - marginal.max(1)[:, None, None]
-    fall = known - _xlogx(marginal).sum(1)[:, None, None]
-    draws = joint.sum(0) @ _EXPECTED_DRAWS
-    return rise + ENTROPY_WEIGHT * fall, draws
+    rise = best - marginal.max(0)[:, None, None]
+    fall = known - np.add.accumulate(_xlogx(marginal))[-1][:, None, None]
+    return np.asarray(rise + ENTROPY_WEIGHT * fall)
 
 
 def _batches(
@@ -168,7 +170,7 @@ def _batches(
     for priors, members in classes.values():
         chains = np.array(members)
         for rows in _alike(chains, num_steps[chains]):
-            longest = int(num_steps[rows].max()) + 1
+            longest = max(MIN_STEPS, int(num_steps[rows].max())) + 1
             right, wrong, same, others = counts[:, rows, :longest]
             yield (
                 rows,
