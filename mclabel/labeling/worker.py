@@ -10,6 +10,7 @@ from typing import Any
 
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
+from mclabel.estimators import PriorLearner, Priors
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.scheduler import GivenSolution, LabelSettings, ProblemLabels, label_problem
 from mclabel.policy import EngineStats, Policy
@@ -79,6 +80,7 @@ class LabelWorker:
         self._learner = settings.make_learner()
         self._fitting = asyncio.Lock()
         self._decisions = Decisions()
+        self._known_priors: set[str] = set()
         self._num_problems = self._num_completions = 0
 
     async def start(self) -> None:
@@ -88,6 +90,8 @@ class LabelWorker:
 
     async def run_block(self, block: Block) -> BlockReport:
         """Label a block and commit its shards."""
+        if self._learner is not None:
+            await asyncio.to_thread(self._adopt_priors, self._learner)
         results = await _gather([self._label(problem, block) for problem in block.problems])
         labeled = [row for result in results for row in result.labeled]
         rollouts = [row for result in results for row in result.rollouts]
@@ -143,6 +147,14 @@ class LabelWorker:
             if self._learner is not None and self._learner.due:
                 await asyncio.to_thread(self._learner.fit)
         return result
+
+    def _adopt_priors(self, learner: PriorLearner) -> None:
+        """Hear of priors that were fitted elsewhere in this run."""
+        for name in set(self._store.names("priors")) - self._known_priors:
+            content = self._store.read(name)
+            if content is not None:
+                learner.adopt(Priors.from_json(content.decode()))
+            self._known_priors.add(name)
 
     def _count(self) -> None:
         self._num_completions += 1

@@ -221,6 +221,23 @@ def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
     assert learner.price == pytest.approx(1e-3)
 
 
+def test_learner_adopts_what_was_fitted_on_more() -> None:
+    def priors(count: int) -> Priors:
+        return Priors(classes=wide_priors().classes, num_solutions=count)
+
+    learner = PriorLearner(price=1e-3, pilot=4)
+    learner.adopt(priors(30))
+    assert learner.priors.num_solutions == 30 and learner.price == pytest.approx(1e-3)
+    learner.adopt(priors(20))
+    assert learner.priors.num_solutions == 30
+    for case in simulated_cases("sharp", 15):
+        assert not learner.due  # not before it has seen as much itself
+        estimator = make_estimator(EstimatorSettings(kind="posterior", price=1.0), case.paths)
+        assert isinstance(estimator, PosteriorEstimator)
+        learner.add("number", estimator.evidence(), num_tokens=0)
+    assert learner.due
+
+
 def test_replaying_a_log_rebuilds_the_state() -> None:
     for case in simulated_cases("sharp", 5, seed=3):
         chosen = EstimatorSettings(kind="posterior", price=1e-4, rollouts=32)

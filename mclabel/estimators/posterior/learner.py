@@ -3,7 +3,9 @@
 A run begins with wide priors, or those of a run before it. With wide priors the posterior knows
 little, so the price of a token is lowered and problems are rolled out about as much as `bisect`
 would: the pilot. Its evidence fits the first priors; they are fitted again each time the evidence
-has grown by half. What a label rested on is named with it: id of the priors, and price.
+has grown by half. Learners of one run, on other engines or before an interruption, are heard of
+through the run's store: priors that were fitted on more solutions than one's own are adopted, and
+no pilot is needed then. What a label rested on is named with it: id of the priors, and price.
 
 A budget turns into a price: a little dearer after a problem that spent more than its share,
 a little cheaper after one that spent less. So the price at which information is bought becomes the
@@ -48,7 +50,7 @@ class PriorLearner:
         self._price, self._pilot, self._budget = price, pilot, tokens_per_solution
         self._evidence: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
         self._num_solutions = 0
-        self._fitted_at = 0
+        self._fitted_at = self._adopted = 0
 
     @property
     def price(self) -> float:
@@ -71,7 +73,12 @@ class PriorLearner:
     def due(self) -> bool:
         """Whether there is evidence enough for another fit."""
         first = self._pilot if self.priors.num_solutions == 0 else 2 * self._pilot
-        return self._num_solutions >= max(first, GROWTH * self._fitted_at)
+        return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
+
+    def adopt(self, priors: Priors) -> None:
+        """Take priors that another learner of this run fitted, if it had seen more."""
+        if priors.num_solutions > self.priors.num_solutions:
+            self.priors, self._adopted = priors, priors.num_solutions
 
     def fit(self) -> None:
         """Fit the priors again; seconds, for thousands of solutions."""
