@@ -12,6 +12,7 @@ order in which rollouts arrive.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,11 +126,20 @@ class PosteriorEstimator:
         if self._changed:
             think_together([self])
         assert self._thought is not None
-        error, mean = self._thought.first_error, self._thought.mean
+        error, mean = self._thought.first_error, self._means()
         return [
             self._judge(path, counts, error[chain], mean[chain])
             for path, chain in zip(self._paths, self._table.chain_of.tolist(), strict=True)
         ]
+
+    def _means(self) -> NDArray[np.float64]:
+        """[chain, R + 1]: expected values."""
+        assert self._thought is not None
+        if self._agreement:
+            return self._thought.mean
+        every = range(len(self._table.num_steps))
+        plain = replace(self.question(), counts=self._table.once(), before=None, changed=every)
+        return answer([plain])[0].mean
 
     def question(self) -> Question:
         """What is known so far."""

@@ -20,11 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mclabel.estimators.base import ROOT, SolutionPath, Told
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.records import Outcome
 from mclabel.values import TruncatedPolicy
+
+Floats = NDArray[np.float64]
 
 REACHED = 0.75
 """Rollouts that a right answer further on a branch counts for."""
@@ -54,6 +57,9 @@ class EvidenceTable:
         self.counts = np.zeros((4, len(chains), width))
         """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
         self._right, self._wrong, self._same, self._others = self.counts
+        self._again = np.zeros(
+            (2, len(chains), width)
+        )  # of right and wrong: counted elsewhere, too
         ends = [_end(path.outcome, truncated) for path in self.paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
         """[chain, 2]"""
@@ -75,7 +81,9 @@ class EvidenceTable:
         told = {chain for chain, _ in holders}
         if rollout.outcome is Outcome.RIGHT:
             for chain, depth in self._reached.get(rollout.prefix, ()):
-                self._right[chain, self.num_steps[chain] - depth] += REACHED
+                to_go = self.num_steps[chain] - depth
+                self._right[chain, to_go] += REACHED
+                self._again[0, chain, to_go] += REACHED
                 told.add(chain)
         return told
 
@@ -90,6 +98,12 @@ class EvidenceTable:
             others=others,
             outcome=self.outcome[self.chain_of],
         )
+
+    def once(self) -> Floats:
+        """`counts`, every outcome only where its sample started: for values, which they would bias."""
+        counts = self.counts.copy()
+        counts[:2] -= self._again
+        return counts
 
     def _states(self, path: SolutionPath) -> tuple[object, ...]:
         """What tells each prefix of a solution, and the whole of it, from others."""
@@ -148,6 +162,7 @@ class EvidenceTable:
                 if shared:
                     self._right[chain, to_go - shared] += right
                     self._wrong[chain, to_go - shared] += wrong
+                    self._again[:, chain, to_go - shared] += right, wrong
             elif path.step_keys:
                 shared = _num_shared(path.step_keys[begin:], keys)
                 parted = shared < min(to_go, len(keys))
