@@ -100,7 +100,7 @@ class EvidenceTable:
         )
 
     def once(self) -> Floats:
-        """`counts`, every outcome only where its sample started: for values, which they would bias."""
+        """`counts` with outcomes only where their samples started: more would bias values."""
         counts = self.counts.copy()
         counts[:2] -= self._again
         return counts
