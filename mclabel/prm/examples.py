@@ -13,7 +13,8 @@ from mclabel.records import LabeledSolution, Outcome
 
 Target = Literal["hard", "soft", "outcome"]
 """`hard`: 1 where the policy still recovers, 0 where not (Math-Shepherd, arXiv 2312.08935).
-`soft`: the estimated value itself. `outcome`: the last step alone, 1 for a right answer; what an
+`soft`: the estimated value itself, or the expected one where the rule that stopped the rollouts
+leaves no unbiased estimate (`posterior`). `outcome`: the last step alone, 1 for a right answer; what an
 outcome reward model (ORM) is trained on."""
 
 
@@ -100,7 +101,7 @@ def make_examples(
 def step_targets(row: LabeledSolution, target: Target) -> tuple[float | None, ...]:
     """The target of every step of a solution."""
     if target == "soft":
-        return tuple(step.value for step in row.steps)
+        return tuple(step.mean if step.value is None else step.value for step in row.steps)
     if target == "hard":
         return tuple(None if step.hard is None else float(step.hard) for step in row.steps)
     known = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}
