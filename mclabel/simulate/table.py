@@ -20,6 +20,7 @@ ESTIMATORS = {
     "first_error": EstimatorSettings(kind="first_error", rollouts=16),
     "bisect": EstimatorSettings(kind="bisect", rollouts=16),
     "sequential": EstimatorSettings(kind="sequential", rollouts=64),
+    "tree": EstimatorSettings(kind="tree", rollouts=16, searches=0),
     "posterior": EstimatorSettings(kind="posterior", rollouts=64, price=1e-3),
 }
 PILOT_PRICE = 1e-4
