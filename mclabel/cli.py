@@ -222,21 +222,42 @@ def evaluate() -> None:
 @evaluate.command(name="best-of-n")
 @click.argument("config")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-def best_of_n(config: str, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "md", "json"]),
+    default="table",
+    help="Of output.",
+)
+def best_of_n(config: str, overrides: tuple[str, ...], form: str) -> None:
     """Choose among N sampled solutions by every method, and compare.
 
     CONFIG is a YAML file; every key can be overridden, e.g. samples=64. Writes best_of_n.json and
-    best_of_n.png. Running the same command again resumes the sampling.
+    the plot under the folder `out`. Running the same command again resumes.
     """
     from mclabel import edge
     from mclabel.config import BestOfNConfig, load_config
     from mclabel.labeling.progress import EvaluationProgress
-    from mclabel.report.terminal import best_of_n_table
+    from mclabel.report.markdown import to_markdown
+    from mclabel.report.terminal import best_of_n_table, group_table, over_optimisation_table
 
     checked = load_config(BestOfNConfig, config, overrides)
-    with EvaluationProgress(console) as progress:
+    with EvaluationProgress(console if form == "table" else errors) as progress:
         report = edge.best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
-    console.print(best_of_n_table(report.result))
+    if form == "json":
+        click.echo(json.dumps(asdict(report), indent=1))
+        return
+    for table in (
+        best_of_n_table(report.result),
+        group_table(report.result),
+        over_optimisation_table(report.result, report.num_fooled),
+    ):
+        if table is not None and form == "md":
+            click.echo(to_markdown(table))
+        elif table is not None:
+            console.print(table)
+    if form == "md":
+        return
     if report.num_excluded or report.num_unscored:
         console.print(
             f"{report.num_excluded} problems left out (trained on); {report.num_unscored} samples "

@@ -223,7 +223,11 @@ class BestOfNConfig(Config):
     left out."""
     policy: PolicyConfig = PolicyConfig()
     samples: int = Field(16, ge=1)
-    """Solutions sampled for each problem: the largest N."""
+    """Solutions of each problem: the largest N."""
+    run: str | None = None
+    """A run of `mclabel label` whose solutions are read, in place of sampling."""
+    group_by: list[str] = ["family", "level", "subject", "answer_type"]
+    """Fields of the problems' metadata that get rows of their own, where there are such."""
     scorers: dict[str, str] = {}
     """Name: folder of a PRM or an ORM."""
     likelihood: dict[str, str] = {}

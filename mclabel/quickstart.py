@@ -18,6 +18,7 @@ from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.evaluation.best_of_n import BestOfN
 from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.choosing import MAJORITY
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
@@ -167,9 +168,14 @@ def _summary(
         "best_of_n_problems": best.num_problems,
         "best_of_n": _by_size(best.accuracy, lambda e: e.value),
         "best_of_n_intervals": _by_size(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": _by_size(
-            best.minus_majority, lambda e: [e.value, e.low, e.high]
-        ),
+        "best_of_n_minus_majority": {
+            method: {
+                str(n): [d.value, d.low, d.high]
+                for n in by_size
+                if (d := best.less(method, MAJORITY, n)) is not None
+            }
+            for method, by_size in best.accuracy.items()
+        },
         "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
         "pair_accuracy_intervals": {
             name: [e.low, e.high] for name, e in best.pair_accuracy.items()

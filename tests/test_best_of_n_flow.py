@@ -72,6 +72,36 @@ def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world
         "random", "majority", "pass", "vote:prm", "vote:orm"
     }  # fmt: skip
     assert (world / "best" / "best_of_n.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (world / "best" / "best_of_n.svg").read_bytes()
+
+
+def test_best_of_n_runs_again_to_the_same_bytes_without_scoring_again(world: Path) -> None:
+    evaluate(world)
+    report = (world / "best" / "best_of_n.json").read_bytes()
+    scores = {path: path.stat().st_mtime_ns for path in (world / "best" / "scores").iterdir()}
+    assert len(scores) == 3
+    evaluate(world)
+    assert (world / "best" / "best_of_n.json").read_bytes() == report
+    assert {p: p.stat().st_mtime_ns for p in (world / "best" / "scores").iterdir()} == scores
+    # Other scores of the same scorer's name are not taken for these.
+    evaluate(world, f"scorers={{prm: {world}/orm, orm: {world}/orm}}")
+    changed = {p for p, old in scores.items() if p.stat().st_mtime_ns != old}
+    assert len(changed) == 1
+
+
+def test_best_of_n_reads_the_solutions_of_a_run(world: Path) -> None:
+    evaluate(world)
+    given = [f"run={world}/best/samples", f"out={world}/given"]
+    markdown = evaluate(world, *given, "samples=4", "--format", "md")
+    assert "| majority |" in markdown and "| pass rate: hardest fifth |" in markdown
+    assert not (world / "given" / "samples").exists()
+    report = json.loads(evaluate(world, *given, "samples=4", "--format", "json"))
+    assert report["result"]["num_samples"] == 4
+    fooled = report["fooled"]["prm:last"]
+    assert len(fooled) == min(10, report["num_fooled"]["prm:last"])
+    assert all(one["score"] > one["right_score"] for one in fooled)
+    message = evaluate(world, *given, "samples=7", code=2)
+    assert "problem p" in message and "has 6 solutions, fewer than samples=7" in message
 
 
 def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:

@@ -7,6 +7,7 @@ it overruns. Nothing that a model wrote is ever evaluated as code.
 """
 
 from mclabel.answers.checker import Checker, default_checker, grade, grade_completion
+from mclabel.answers.equality import group_answers
 from mclabel.answers.extract import extract_answer, reference_answer
 from mclabel.answers.grade import CHECKER_VERSION, Grade, answer_key
 from mclabel.answers.rules import GradeRules
@@ -21,5 +22,6 @@ __all__ = [
     "extract_answer",
     "grade",
     "grade_completion",
+    "group_answers",
     "reference_answer",
 ]

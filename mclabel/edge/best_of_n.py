@@ -11,19 +11,40 @@ from math import inf
 from pathlib import Path
 from typing import cast
 
-from mclabel.answers import answer_key
+from mclabel.answers import default_checker, group_answers
 from mclabel.config import BestOfNConfig, EstimatorConfig, LabelConfig, SolutionsConfig
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import label, resolve_model
+from mclabel.edge.scores import ScoreCache
 from mclabel.errors import ConfigError, DataError
-from mclabel.evaluation.best_of_n import BestOfN, ProblemSamples
+from mclabel.evaluation.best_of_n import BestOfN
 from mclabel.evaluation.best_of_n import best_of_n as measure
+from mclabel.evaluation.choosing import ProblemSamples
 from mclabel.labeling.job import JobState
 from mclabel.policy.text import require_model
 from mclabel.prm.aggregate import Aggregation, aggregate
 from mclabel.prm.encode import EncodedSolution, StepEncoder
 from mclabel.records import LabeledSolution, Outcome
+
+MAX_FOOLED = 10
+"""Shown of each scorer."""
+MAX_TEXT = 2000
+"""Characters shown of a problem or a solution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fooled:
+    """A wrong solution that scored higher than every right one of its problem."""
+
+    problem_id: str
+    problem: str
+    answer: str
+    chosen: str
+    score: float
+    right: str
+    """The right solution that scored highest."""
+    right_score: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +56,10 @@ class BestOfNReport:
     """Problems left out because scorers were trained on them."""
     num_unscored: int
     """Samples that some scorer cannot read (no steps, or too long): chosen last."""
+    fooled: dict[str, list[Fooled]]
+    """By scorer: problems on which it chose worst among all samples, the widest gaps first."""
+    num_fooled: dict[str, int]
+    """By scorer: problems on which it chose a wrong sample although one was right."""
 
 
 def best_of_n(
@@ -43,10 +68,10 @@ def best_of_n(
     on_state: Callable[[JobState], None],
     on_score: Callable[[str, int, int], None],
 ) -> BestOfNReport:
-    """Sample solutions, score them, measure every method; resumes the sampling.
+    """Sample or read solutions, score them, measure every method; resumes.
 
-    Writes `samples/` (a labelling run without rollouts), `best_of_n.json` and `best_of_n.png`
-    under `out`.
+    Writes `samples/` (a labelling run without rollouts), `scores/`, `best_of_n.json` and the plot
+    as PNG and SVG under `out`.
 
     Args:
         config: what to compare.
@@ -54,32 +79,53 @@ def best_of_n(
         on_score: called with a scorer's name, and its solutions done and in all.
     """
     _check(config)
-    run = f"{config.out.rstrip('/')}/samples"
-    label(_sampling(config, run), on_state)
+    run = config.run
+    if run is None:
+        run = f"{config.out.rstrip('/')}/samples"
+        label(_sampling(config, run), on_state)
     known = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
-    by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
-    for row in read_labels(Store(run)):
-        by_problem[row.problem.id].append(row)
-    fresh = [rows for rows in by_problem.values() if _text(rows[0]) not in known]
+    by_problem = _samples(run, config.samples)
+    fresh = [rows for rows in by_problem if _text(rows[0]) not in known]
     if not fresh:
         raise DataError(
             f"exclude: all {len(by_problem)} problems are in the runs named there. Give others"
         )
-    for rows in fresh:
-        rows.sort(key=lambda row: row.solution.sample_index)
     samples, num_unscored = _scored(config, fresh, on_score)
     result = measure(samples, seed=config.seed)
+    fooled = {name: _fooled(name, samples, fresh) for name in result.over_optimisation}
     report = BestOfNReport(
         result=result,
         num_excluded=len(by_problem) - len(fresh),
         num_unscored=num_unscored,
+        fooled={name: found[:MAX_FOOLED] for name, found in fooled.items()},
+        num_fooled={name: len(found) for name, found in fooled.items()},
     )
     out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
     (out / "best_of_n.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
     from mclabel.report.picture import draw_best_of_n
 
-    draw_best_of_n(result, out / "best_of_n.png")
+    draw_best_of_n(result, [out / "best_of_n.png", out / "best_of_n.svg"])
     return report
+
+
+def _samples(run: str, count: int) -> list[list[LabeledSolution]]:
+    """The first `count` solutions of every problem of a run, problems by id.
+
+    Raises:
+        DataError: a problem has fewer.
+    """
+    by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
+    for row in read_labels(Store(run)):
+        by_problem[row.problem.id].append(row)
+    for identity, rows in by_problem.items():
+        if len(rows) < count:
+            raise DataError(
+                f"{run}: problem {identity} has {len(rows)} solutions, fewer than "
+                f"samples={count}. Ask for fewer, or sample more"
+            )
+        rows.sort(key=lambda row: row.solution.sample_index)
+    return [by_problem[identity][:count] for identity in sorted(by_problem)]
 
 
 def _check(config: BestOfNConfig) -> None:
@@ -94,7 +140,7 @@ def _check(config: BestOfNConfig) -> None:
         PRM.load(path)
     for model in config.likelihood.values():
         require_model(resolve_model(model), revision=None)
-    for other in config.exclude:
+    for other in [*config.exclude, *([config.run] if config.run else [])]:
         next(read_labels(Store(other)))
 
 
@@ -126,6 +172,7 @@ def _scored(
     from mclabel.prm.score import PRM
 
     rows = [row for samples in problems for row in samples]
+    cache = ScoreCache(Path(config.out) / "scores")
     scores: dict[str, list[float]] = {}
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
@@ -133,40 +180,87 @@ def _scored(
         prm = PRM.load(path, threads=config.threads)
         there, encoded = _encoded(rows, prm.encoder)
         unscored |= set(range(len(rows))) - set(there)
-        steps = prm.score_encoded(encoded, on_progress=partial(on_score, name))
+        steps = cache.scores(
+            name,
+            path if not (Path(path) / "model").is_dir() else f"{path}/model",
+            encoded,
+            partial(prm.score_encoded, on_progress=partial(on_score, name)),
+        )
         weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
         for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
             key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
             values = [aggregate(one, cast(Aggregation, how)) for one in steps]
             scores[key] = _placed(len(rows), there, values, missing=-inf)
     for name, model in config.likelihood.items():
+        source = resolve_model(model)
         scorer = LikelihoodScorer(
-            resolve_model(model),
+            source,
             template=config.policy.template,
             system=config.policy.system,
             threads=config.threads,
         )
         there, encoded = _encoded(rows, scorer.encoder)
         unscored |= set(range(len(rows))) - set(there)
-        pairs = scorer.score_encoded(encoded, on_progress=partial(on_score, name))
+        pairs = cache.scores(
+            f"likelihood-{name}",
+            source,
+            encoded,
+            partial(scorer.score_encoded, on_progress=partial(on_score, name)),
+        )
         for part, how in enumerate(("sum", "min")):
             values = [pair[part] for pair in pairs]
             key = f"likelihood:{name}:{how}"
             scores[key] = _placed(len(rows), there, values, missing=-inf)
+    checker = default_checker()
     samples, start = [], 0
     for group in problems:
         part_of = slice(start, start + len(group))
         start = part_of.stop
+        problem = group[0].problem
         samples.append(
             ProblemSamples(
-                problem_id=group[0].problem.id,
-                keys=tuple(_key(row) for row in group),
+                problem_id=problem.id,
+                keys=tuple(group_answers([row.solution.prediction for row in group], checker)),
                 right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
                 scores={name: tuple(values[part_of]) for name, values in scores.items()},
                 weights={name: tuple(values[part_of]) for name, values in weights.items()},
+                groups={k: problem.meta[k] for k in config.group_by if k in problem.meta},
             )
         )
     return samples, len(unscored)
+
+
+def _fooled(
+    name: str,
+    samples: Sequence[ProblemSamples],
+    problems: Sequence[Sequence[LabeledSolution]],
+) -> list[Fooled]:
+    """Problems on which a scorer prefers a wrong sample to all right ones, widest gap first."""
+    found = []
+    for one, rows in zip(samples, problems, strict=True):
+        scores = one.scores[name]
+        best = {flag: _best(scores, one.right, flag) for flag in (True, False)}
+        right, wrong = best[True], best[False]
+        if right is None or wrong is None or not -inf < scores[right] < scores[wrong]:
+            continue
+        found.append(
+            Fooled(
+                problem_id=one.problem_id,
+                problem=rows[0].problem.text[:MAX_TEXT],
+                answer=rows[0].problem.answer[:MAX_TEXT],
+                chosen=rows[wrong].solution.text[:MAX_TEXT],
+                score=scores[wrong],
+                right=rows[right].solution.text[:MAX_TEXT],
+                right_score=scores[right],
+            )
+        )
+    return sorted(found, key=lambda f: (f.right_score - f.score, f.problem_id))
+
+
+def _best(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
+    """The highest-scoring sample that is right, or that is wrong."""
+    among = [i for i, r in enumerate(right) if r is flag]
+    return max(among, key=lambda i: scores[i], default=None)
 
 
 def _encoded(
@@ -190,8 +284,3 @@ def _placed(
     for index, value in zip(indices, values, strict=True):
         result[index] = value
     return result
-
-
-def _key(row: LabeledSolution) -> str | None:
-    prediction = row.solution.prediction
-    return None if prediction is None else answer_key(prediction)

@@ -1,38 +1,58 @@
-"""Best-of-N: how good an answer is chosen from N sampled ones, by method and N.
+"""Best-of-N: how good an answer is chosen from N sampled ones, by method, N and kind of problem.
 
-From M samples of each problem, accuracy at N <= M is the mean over all subsets of size N. For
-`random`, `pass` (Chen et al., arXiv 2107.03374) and choosing by the highest score it is computed
-exactly from ranks; for votes it is the mean over random subsets, which all votes share. Ties are
-broken evenly.
+Accuracies of single problems come from `choosing`; here they become means with bands, differences
+between methods, and a look at where more samples make the choice worse. The bootstrap draws
+problems with all their samples, so its bands hold both the choice of problems and that of samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import comb
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.evaluation.bootstrap import Estimate, mean_estimate, resample_weights
+from mclabel.evaluation.choosing import PASS, RANDOM, ProblemSamples, method_accuracy, pair_accuracy
 
-NUM_SUBSETS = 100
-MAJORITY, RANDOM, PASS = "majority", "random", "pass"
+PASS_RATE = "pass rate"
+QUINTILES = ("hardest fifth", "second", "third", "fourth", "easiest fifth")
+Accuracy = dict[str, dict[int, Estimate]]
+"""By method and N."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProblemSamples:
-    """The samples of one problem."""
+class Difference:
+    """Accuracy of one method less that of another, problem by problem."""
 
-    problem_id: str
-    keys: tuple[str | None, ...]
-    """Answers, equal where they mean the same; None gives no answer and no vote."""
-    right: tuple[bool, ...]
-    scores: Mapping[str, tuple[float, ...]]
-    """By name of the scorer; the highest is chosen."""
-    weights: Mapping[str, tuple[float, ...]]
-    """By name of the scorer: >= 0, for weighted votes."""
+    value: float
+    low: float
+    high: float
+    p_value: float
+    """Two-sided, of no difference, by the same bootstrap: at least 1 / (resamples + 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverOptimisation:
+    """Where more samples stop to help a scorer."""
+
+    best_size: int
+    """N of its highest accuracy. Chosen on these problems: the fall from it is a little overstated
+    on others."""
+    best: float
+    last: float
+    """Accuracy at the largest N."""
+    fall: Difference
+    """Of the largest N less the best; 0 where they are the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupAccuracy:
+    """Accuracies on problems of one kind."""
+
+    num_problems: int
+    accuracy: Accuracy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +61,25 @@ class BestOfN:
 
     num_problems: int
     num_samples: int
-    accuracy: dict[str, dict[int, Estimate]]
-    minus_majority: dict[str, dict[int, Estimate]]
-    """Accuracy less that of the majority vote, problem by problem."""
+    accuracy: Accuracy
+    differences: dict[int, dict[str, dict[str, Difference]]]
+    """By N, of the first method less the second, for every two."""
     pair_accuracy: dict[str, Estimate]
     """Within a problem, of all pairs of a right and a wrong sample: how often the right one
     scores higher; mean over problems that have both."""
+    over_optimisation: dict[str, OverOptimisation]
+    """By scorer."""
+    groups: dict[str, dict[str, GroupAccuracy]]
+    """By kind and group: what problems say of themselves, and fifths by pass rate, which is
+    measured on the same samples."""
+
+    def less(self, method: str, other: str, size: int) -> Difference | None:
+        """Accuracy of a method less that of another; None of a method less itself."""
+        return self.differences[size][method].get(other)
 
 
 def best_of_n(problems: Sequence[ProblemSamples], *, seed: int = 0) -> BestOfN:
-    """Measure every method for N = 1, 2, 4, … up to the number of samples.
+    """Measure every method for N = 1, 2, 4, ... up to the number of samples.
 
     Args:
         problems: all with the same number of samples and the same scorers.
@@ -61,6 +90,7 @@ def best_of_n(problems: Sequence[ProblemSamples], *, seed: int = 0) -> BestOfN:
     """
     if not problems or len({len(p.keys) for p in problems}) != 1:
         raise ValueError("need at least one problem, and as many samples of each")
+    problems = _with_pass_rate(problems)
     num_samples = len(problems[0].keys)
     sizes = [2**i for i in range(num_samples.bit_length()) if 2**i < num_samples] + [num_samples]
     table: dict[str, dict[int, NDArray[np.float64]]] = {}
@@ -72,118 +102,107 @@ def best_of_n(problems: Sequence[ProblemSamples], *, seed: int = 0) -> BestOfN:
     return BestOfN(
         num_problems=len(problems),
         num_samples=num_samples,
-        accuracy={
-            method: {n: mean_estimate(values, weights) for n, values in by_size.items()}
-            for method, by_size in table.items()
-        },
-        minus_majority={
-            method: {
-                n: mean_estimate(values - table[MAJORITY][n], weights) for n, values in by.items()
-            }
-            for method, by in table.items()
-            if method not in (MAJORITY, PASS)
-        },
+        accuracy=_accuracy(table, weights),
+        differences={size: _differences(table, size, weights) for size in sizes},
         pair_accuracy={
             name: mean_estimate(
                 np.array([pair_accuracy(p.scores[name], p.right) for p in problems]), weights
             )
             for name in problems[0].scores
         },
+        over_optimisation={
+            name: _over_optimisation(table[name], weights) for name in problems[0].scores
+        },
+        groups={
+            kind: {
+                name: _group(table, [p.groups.get(kind) == name for p in problems], seed)
+                for name in names
+            }
+            for kind, names in _kinds(problems).items()
+        },
     )
 
 
-def method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
-    """Chance of a right answer by each method, choosing from `size` of the samples."""
-    num_right, num_samples = sum(problem.right), len(problem.right)
-    result = {
-        RANDOM: num_right / num_samples,
-        **vote_accuracy(problem, size, seed=seed),
-        PASS: pass_at(size, num_right, num_samples),
+def _with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
+    """With the fifth that each problem falls in; equal pass rates fall in the same one."""
+    rates = np.array([sum(p.right) / len(p.right) for p in problems])
+    fifths = np.searchsorted(np.quantile(rates, [0.2, 0.4, 0.6, 0.8]), rates, side="left")
+    return [
+        replace(problem, groups={**problem.groups, PASS_RATE: QUINTILES[fifth]})
+        for problem, fifth in zip(problems, fifths, strict=True)
+    ]
+
+
+def _kinds(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
+    """Groups of every kind that tells problems apart."""
+    kinds: dict[str, list[str]] = {}
+    for kind in dict.fromkeys(kind for p in problems for kind in p.groups):
+        names = {p.groups[kind] for p in problems if kind in p.groups}
+        order = [q for q in QUINTILES if q in names] if kind == PASS_RATE else sorted(names)
+        if len(order) > 1:
+            kinds[kind] = order
+    return kinds
+
+
+def _group(
+    table: Mapping[str, Mapping[int, NDArray[np.float64]]], inside: Sequence[bool], seed: int
+) -> GroupAccuracy:
+    chosen = np.array(inside)
+    part = {
+        method: {size: values[chosen] for size, values in by_size.items()}
+        for method, by_size in table.items()
     }
-    for name, scores in problem.scores.items():
-        result[name] = argmax_accuracy(scores, problem.right, size)
-    return result
-
-
-def pass_at(size: int, num_right: int, num_samples: int) -> float:
-    """Chance that at least one of `size` samples is right (arXiv 2107.03374, eq. 1)."""
-    return 1 - comb(num_samples - num_right, size) / comb(num_samples, size)
-
-
-def argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size: int) -> float:
-    """Chance that the sample with the highest score of a random subset is right.
-
-    The sample of rank r (0 is best) is the best of a subset with probability
-    C(M - 1 - r, N - 1) / C(M, N). Samples of equal score share their ranks.
-    """
-    order = sorted(range(len(scores)), key=lambda i: -scores[i])
-    total = comb(len(scores), size)
-    chance, start = 0.0, 0
-    while start < len(order):
-        end = start
-        while end < len(order) and scores[order[end]] == scores[order[start]]:
-            end += 1
-        weight = sum(comb(len(scores) - 1 - r, size - 1) for r in range(start, end)) / total
-        chance += weight * sum(right[i] for i in order[start:end]) / (end - start)
-        start = end
-    return chance
-
-
-def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
-    """Chance that the answer with the most votes of a random subset is right.
-
-    `majority` counts votes (self-consistency, arXiv 2203.11171), `vote:NAME` sums a scorer's
-    weights.
-    """
-    answers = sorted({key for key in problem.keys if key is not None})
-    if not answers:
-        return {MAJORITY: 0.0, **{f"vote:{name}": 0.0 for name in problem.weights}}
-    index = {key: i for i, key in enumerate(answers)}
-    member = np.zeros((len(problem.keys), len(answers)))
-    for i, key in enumerate(problem.keys):
-        if key is not None:
-            member[i, index[key]] = 1.0
-    right = np.array(
-        [
-            any(r for k, r in zip(problem.keys, problem.right, strict=True) if k == a)
-            for a in answers
-        ]
+    count = int(chosen.sum())
+    return GroupAccuracy(
+        num_problems=count, accuracy=_accuracy(part, resample_weights(count, seed))
     )
-    chosen = _subsets(len(problem.keys), size, seed)
-    votes = {MAJORITY: np.ones(len(problem.keys))}
-    votes |= {f"vote:{name}": np.array(w) for name, w in problem.weights.items()}
+
+
+def _accuracy(
+    table: Mapping[str, Mapping[int, NDArray[np.float64]]], weights: NDArray[np.float64]
+) -> Accuracy:
     return {
-        name: _share_right(chosen @ (member * weight[:, None]), chosen @ member, right)
-        for name, weight in votes.items()
+        method: {size: mean_estimate(values, weights) for size, values in by_size.items()}
+        for method, by_size in table.items()
     }
 
 
-def pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
-    """Of pairs of a right and a wrong sample, how often the right one scores higher.
-
-    Ties count half; NaN if there is no such pair.
-    """
-    good = [s for s, r in zip(scores, right, strict=True) if r]
-    bad = [s for s, r in zip(scores, right, strict=True) if not r]
-    pairs = [(g > b) + 0.5 * (g == b) for g in good for b in bad]
-    return sum(pairs) / len(pairs) if pairs else float("nan")
-
-
-def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.float64]:
-    """Random subsets as rows of zeros and ones [subsets, samples]; the only one at full size."""
-    if size == num_samples:
-        return np.ones((1, num_samples))
-    order = np.random.default_rng(seed).random((NUM_SUBSETS, num_samples)).argsort(1)
-    return (order < size).astype(np.float64)
+def _differences(
+    table: Mapping[str, Mapping[int, NDArray[np.float64]]],
+    size: int,
+    weights: NDArray[np.float64],
+) -> dict[str, dict[str, Difference]]:
+    methods = [method for method in table if method not in (RANDOM, PASS)]
+    return {
+        one: {
+            other: _difference(table[one][size] - table[other][size], weights)
+            for other in methods
+            if other != one
+        }
+        for one in table
+    }
 
 
-def _share_right(
-    votes: NDArray[np.float64], count: NDArray[np.float64], right: NDArray[np.bool_]
-) -> float:
-    """Mean over subsets of the share of right answers among those with the most votes."""
-    votes = np.where(count > 0, votes, -1.0)  # an answer that is not in the subset has no chance
-    top = votes >= votes.max(1, keepdims=True) - 1e-12
-    top &= count > 0
-    winners = top.sum(1)
-    share = (top & right).sum(1) / np.maximum(winners, 1)
-    return float(share.mean())
+def _difference(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Difference:
+    means = weights @ values / len(values)
+    low, high = np.quantile(means, [0.025, 0.975])
+    tail = min((means <= 0).sum(), (means >= 0).sum()) + 1
+    return Difference(
+        value=float(values.mean()),
+        low=float(low),
+        high=float(high),
+        p_value=float(min(1.0, 2 * tail / (len(means) + 1))),
+    )
+
+
+def _over_optimisation(
+    by_size: Mapping[int, NDArray[np.float64]], weights: NDArray[np.float64]
+) -> OverOptimisation:
+    best = max(by_size, key=lambda size: by_size[size].mean())
+    last = max(by_size)
+    return OverOptimisation(
+        best_size=best,
+        best=float(by_size[best].mean()),
+        last=float(by_size[last].mean()),
+        fall=_difference(by_size[last] - by_size[best], weights),
+    )

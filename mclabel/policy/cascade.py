@@ -1,11 +1,12 @@
 """Attention of many rollouts that share prefixes, through transformers' attention interface.
 
-The rollouts of a solution begin with slices of one token sequence. Its keys and values lie once
-in a *block*, read by all rollouts in the block's lanes as one matrix product: cascade attention
-with one level (arXiv 2501.01005). A rollout's own keys and values lie in small chunks (paged
-attention, arXiv 2309.06180), so a long rollout does not make the others pay for its length.
+Rollouts that have said the same so far share a lane of the batch. The rollouts of a solution begin
+with slices of one token sequence. Its keys and values lie once in a *block*, read by all the
+block's lanes as one matrix product: cascade attention with one level (arXiv 2501.01005). A lane's
+own keys and values lie in small chunks (paged attention, arXiv 2309.06180), so a long rollout does
+not make the others pay for its length.
 
-The model's own layers run unchanged on a flat batch of one token a rollout; they hand `Batch` or
+The model's own layers run unchanged on a flat batch of one token a lane; they hand `Batch` or
 `Prefill` through to the attention function registered here.
 """
 
@@ -24,9 +25,9 @@ from transformers.integrations.sdpa_attention import repeat_kv
 
 ATTENTION = "mclabel_shared_prefix"
 LANES = 8
-"""Rollouts a block holds."""
+"""That a block holds."""
 CHUNK = 16
-"""Tokens of a rollout's own whose keys and values lie together."""
+"""Tokens of a lane's own whose keys and values lie together."""
 
 
 @dataclass(eq=False)
@@ -40,13 +41,31 @@ class Row:
     tag: Any = None
     """The caller's own."""
     sampled: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Lane:
+    """Rollouts of one context that have sampled the same tokens so far: computed as one."""
+
+    rows: list[Row]
     slot: int = -1
     chunks: list[int] = field(default_factory=list)
 
     @property
     def num_shared(self) -> int:
         """Tokens whose keys and values lie in the block."""
-        return len(self.context) - 1
+        return len(self.rows[0].context) - 1
+
+    @property
+    def num_own(self) -> int:
+        """Tokens sampled."""
+        return len(self.rows[0].sampled)
+
+    @property
+    def last(self) -> int:
+        """The token to go on from."""
+        row = self.rows[0]
+        return row.sampled[-1] if row.sampled else row.context[-1]
 
 
 class Pools:
@@ -97,6 +116,10 @@ class Pools:
             self._free = list(range(held, self.chunks.shape[2]))
         return heapq.heappop(self._free)
 
+    def copy_chunks(self, source: Sequence[int], target: Sequence[int]) -> None:
+        """Copy keys and values, chunk by chunk."""
+        self.chunks[:, :, list(target)] = self.chunks[:, :, list(source)]
+
     def free_chunks(self, chunks: Sequence[int]) -> None:
         """Give chunks back."""
         for chunk in chunks:
@@ -124,30 +147,30 @@ class Prefill:
 
 
 class Batch:
-    """Attention of one new token for each live rollout, over its block and its own tokens.
+    """Attention of one new token for each lane, over its block and its own tokens.
 
-    Shapes: N rollouts, S slots (blocks times lanes), C chunks in use or between such ones,
-    P tokens in the longest block, W chunks of the longest rollout.
+    Shapes: N lanes, S slots (blocks times lanes), C chunks in use or between such ones,
+    P tokens in the longest block, W chunks of the longest lane.
     """
 
-    def __init__(self, pools: Pools, rows: Sequence[Row]) -> None:
+    def __init__(self, pools: Pools, lanes: Sequence[Lane]) -> None:
         self._pools = pools
         device = pools.device
-        own = torch.tensor([len(row.sampled) for row in rows], device=device)
-        shared = torch.tensor([row.num_shared for row in rows], device=device)
+        own = torch.tensor([lane.num_own for lane in lanes], device=device)
+        shared = torch.tensor([lane.num_shared for lane in lanes], device=device)
         self.positions = shared + own
-        self._slots = torch.tensor([row.slot for row in rows], device=device)
-        self._num_blocks = 1 + max(row.slot for row in rows) // LANES
-        self._num_shared = max(row.num_shared for row in rows)
-        self._width = max(len(row.chunks) for row in rows)
-        self._last_chunk = torch.tensor([row.chunks[-1] for row in rows], device=device)
+        self._slots = torch.tensor([lane.slot for lane in lanes], device=device)
+        self._num_blocks = 1 + max(lane.slot for lane in lanes) // LANES
+        self._num_shared = max(lane.num_shared for lane in lanes)
+        self._width = max(len(lane.chunks) for lane in lanes)
+        self._last_chunk = torch.tensor([lane.chunks[-1] for lane in lanes], device=device)
         self._offset = own % CHUNK
-        # Every chunk's rollout and place; a free chunk belongs to rollout N, which is dropped.
-        count = 1 + max(chunk for row in rows for chunk in row.chunks)
-        owner, place = np.full(count, len(rows)), np.zeros(count, dtype=np.int64)
-        for i, row in enumerate(rows):
-            owner[row.chunks] = i
-            place[row.chunks] = np.arange(len(row.chunks))
+        # Every chunk's lane and place; a free chunk belongs to lane N, which is dropped.
+        count = 1 + max(chunk for lane in lanes for chunk in lane.chunks)
+        owner, place = np.full(count, len(lanes)), np.zeros(count, dtype=np.int64)
+        for i, lane in enumerate(lanes):
+            owner[lane.chunks] = i
+            place[lane.chunks] = np.arange(len(lane.chunks))
         self._owner = torch.from_numpy(owner).to(device)
         self._cell = torch.from_numpy(owner * self._width + place).to(device)
         seen = torch.cat(

@@ -10,8 +10,10 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from mclabel.prm.encode import EncodedSolution
+from mclabel.prm.tree import TokenTree, make_tree, tree_groups
 
 PADDING = -1
 """Position of a step that is not there."""
@@ -32,14 +34,42 @@ class StepBatch:
     """[batch]"""
     positions: Tensor
     """[batch, steps], `PADDING` where a solution has fewer steps."""
+    tree: TokenTree | None = None
+    """What the network computes instead, where solutions begin alike."""
 
     def to(self, device: torch.device) -> StepBatch:
         """The same on another device."""
-        return StepBatch(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+        there = {name: part.to(device) for name, part in vars(self).items() if part is not None}
+        return StepBatch(**there)
+
+    def run(self, network: Callable[..., T], output: Callable[[T], Tensor]) -> Tensor:
+        """What a network gives for every token [batch, seq, width].
+
+        Args:
+            network: a transformer, called by keyword arguments.
+            output: takes [1 or batch, tokens, width] out of what it returns.
+        """
+        if self.tree is None:
+            return output(network(input_ids=self.ids, attention_mask=self.mask, use_cache=False))
+        tree = self.tree
+        states = output(
+            network(
+                input_ids=tree.ids[None],
+                position_ids=tree.depth[None],
+                attention_mask=tree.sees[None, None],
+                use_cache=False,
+            )
+        )
+        return states[0][tree.nodes]
 
 
-def make_batch(solutions: Sequence[EncodedSolution]) -> StepBatch:
-    """Pad solutions to one length."""
+def make_batch(solutions: Sequence[EncodedSolution], *, as_tree: bool = False) -> StepBatch:
+    """Pad solutions to one length.
+
+    Args:
+        solutions: sorted by their ids, if `as_tree`.
+        as_tree: compute common beginnings once.
+    """
     width = max(len(s.ids) for s in solutions)
     most = max(len(s.positions) for s in solutions)
     return StepBatch(
@@ -49,6 +79,7 @@ def make_batch(solutions: Sequence[EncodedSolution]) -> StepBatch:
         positions=torch.tensor(
             [[*s.positions, *[PADDING] * (most - len(s.positions))] for s in solutions]
         ),
+        tree=make_tree(solutions) if as_tree else None,
     )
 
 
@@ -56,7 +87,7 @@ def map_solutions(
     encoded: Sequence[EncodedSolution],
     compute: Callable[[StepBatch, Sequence[EncodedSolution]], Sequence[T]],
     *,
-    device: torch.device,
+    network: PreTrainedModel,
     threads: int | None,
     on_progress: Callable[[int, int], None],
 ) -> list[T]:
@@ -68,34 +99,57 @@ def map_solutions(
     Args:
         encoded: in any order.
         compute: one result per solution of a batch.
-        device: of the batches.
+        network: that it runs.
         threads: on a CPU; None for one a core.
         on_progress: called with distinct solutions done and in all.
     """
-    distinct = sorted(set(encoded), key=lambda e: (len(e.ids), e.ids))
+    distinct = sorted(set(encoded), key=lambda e: e.ids)
     found: dict[EncodedSolution, T] = {}
 
-    def run(group: Sequence[EncodedSolution]) -> Sequence[T]:
+    def run(group: tuple[list[EncodedSolution], bool]) -> Sequence[T]:
+        batch = make_batch(group[0], as_tree=group[1])
         with torch.inference_mode():
-            return compute(make_batch(group).to(device), group)
+            return compute(batch.to(network.device), group[0])
 
     before = torch.get_num_threads()
-    workers = 1 if device.type != "cpu" else threads or os.cpu_count() or 1
+    workers = 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        groups = _batches(distinct)
-        for group, results in zip(groups, pool.map(run, groups), strict=True):
+        groups = _batches(distinct, trees=_takes_trees(network))
+        for (group, _), results in zip(groups, pool.map(run, groups), strict=True):
             found.update(zip(group, results, strict=True))
             on_progress(len(found), len(distinct))
     torch.set_num_threads(before)
     return [found[one] for one in encoded]
 
 
-def _batches(encoded: Sequence[EncodedSolution]) -> list[list[EncodedSolution]]:
-    """Cut solutions, sorted by length, into batches of bounded size."""
-    groups: list[list[EncodedSolution]] = []
-    for one in encoded:
-        if groups and len(one.ids) * (len(groups[-1]) + 1) <= BATCH_TOKENS:
-            groups[-1].append(one)
+def _takes_trees(network: PreTrainedModel) -> bool:
+    """Whether a mask of any shape reaches the attention of all layers."""
+    config = network.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    windowed = getattr(config, "sliding_window", None) and getattr(
+        config, "use_sliding_window", True
+    )
+    return (
+        network.config._attn_implementation == "sdpa"
+        and kinds == {"full_attention"}
+        and not windowed
+    )
+
+
+def _batches(
+    distinct: Sequence[EncodedSolution], *, trees: bool
+) -> list[tuple[list[EncodedSolution], bool]]:
+    """Batches of bounded size, and whether each is computed as a tree."""
+    groups = list(tree_groups(distinct)) if trees else [(list(distinct), False)]
+    rest = sorted((one for group, tree in groups if not tree for one in group), key=_length)
+    plain: list[list[EncodedSolution]] = []
+    for one in rest:
+        if plain and len(one.ids) * (len(plain[-1]) + 1) <= BATCH_TOKENS:
+            plain[-1].append(one)
         else:
-            groups.append([one])
-    return groups
+            plain.append([one])
+    return [group for group in groups if group[1]] + [(group, False) for group in plain]
+
+
+def _length(one: EncodedSolution) -> int:
+    return len(one.ids)

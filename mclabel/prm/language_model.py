@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from transformers import AutoConfig
 
 from mclabel.policy.text import PolicyText
@@ -53,17 +52,15 @@ class LikelihoodScorer:
         def compute(
             batch: StepBatch, group: Sequence[EncodedSolution]
         ) -> list[tuple[float, float]]:
-            body = self._network.base_model
-            hidden = body(input_ids=batch.ids, attention_mask=batch.mask, use_cache=False)
-            head = self._network.get_output_embeddings()
-            logprobs = token_logprobs(hidden.last_hidden_state, head, batch)
+            states = batch.run(self._network.base_model, lambda out: out.last_hidden_state)
+            logprobs = token_logprobs(states, self._network.get_output_embeddings(), batch)
             least = likelihood_features(logprobs, batch)[..., 2].amin(1)
             return list(zip(logprobs.sum(1).tolist(), least.tolist(), strict=True))
 
         return map_solutions(
             encoded,
             compute,
-            device=torch.device("cpu"),
+            network=self._network,
             threads=self._threads,
             on_progress=on_progress,
         )

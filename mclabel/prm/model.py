@@ -77,7 +77,7 @@ class TokenHead(StepModel):
 
     def observe(self, batch: StepBatch) -> Tensor:
         # The network's own head is inside it: what is left for `judge` is to compare the classes.
-        logits = self.network(input_ids=batch.ids, attention_mask=batch.mask).logits
+        logits = batch.run(self.network, lambda out: out.logits)
         return at_steps(logits.float(), batch)
 
     def judge(self, observed: Tensor) -> Tensor:
@@ -115,9 +115,7 @@ class LikelihoodHead(StepModel):
             nn.init.zeros_(weight)
 
     def observe(self, batch: StepBatch) -> Tensor:
-        body = self.network.base_model
-        hidden = body(input_ids=batch.ids, attention_mask=batch.mask, use_cache=False)
-        states = hidden.last_hidden_state
+        states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
         features = likelihood_features(token_logprobs(states, language_head, batch), batch)
         return torch.cat([at_steps(states, batch).float(), features], dim=-1)

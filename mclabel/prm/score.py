@@ -146,9 +146,12 @@ class PRM:
             rows = self.model(batch).sigmoid().tolist()
             return [row[: len(one.positions)] for one, row in zip(group, rows, strict=True)]
 
-        device = next(self.model.parameters()).device
         return map_solutions(
-            encoded, compute, device=device, threads=self.threads, on_progress=on_progress
+            encoded,
+            compute,
+            network=self.model.network,
+            threads=self.threads,
+            on_progress=on_progress,
         )
 
 

@@ -313,7 +313,7 @@ class _StepTrainer(Trainer):
     ) -> Tensor:
         targets = inputs.pop("targets")
         observed = inputs.pop("observed", None)
-        logits = model(StepBatch(**inputs) if observed is None else observed)
+        logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
         loss = step_loss(logits, targets)
         if not torch.isfinite(loss):
             raise TrainingError(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mclabel.evaluation.best_of_n import MAJORITY, PASS, RANDOM, BestOfN
+from mclabel.evaluation.best_of_n import BestOfN
+from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.terminal import shown
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 NUM_BINS = 8
 NUM_SOLUTIONS = 3
 MAX_LINE = 46  # characters of a step
-NUM_BANDS = 6  # methods up to which all get a band
 
 
 def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
@@ -49,39 +49,86 @@ def draw_labels(rows: Sequence[LabeledSolution], path: Path) -> None:
     plt.close(figure)
 
 
-def draw_best_of_n(result: BestOfN, path: Path) -> None:
-    """Save a PNG: accuracy by N of every method, with 95% bands of the first few."""
+def draw_best_of_n(result: BestOfN, paths: Sequence[Path]) -> None:
+    """Save accuracy by N: a colour a scorer, thin lines for its other aggregations and its vote.
+
+    The scorers' first methods, and majority, have 95% bands.
+
+    Args:
+        result: what to draw.
+        paths: where, in the format that each suffix names.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    plain = {PASS: ("black", ":"), MAJORITY: ("black", "-"), RANDOM: ("grey", "--")}
     figure, axes = plt.subplots(figsize=(8.5, 5.2), layout="constrained")
-    hues = plt.get_cmap("tab20")
-    for number, (method, by_size) in enumerate(result.accuracy.items()):
-        colour, style = plain.get(method, (hues(number % 20), "-"))
-        sizes = list(by_size)
+    plain = {PASS: ("black", ":"), MAJORITY: ("black", "-"), RANDOM: ("grey", "--")}
+    hues = plt.get_cmap("tab10")
+    sizes = list(result.accuracy[MAJORITY])
+    order: list[str] = []
+    for method in sorted(result.accuracy, key=lambda method: method.startswith("vote:")):
+        by_size = result.accuracy[method]
+        scorer = _scorer(method)
+        main = scorer not in order
+        if main:
+            order.append(scorer)
+        number = len([name for name in order[: order.index(scorer)] if name not in plain])
+        colour, style = plain.get(method, (hues(number % 10), "-"))
+        if not main:
+            style = "--" if method.startswith("vote:") else "-"
         axes.plot(
             sizes,
             np.array([by_size[n].value for n in sizes], dtype=float),
             style,
             color=colour,
-            marker="." if method not in plain else None,
-            linewidth=2 if method in plain else 1.4,
-            label=method,
+            marker=_MARKERS[number % len(_MARKERS)] if main and method not in plain else None,
+            markersize=5,
+            linewidth=1.8 if main else 0.7,
+            label=scorer if main else None,
+            zorder=3 if main else 2,
         )
-        if len(result.accuracy) <= NUM_BANDS or method == MAJORITY:
+        if main and method not in (RANDOM, PASS):
             low, high = ([getattr(by_size[n], end) for n in sizes] for end in ("low", "high"))
-            axes.fill_between(sizes, low, high, color=colour, alpha=0.12, linewidth=0)
+            axes.fill_between(sizes, low, high, color=colour, alpha=0.1, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(n) for n in sizes])
+    axes.minorticks_off()
     axes.set(xlabel="N, samples to choose from", ylabel="accuracy of the chosen answer")
     axes.set_title(f"Best of N, {result.num_problems} problems", loc="left")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.savefig(path, dpi=130)
+    handles, names = axes.get_legend_handles_labels()
+    last = [result.accuracy[_main(result, name)][sizes[-1]].value or 0.0 for name in names]
+    ranked = sorted(range(len(names)), key=lambda i: -last[i])
+    axes.legend(
+        [handles[i] for i in ranked],
+        [names[i] for i in ranked],
+        title="thin: other aggregations\ndashed: votes by the score",
+        frameon=False,
+        fontsize=8,
+        title_fontsize=8,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+    )
+    for path in paths:
+        figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+_MARKERS = "osD^vP*X"
+
+
+def _scorer(method: str) -> str:
+    """The scorer that a method goes by."""
+    if method.startswith("likelihood:"):
+        return method.rpartition(":")[0]
+    return method.removeprefix("vote:").split(":")[0]
+
+
+def _main(result: BestOfN, scorer: str) -> str:
+    """The first method of a scorer that is no vote."""
+    return next(m for m in result.accuracy if _scorer(m) == scorer and not m.startswith("vote:"))
 
 
 def _examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mclabel.evaluation.best_of_n import MAJORITY, BestOfN
+from mclabel.evaluation.best_of_n import BestOfN, Difference
 from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluation.label_quality import LabelCost, LabelQuality
 from mclabel.records import LabeledSolution, Outcome, StepLabel
 
@@ -97,7 +98,8 @@ def best_of_n_table(result: BestOfN) -> Table:
     """Accuracy by method and N, the difference to majority at the largest N, pair accuracy."""
     sizes = list(result.accuracy[MAJORITY])[::-2][::-1]  # those that fit beside each other
     table = Table(
-        title=f"Best of N on {result.num_problems} problems [95% interval]", title_justify="left"
+        title=f"Best of N on {result.num_problems} problems [95% interval]",
+        title_justify="left",
     )
     table.add_column("method", no_wrap=True)
     for size in sizes:
@@ -106,17 +108,61 @@ def best_of_n_table(result: BestOfN) -> Table:
     table.add_column("pairs", justify="right", no_wrap=True)
     for method, by_size in result.accuracy.items():
         cells = [f"{by_size[n].value:.3f}" for n in sizes]
-        against = result.minus_majority.get(method)
+        against = result.less(method, MAJORITY, sizes[-1])
         pairs = result.pair_accuracy.get(method)
         table.add_row(
             method,
             *cells,
-            "" if against is None else _difference(against[sizes[-1]]),
+            "" if against is None or method == PASS else _difference(against),
             "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
         )
     table.caption = (
         "pairs: of a right and a wrong sample of one problem, how often the right one scores "
         "higher. vote: majority weighted by the scorer. pass: some sample is right."
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def group_table(result: BestOfN) -> Table | None:
+    """Accuracy at the largest N by kind of problem; None if all are of one kind."""
+    if not result.groups:
+        return None
+    first = {name.removeprefix("likelihood:").split(":")[0]: name for name in result.pair_accuracy}
+    methods = [RANDOM, MAJORITY, *dict.fromkeys(first.values()), PASS]
+    table = Table(title=f"By kind of problem, N={result.num_samples}", title_justify="left")
+    table.add_column("problems", no_wrap=True)
+    table.add_column("", justify="right")
+    for method in methods:
+        table.add_column(method, justify="right")
+    for kind, groups in result.groups.items():
+        table.add_section()
+        for name, group in groups.items():
+            cells = [group.accuracy[m][result.num_samples] for m in methods]
+            shares = ["-" if e.value is None else f"{e.value:.2f}" for e in cells]
+            table.add_row(f"{kind}: {name}", str(group.num_problems), *shares)
+    return table
+
+
+def over_optimisation_table(result: BestOfN, num_fooled: Mapping[str, int]) -> Table:
+    """Where more samples make a scorer's choice worse, and how often it is fooled."""
+    table = Table(title="Does more choice help?", title_justify="left")
+    table.add_column("scorer", no_wrap=True)
+    for name in ("best N", "accuracy there", f"N={result.num_samples}", "change", "fooled"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, one in result.over_optimisation.items():
+        change = "" if one.best_size == result.num_samples else _difference(one.fall)
+        table.add_row(
+            name,
+            str(one.best_size),
+            f"{one.best:.3f}",
+            f"{one.last:.3f}",
+            change,
+            str(num_fooled[name]),
+        )
+    table.caption = (
+        "fooled: problems with a right sample of which a wrong one scores higher; the widest gaps "
+        "are in best_of_n.json."
     )
     table.caption_justify = "left"
     return table
@@ -150,9 +196,7 @@ def _estimate(estimate: Estimate) -> str:
     return f"{estimate.value:.2f} \\[{low}, {high}]"
 
 
-def _difference(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "-"
+def _difference(estimate: Difference) -> str:
     return f"{estimate.value:+.2f} \\[{estimate.low:+.2f}, {estimate.high:+.2f}]"
 
 

@@ -78,7 +78,7 @@ def _ours(count: int, seed: int) -> float:
         folder, dtype=torch.float32, attn_implementation=ATTENTION
     )
     end = AutoTokenizer.from_pretrained(folder).eos_token_id
-    engine = SharedPrefixDecoder(model, end_ids=[end], temperature=0.8, max_live=256)
+    engine = SharedPrefixDecoder(model, end_ids=[end], temperature=0.8, max_live=1024)
     waiting = [
         Row(context=prefix, max_tokens=MAX_TOKENS, seed=seed * 10**6 + number)
         for number, prefix in enumerate(p for p in _prefixes(count, seed) for _ in range(ROLLOUTS))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mclabel.evaluation.best_of_n import (
+from mclabel.evaluation.best_of_n import best_of_n
+from mclabel.evaluation.choosing import (
     ProblemSamples,
     argmax_accuracy,
-    best_of_n,
     pair_accuracy,
     pass_at,
     vote_accuracy,
@@ -104,12 +105,44 @@ def test_the_whole_table() -> None:
     assert list(result.accuracy["s"]) == [1, 2, 4]
     assert result.accuracy["s"][4].value == 1
     assert result.accuracy["majority"][4].value == pytest.approx(1 / 3)
-    assert result.minus_majority["s"][4].value == pytest.approx(2 / 3)
+    difference = result.less("s", "majority", 4)
+    assert difference is not None and difference.value == pytest.approx(2 / 3)
+    # By problem 1/2, 1/2 (ties of the vote) and 1: no resample is at 0.
+    assert difference.low == pytest.approx(0.5) and difference.high == pytest.approx(1)
+    assert difference.p_value == pytest.approx(2 / 1001)
+    assert result.less("s", "s", 4) is None
     assert result.accuracy["random"][2].value == pytest.approx(5 / 12)
     assert result.pair_accuracy["s"].value == 1
     low, high = result.accuracy["s"][1].low, result.accuracy["s"][1].high
     assert low is not None and high is not None
     assert low <= 5 / 12 <= high
+
+
+def test_groups_and_fifths_by_pass_rate() -> None:
+    problems = [
+        replace(
+            problem(["1", "2"], [i >= 5, i >= 5], [0.0, 1.0]),
+            problem_id=str(i),
+            groups={"level": "easy" if i >= 5 else "hard", "only": "one"},
+        )
+        for i in range(10)
+    ]
+    result = best_of_n(problems)
+    assert list(result.groups) == ["level", "pass rate"]
+    assert {n: g.num_problems for n, g in result.groups["level"].items()} == {"easy": 5, "hard": 5}
+    assert result.groups["level"]["easy"].accuracy["s"][2].value == 1
+    assert result.groups["level"]["hard"].accuracy["pass"][2].value == 0
+    fifths = result.groups["pass rate"]
+    assert {n: g.num_problems for n, g in fifths.items()} == {"hardest fifth": 5, "third": 5}
+
+
+def test_a_scorer_that_prefers_a_wrong_answer_falls_with_n() -> None:
+    fooled = [problem(["1", "1", "1", "2"], [True, True, True, False], [0.1, 0.2, 0.3, 0.9])] * 8
+    result = best_of_n(fooled)
+    found = result.over_optimisation["s"]
+    assert (found.best_size, found.best, found.last) == (1, 0.75, 0.0)
+    assert (found.fall.value, found.fall.high) == (-0.75, -0.75)
+    assert found.fall.p_value == pytest.approx(2 / 1001)
 
 
 def test_problems_of_different_sizes_are_refused() -> None:

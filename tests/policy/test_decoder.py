@@ -94,9 +94,9 @@ def worst_logit_error(model: PreTrainedModel, contexts: list[tuple[int, ...]], e
     while waiting or engine.num_live:
         while waiting and engine.admit(waiting[-1], [row.context for row in waiting]):
             waiting.pop()
-        live = [row for row in engine._rows if row is not None]
-        logits = list(zip(live, engine.logits(live), strict=True))
-        for row, ours in rng.sample(logits, min(3, len(live))):
+        logits = list(zip(engine.lanes, engine.logits(), strict=True))
+        for lane, ours in rng.sample(logits, min(3, len(logits))):
+            row = lane.rows[-1]
             theirs = plain_logits(twin, [*row.context, *row.sampled])
             worst = max(worst, float((ours - theirs).abs().max()))
         engine.step()
@@ -171,6 +171,29 @@ def test_seeds_decide_what_is_sampled_and_nothing_else_does() -> None:
     together = sample(list(range(40)), 40)
     assert sample(list(range(39, -1, -1)), 7) == together
     assert len({tuple(t) for t in together.values()}) == 40
+
+
+def test_rollouts_share_a_lane_until_they_part_and_wait_where_there_is_none() -> None:
+    torch.manual_seed(1)
+    model = MODELS["llama"]()
+    contexts = [tuple(range(5, 25))] * 13 + [tuple(range(i, 30)) for i in (1, 2, 3)]
+
+    def sample(max_live: int, parked: list[int]) -> dict[int, list[int]]:
+        engine = decoder(model, max_live=max_live)
+        for seed, context in enumerate(contexts):
+            assert engine.admit(Row(context=context, max_tokens=12, seed=seed))
+        assert [len(lane.rows) for lane in engine.lanes] == [13, 1, 1, 1]
+        texts: dict[int, list[int]] = {}
+        while engine.num_live:
+            texts |= {row.seed: row.sampled for row in engine.step()}
+            parked.append(len(engine._parked))
+            assert engine.num_live == len(contexts) - len(texts)
+        return texts
+
+    roomy: list[int] = []
+    tight: list[int] = []  # 4 blocks of 8 lanes, for 4 contexts: 5 of the 13 find none
+    assert sample(16, tight) == sample(64, roomy)
+    assert max(tight) == 5 and max(roomy) == 0
 
 
 def test_random_numbers_are_uniform_and_unrelated() -> None:

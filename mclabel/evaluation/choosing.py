@@ -1,0 +1,137 @@
+"""Choosing one answer among N samples of a problem, by every method: how often it is right.
+
+From M samples, accuracy at N <= M is the mean over all subsets of size N, an unbiased estimate of
+what N fresh samples would give. For `random`, `pass` (Chen et al., arXiv 2107.03374) and choosing
+by the highest score it is computed exactly from ranks; for votes it is the mean over random
+subsets, which all votes share. Ties are broken evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+NUM_SUBSETS = 100
+MAJORITY, RANDOM, PASS = "majority", "random", "pass"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSamples:
+    """The samples of one problem."""
+
+    problem_id: str
+    keys: tuple[int | str | None, ...]
+    """Answers, equal where they mean the same; None gives no answer and no vote."""
+    right: tuple[bool, ...]
+    scores: Mapping[str, tuple[float, ...]]
+    """By name of the scorer; the highest is chosen."""
+    weights: Mapping[str, tuple[float, ...]]
+    """By name of the scorer: >= 0, for weighted votes."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """What kind of problem it is, by kind: level, family, ..."""
+
+
+def method_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
+    """Chance of a right answer by each method, choosing from `size` of the samples."""
+    num_right, num_samples = sum(problem.right), len(problem.right)
+    result = {
+        RANDOM: num_right / num_samples,
+        **vote_accuracy(problem, size, seed=seed),
+        PASS: pass_at(size, num_right, num_samples),
+    }
+    for name, scores in problem.scores.items():
+        result[name] = argmax_accuracy(scores, problem.right, size)
+    return result
+
+
+def pass_at(size: int, num_right: int, num_samples: int) -> float:
+    """Chance that at least one of `size` samples is right (arXiv 2107.03374, eq. 1)."""
+    return 1 - comb(num_samples - num_right, size) / comb(num_samples, size)
+
+
+def argmax_accuracy(scores: Sequence[float], right: Sequence[bool], size: int) -> float:
+    """Chance that the sample with the highest score of a random subset is right.
+
+    The sample of rank r (0 is best) is the best of a subset with probability
+    C(M - 1 - r, N - 1) / C(M, N). Samples of equal score share their ranks.
+    """
+    _, place, count = np.unique(
+        -np.asarray(scores, dtype=np.float64), return_inverse=True, return_counts=True
+    )
+    ends = np.cumsum(count)
+    mass = np.append(0.0, np.cumsum(_best_chances(len(scores), size)))
+    chance = mass[ends] - mass[ends - count]
+    num_right = np.bincount(place, weights=np.asarray(right, dtype=np.float64))
+    return float((chance * num_right / count).sum())
+
+
+@lru_cache
+def _best_chances(num_samples: int, size: int) -> NDArray[np.float64]:
+    """[samples]: chance of each rank to be the best of a random subset."""
+    total = comb(num_samples, size)
+    return np.array([comb(num_samples - 1 - r, size - 1) / total for r in range(num_samples)])
+
+
+def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str, float]:
+    """Chance that the answer with the most votes of a random subset is right.
+
+    `majority` counts votes (self-consistency, arXiv 2203.11171), `vote:NAME` sums a scorer's
+    weights.
+    """
+    answers = list(dict.fromkeys(key for key in problem.keys if key is not None))
+    if not answers:
+        return {MAJORITY: 0.0, **{f"vote:{name}": 0.0 for name in problem.weights}}
+    index = {key: i for i, key in enumerate(answers)}
+    member = np.zeros((len(problem.keys), len(answers)))
+    for i, key in enumerate(problem.keys):
+        if key is not None:
+            member[i, index[key]] = 1.0
+    right = np.array(
+        [
+            any(r for k, r in zip(problem.keys, problem.right, strict=True) if k == a)
+            for a in answers
+        ]
+    )
+    chosen = _subsets(len(problem.keys), size, seed)
+    votes = {MAJORITY: np.ones(len(problem.keys))}
+    votes |= {f"vote:{name}": np.array(w) for name, w in problem.weights.items()}
+    return {
+        name: _share_right(chosen @ (member * weight[:, None]), chosen @ member, right)
+        for name, weight in votes.items()
+    }
+
+
+def pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
+    """Of pairs of a right and a wrong sample, how often the right one scores higher.
+
+    Ties count half; NaN if there is no such pair.
+    """
+    good = [s for s, r in zip(scores, right, strict=True) if r]
+    bad = [s for s, r in zip(scores, right, strict=True) if not r]
+    pairs = [(g > b) + 0.5 * (g == b) for g in good for b in bad]
+    return sum(pairs) / len(pairs) if pairs else float("nan")
+
+
+def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.float64]:
+    """Random subsets as rows of zeros and ones [subsets, samples]; the only one at full size."""
+    if size == num_samples:
+        return np.ones((1, num_samples))
+    order = np.random.default_rng(seed).random((NUM_SUBSETS, num_samples)).argsort(1)
+    return (order < size).astype(np.float64)
+
+
+def _share_right(
+    votes: NDArray[np.float64], count: NDArray[np.float64], right: NDArray[np.bool_]
+) -> float:
+    """Mean over subsets of the share of right answers among those with the most votes."""
+    votes = np.where(count > 0, votes, -1.0)  # an answer that is not in the subset has no chance
+    top = votes >= votes.max(1, keepdims=True) - 1e-12
+    top &= count > 0
+    winners = top.sum(1)
+    share = (top & right).sum(1) / np.maximum(winners, 1)
+    return float(share.mean())
