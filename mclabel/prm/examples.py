@@ -13,8 +13,8 @@ from mclabel.records import LabeledSolution, Outcome
 
 Target = Literal["hard", "soft", "outcome"]
 """`hard`: 1 where the policy still recovers, 0 where not (Math-Shepherd, arXiv 2312.08935).
-`soft`: the estimated value itself, or the expected one where the rule that stopped the rollouts
-leaves no unbiased estimate (`posterior`). `outcome`: the last step alone, 1 for a right answer; what an
+`soft`: the estimated value, or the expected one where the rule that stopped the rollouts leaves no
+unbiased estimate (`posterior`). `outcome`: the last step alone, 1 for a right answer; what an
 outcome reward model (ORM) is trained on."""
 
 
