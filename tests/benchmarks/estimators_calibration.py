@@ -28,12 +28,12 @@ from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.edge.label import policy_maker
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.estimators.posterior import estimator
-from mclabel.estimators.posterior.calibration import MAPS, calibrated, fit_map
+from mclabel.estimators.posterior.calibration import MAPS, Kind, calibrated, fit_map
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.scheduler import LabelSettings, label_problem
 from mclabel.policy import EngineStats, Policy
-from mclabel.records import Completion, Outcome, Problem
+from mclabel.records import Completion, LabeledSolution, Outcome, Problem
 
 PRICES = (3e-3, 1e-3, 3e-4, 1e-4)
 SIDE_BY_SIDE = 96
@@ -116,7 +116,7 @@ async def _collect(args: argparse.Namespace) -> None:
                         {
                             "agreement": agreement,
                             "price": price,
-                            "ended_right": row.solution.outcome is Outcome.RIGHT,
+                            "kind": _kind(row),
                             "posterior": [round(p, 6) for p in row.posterior],
                             "right": row.first_error == arith_truth(row),
                             "tokens": sum(r.num_tokens for r in labels.rollouts) / 4,
@@ -136,13 +136,21 @@ async def _collect(args: argparse.Namespace) -> None:
     await policy.close()
 
 
-def _fit(rows: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+def _kind(row: LabeledSolution) -> Kind:
+    """As the estimator has it."""
+    if row.solution.outcome is Outcome.RIGHT:
+        return "right"
+    seen = (row.root, row.siblings, *(step.counts for step in row.steps))
+    return "found" if any(counts.num_right for counts in seen) else "lost"
+
+
+def _fit(rows: list[dict[str, Any]]) -> dict[str, tuple[float, ...]]:
     found = {}
-    for agreement, ended_right in MAPS:
-        these = [r for r in rows if r["agreement"] == agreement and r["ended_right"] == ended_right]
+    for agreement, kind in MAPS:
+        these = [r for r in rows if r["agreement"] == agreement and r["kind"] == kind]
         beliefs = np.array([max(row["posterior"]) for row in these])
         right = np.array([row["right"] for row in these])
-        found[f"{agreement}, {ended_right}"] = fit_map(beliefs, right)
+        found[f"{agreement}, {kind}"] = fit_map(beliefs, right)
     return found
 
 
@@ -174,9 +182,7 @@ def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _bins(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     told = np.array(
         [
-            calibrated(
-                np.array(r["posterior"]), agreement=r["agreement"], ended_right=r["ended_right"]
-            ).max()
+            calibrated(np.array(r["posterior"]), agreement=r["agreement"], kind=r["kind"]).max()
             for r in rows
         ]
     )

@@ -18,12 +18,13 @@ from mclabel.estimators import (
     has_to_think,
 )
 from mclabel.estimators.posterior import calibration
-from mclabel.estimators.posterior.calibration import calibrated, fit_map
+from mclabel.estimators.posterior import estimator as estimator_module
+from mclabel.estimators.posterior.calibration import KNOTS, Kind, calibrated, fit_map
 from mclabel.estimators.posterior.chain import Evidence, infer
 from mclabel.estimators.posterior.evidence import REACHED, EvidenceTable
 from mclabel.estimators.posterior.plan import DRAWS, answer
 from mclabel.estimators.posterior.priors import GRID, wide_priors
-from mclabel.records import Outcome
+from mclabel.records import Counts, Outcome
 from mclabel.simulate.profiles import PROFILES, simulated_cases
 from mclabel.simulate.replay import Case, Game
 
@@ -155,13 +156,13 @@ def test_evidence_without_agreement_by_hand() -> None:
 @given(
     chances=st.lists(st.floats(1e-9, 1.0), min_size=2, max_size=9),
     agreement=st.booleans(),
-    ended_right=st.booleans(),
+    kind=st.sampled_from(["right", "found", "lost"]),
 )
 def test_calibration_keeps_the_likeliest_and_the_order(
-    chances: list[float], agreement: bool, ended_right: bool
+    chances: list[float], agreement: bool, kind: Kind
 ) -> None:
     posterior = np.array(chances) / sum(chances)
-    told = calibrated(posterior, agreement=agreement, ended_right=ended_right)
+    told = calibrated(posterior, agreement=agreement, kind=kind)
     assert told.sum() == pytest.approx(1) and (told >= 0).all()
     mode = int(np.argmax(posterior))
     assert told[mode] == told.max()
@@ -171,20 +172,52 @@ def test_calibration_keeps_the_likeliest_and_the_order(
 
 
 def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(calibration.MAPS, (False, False), (np.log(3.0), 0.5))
+    moved = tuple((np.log(3.0) + 0.5 * KNOTS).tolist())
+    monkeypatch.setitem(calibration.MAPS, (False, "lost"), moved)
     # Odds of 16 become 3 * sqrt(16) = 12.
     posterior = np.array([1 / 34, 16 / 17, 1 / 34])
-    told = calibrated(posterior, agreement=False, ended_right=False)
+    told = calibrated(posterior, agreement=False, kind="lost")
     assert told == pytest.approx([1 / 26, 12 / 13, 1 / 26])
-    monkeypatch.setitem(calibration.MAPS, (False, False), (-9.0, 1.0))
+    monkeypatch.setitem(calibration.MAPS, (False, "lost"), (-9.0,) * len(KNOTS))
     # The second keeps its share of the rest, 3/4, and is not overtaken: 4/7 * 3/4 = 3/7.
-    told = calibrated(np.array([0.5, 0.375, 0.125]), agreement=False, ended_right=False)
+    told = calibrated(np.array([0.5, 0.375, 0.125]), agreement=False, kind="lost")
     assert told == pytest.approx([3 / 7, 3 / 7, 1 / 7], abs=1e-5) and told.argmax() == 0
 
 
 def test_the_map_is_found_again() -> None:
     rng = np.random.default_rng(0)
-    odds = rng.normal(1.0, 1.5, 40_000)
-    right = rng.random(len(odds)) < 1 / (1 + np.exp(-(0.4 + 0.6 * odds)))
-    a, b = fit_map(1 / (1 + np.exp(-odds)), right)
-    assert a == pytest.approx(0.4, abs=0.05) and b == pytest.approx(0.6, abs=0.05)
+    odds = rng.normal(1.0, 2.0, 60_000)
+    right = rng.random(len(odds)) < 1 / (1 + np.exp(-(0.4 + 0.6 * np.clip(odds, -1.5, 5.0))))
+    found = fit_map(1 / (1 + np.exp(-odds)), right)
+    assert found == pytest.approx((0.4 + 0.6 * KNOTS).tolist(), abs=0.3)
+    assert list(found) == sorted(found)
+
+
+def test_what_kind_of_solution_is_told_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Kind] = []
+
+    def record(posterior: np.ndarray, *, agreement: bool, kind: Kind) -> np.ndarray:
+        told.append(kind)
+        return posterior
+
+    monkeypatch.setattr(estimator_module, "calibrated", record)
+
+    def kinds(*paths: SolutionPath, right_at: int | None = None) -> list[Kind]:
+        told.clear()
+        one = PosteriorEstimator(
+            paths, priors=wide_priors(), answer_class="number", price=1.0, rollouts=2
+        )
+        counts = [Counts(num_right=int(i == right_at), num_wrong=1) for i in range(4)]
+        one.judge(counts)
+        return list(told)
+
+    wrong, other = (
+        SolutionPath(prefixes=(1,), outcome=WRONG),
+        SolutionPath(prefixes=(2, 3), outcome=WRONG),
+    )
+    assert kinds(wrong, other) == ["lost", "lost"]
+    assert kinds(wrong, other, right_at=1) == ["found", "lost"]
+    assert kinds(wrong, other, right_at=0) == ["found", "found"]
+    assert kinds(wrong, replace(other, outcome=RIGHT)) == ["found", "right"]
+    given = replace(other, outcome=RIGHT, sampled=False)
+    assert kinds(wrong, given) == ["lost", "right"]

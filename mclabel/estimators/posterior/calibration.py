@@ -1,10 +1,12 @@
 """Makes beliefs mean what they say.
 
 The chain is fitted without truth, and some of what it must believe cannot be seen without: how
-often a right answer is reached through a wrong step, and that samples of one policy err alike, so
-that they are less evidence than as many independent ones. So the largest belief is moved on the
-scale of log odds, `a + b * log odds`, apart for solutions that ended right and that did not, and
-the others keep their proportions. The likeliest first error stays what it is.
+often a right answer is reached through a wrong step; that samples of one policy err alike, so that
+they are less evidence than as many independent ones; and, most of all, where the error is if
+nothing ever ended right, since then a step after which the policy will misread what comes next
+looks like a wrong one. So the largest belief is moved on the scale of log odds by a rising curve,
+straight between knots, apart for these three kinds of solutions; the others keep their
+proportions. The likeliest first error stays what it is.
 
 The numbers were fitted by likelihood on the truth of arith's *validation* problems, at several
 prices together (`tests/benchmarks/estimators_calibration.py`), and reported on test problems. They
@@ -14,29 +16,43 @@ rank solutions well but are promises only where the same was done with some trut
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
 Floats = NDArray[np.float64]
 
-MAPS: dict[tuple[bool, bool], tuple[float, float]] = {
-    (False, False): (0.0, 1.0),
-    (False, True): (0.0, 1.0),
-    (True, False): (0.0, 1.0),
-    (True, True): (0.0, 1.0),
+KNOTS = np.array([-1.5, -0.5, 0.5, 1.5, 3.0, 5.0])
+"""Log odds of the largest belief, as the chain has it."""
+
+Kind = Literal["right", "found", "lost"]
+"""The solution ended right; it did not, but a sample from one of its prefixes did; none did."""
+
+_AS_IS = tuple(KNOTS.tolist())
+MAPS: dict[tuple[bool, Kind], tuple[float, ...]] = {
+    (False, "right"): _AS_IS,
+    (False, "found"): _AS_IS,
+    (False, "lost"): _AS_IS,
+    (True, "right"): _AS_IS,
+    (True, "found"): _AS_IS,
+    (True, "lost"): _AS_IS,
 }
-"""`a` and `b`, by whether agreement was used and whether the solution ended right."""
+"""Log odds as they turned out, at the knots, by whether agreement was used and by kind."""
 
 _EDGE = 1e-6
+_RIDGE = 5.0
+"""Labels' worth of belief that a knot is right as it is."""
 
 
-def calibrated(posterior: Floats, *, agreement: bool, ended_right: bool) -> Floats:
+def calibrated(posterior: Floats, *, agreement: bool, kind: Kind) -> Floats:
     """The posterior with its largest belief as it turns out.
 
     Args:
         posterior: [steps + 1], sums to 1.
         agreement: whether other samples' steps were compared.
-        ended_right: whether the solution's outcome is right.
+        kind: of the solution.
     """
     mode = int(np.argmax(posterior))
     rest = posterior.copy()
@@ -44,9 +60,7 @@ def calibrated(posterior: Floats, *, agreement: bool, ended_right: bool) -> Floa
     left = float(rest.sum())
     if left <= 0.0:
         return posterior
-    a, b = MAPS[agreement, ended_right]
-    top = min(max(float(posterior[mode]), _EDGE), 1 - _EDGE)
-    odds = float(np.exp(a + b * np.log(top / (1 - top))))
+    odds = float(np.exp(np.interp(log_odds(posterior[mode]), KNOTS, MAPS[agreement, kind])))
     second = float(rest.max()) / left
     # At the least as large as the second, which keeps its share of what is left.
     moved = max(odds / (1 + odds), (1 + _EDGE) * second / (1 + second))
@@ -55,21 +69,27 @@ def calibrated(posterior: Floats, *, agreement: bool, ended_right: bool) -> Floa
     return rest
 
 
-def fit_map(beliefs: Floats, right: NDArray[np.bool_]) -> tuple[float, float]:
-    """`a` and `b` by likelihood: logistic regression of being right on log odds.
+def log_odds(chance: float | Floats) -> Floats:
+    """Log odds of a chance, bounded."""
+    bounded = np.clip(chance, _EDGE, 1 - _EDGE)
+    return np.asarray(np.log(bounded / (1 - bounded)))
+
+
+def fit_map(beliefs: Floats, right: NDArray[np.bool_]) -> tuple[float, ...]:
+    """Log odds at the knots, by penalised likelihood of being right.
 
     Args:
         beliefs: [n], largest posteriors as the chain has them.
         right: [n], whether they were right.
     """
-    top = np.clip(beliefs, _EDGE, 1 - _EDGE)
-    x = np.stack([np.ones_like(top), np.log(top / (1 - top))], axis=1)
-    w = np.array([0.0, 1.0])
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-x @ w))
-        hessian = (x * (p * (1 - p))[:, None]).T @ x + 1e-6 * np.eye(2)
-        step = np.linalg.solve(hessian, x.T @ (right - p))
-        w = w + step
-        if float(np.abs(step).max()) < 1e-9:
-            break
-    return float(w[0]), float(w[1])
+    found = log_odds(beliefs)
+    hats = np.stack([np.interp(found, KNOTS, row) for row in np.eye(len(KNOTS))], axis=1)
+    theta = KNOTS.copy()
+    for _ in range(100):
+        chance = 1 / (1 + np.exp(-hats @ theta))
+        slope = hats.T @ (right - chance) - _RIDGE / 4 * (theta - KNOTS)
+        curve = (hats.T * (chance * (1 - chance))) @ hats + _RIDGE / 4 * np.eye(len(KNOTS))
+        step = np.linalg.solve(curve, slope)
+        theta = theta + step / max(1.0, float(np.abs(step).max()))
+    rising = isotonic_regression(theta, weights=np.diag(curve)).x
+    return tuple(float(t) for t in np.round(rising, 3))

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.estimators.base import (
+    ROOT,
     Follow,
     Judgement,
     SolutionPath,
@@ -26,7 +27,7 @@ from mclabel.estimators.base import (
     outcome_estimate,
     outcome_label,
 )
-from mclabel.estimators.posterior.calibration import calibrated
+from mclabel.estimators.posterior.calibration import Kind, calibrated
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import EvidenceTable
 from mclabel.estimators.posterior.plan import Candidates, Question, Thought, answer, rates
@@ -181,6 +182,13 @@ class PosteriorEstimator:
         affordable = size * self.candidates.tokens[best] <= self._tokens_left
         return (prefix, size) if rates[best] > self._price and affordable else None
 
+    def _kind(self, path: SolutionPath, counts: Sequence[Counts]) -> Kind:
+        if path.outcome is Outcome.RIGHT:
+            return "right"
+        siblings = any(p.sampled and p.outcome is Outcome.RIGHT for p in self._paths)
+        rolled = any(counts[prefix].num_right for prefix in (ROOT, *path.prefixes))
+        return "found" if siblings or rolled else "lost"
+
     def _judge(
         self,
         path: SolutionPath,
@@ -192,7 +200,7 @@ class PosteriorEstimator:
         told = calibrated(
             np.append(by_steps_to_go[steps:0:-1], by_steps_to_go[0]),
             agreement=self._agreement,
-            ended_right=path.outcome is Outcome.RIGHT,
+            kind=self._kind(path, counts),
         )
         posterior = tuple(told.tolist())
         mode = int(told.argmax())
