@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from mclabel.estimators import Estimator, decide
 from mclabel.intervals import clopper_pearson
+from mclabel.records import StepRule
 from mclabel.simulate.replay import Case, Game, Replay
+from mclabel.values import StepEstimate
 
 COLUMNS = (
     "solutions",
@@ -167,33 +169,38 @@ def _cause(truth: int | None, label: int | None) -> str:
     return "too late: recovered by luck" if label > truth else "too early: sound, never recovers"
 
 
-def _check_intervals(
-    case: Case, done: Replay, rules: dict[str, RuleTally], means: RuleTally
-) -> None:
+def distinct_labels(case: Case, done: Replay) -> Iterator[tuple[int, StepRule, StepEstimate]]:
+    """Prefix, rule and estimate of every step but the last; shared prefixes once."""
     seen: set[int] = set()
     for path, judgement in zip(case.paths, done.judgements, strict=True):
         for prefix, rule, estimate in zip(
             path.prefixes, judgement.rules, judgement.estimates, strict=False
         ):
-            if prefix in seen:
-                continue  # shared: one interval
-            seen.add(prefix)
-            true, counts = case.values[prefix], done.counts[prefix]
-            if math.isnan(true):
-                continue
-            if estimate.mean is not None:
-                _add_value(means, estimate.mean - true)
-            if estimate.low is None or estimate.high is None:
-                continue
-            tally = rules[rule]
-            tally.labels += 1
-            tally.covered += estimate.low <= true <= estimate.high
-            tally.width += estimate.high - estimate.low
-            trials = counts.num_right + counts.num_wrong + counts.num_truncated
-            low, high = clopper_pearson(counts.num_right, trials)
-            tally.fixed_width += high - low
-            if estimate.value is not None:
-                _add_value(tally, estimate.value - true)
+            if prefix not in seen:
+                seen.add(prefix)
+                yield prefix, rule, estimate
+
+
+def _check_intervals(
+    case: Case, done: Replay, rules: dict[str, RuleTally], means: RuleTally
+) -> None:
+    for prefix, rule, estimate in distinct_labels(case, done):
+        true, counts = case.values[prefix], done.counts[prefix]
+        if math.isnan(true):
+            continue
+        if estimate.mean is not None:
+            _add_value(means, estimate.mean - true)
+        if estimate.low is None or estimate.high is None:
+            continue
+        tally = rules[rule]
+        tally.labels += 1
+        tally.covered += estimate.low <= true <= estimate.high
+        tally.width += estimate.high - estimate.low
+        trials = counts.num_right + counts.num_wrong + counts.num_truncated
+        low, high = clopper_pearson(counts.num_right, trials)
+        tally.fixed_width += high - low
+        if estimate.value is not None:
+            _add_value(tally, estimate.value - true)
 
 
 def _add_value(tally: RuleTally, error: float) -> None:

@@ -51,6 +51,8 @@ PRICES = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
 """A grid of eight steps a decade, from 0.01 to 0.00002."""
 CAP = 64
 TRUTH_ROLLOUTS = 2048
+ORDERS = range(4)
+"""Seeds of the orders in which a pool's rollouts are drawn, where one does not tell enough."""
 
 
 def main() -> None:
@@ -60,7 +62,6 @@ def main() -> None:
     parser.add_argument("--test", action="append", default=[], help="run(s) to report on")
     parser.add_argument("--fit", action="append", default=[], help="more runs to fit priors on")
     parser.add_argument("--truth", action="append", default=[], help="of `estimators_truth`")
-    parser.add_argument("--truth-of", help="the test run whose prefixes these are")
     parser.add_argument("--cap", type=int, help="rollouts of a prefix that the pools have")
     parser.add_argument("--out", type=Path, help="keep pools here that have to be made")
     parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
@@ -154,7 +155,10 @@ def _report(
     console.print("chosen on validation, the most accurate of each:", best)
     calibration, causes = _posterior_report(found, best, test, console)
     simulated = simulate_intervals(args.quick, test, priors["posterior"], console)
-    soft, covered = _values(test, priors, cap, args, console)
+    soft = _soft_values(test, priors, cap, args, console)
+    orders = [load_pool(args.test, seed=seed) for seed in ORDERS] if args.test else [test]
+    drawn = [case for cases in orders for case in cases]
+    covered = real_intervals(drawn, priors["posterior"], cap, console)
     pilot = _with_pilot(test, cap, console) if not args.quick else {}
     free = {} if args.quick else free_form(args.validation, args.test, cap=cap, console=console)
     if args.plot:
@@ -183,22 +187,20 @@ def _report(
     }
 
 
-def _values(
+def _soft_values(
     test: list[Case],
     priors: dict[str, Priors],
     cap: int,
     args: argparse.Namespace,
     console: Console,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Soft values and intervals against the truth of many rollouts, or of half of the pool's."""
+) -> dict[str, Any]:
+    """Against the truth of many rollouts, or of half of the pool's."""
     if not args.truth:
-        return soft_values(halves(test, cap), cap // 2, priors, cap // 2, console), {}
+        return soft_values(halves(test, cap), cap // 2, priors, cap // 2, console)
     right = {k: v for path in args.truth for k, v in json.loads(Path(path).read_text()).items()}
     values = {name: count / TRUTH_ROLLOUTS for name, count in right.items()}
-    pools = [load_pool([args.truth_of], values=values, seed=seed) for seed in range(8)]
-    cases = [case for pool in pools for case in pool]
-    soft = soft_values(cases, TRUTH_ROLLOUTS, priors, cap, console)
-    return soft, real_intervals(pools, priors["posterior"], cap, console)
+    cases = [case for seed in ORDERS for case in load_pool(args.test, values=values, seed=seed)]
+    return soft_values(cases, TRUTH_ROLLOUTS, priors, cap, console)
 
 
 Key = tuple[str, str]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from scipy.stats import binom
 
 from mclabel.estimators import Estimator, EstimatorSettings, Priors
 from mclabel.intervals import clopper_pearson
 from mclabel.records import Outcome
-from mclabel.simulate.measure import RuleTally, measure
+from mclabel.simulate.measure import RuleTally, distinct_labels, measure
 from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.simulate.replay import Case
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted
@@ -102,31 +105,62 @@ def _add(total: RuleTally, part: RuleTally) -> None:
 
 
 def real_intervals(
-    pools: Sequence[Sequence[Case]], priors: Priors, cap: int, console: Console
+    pool: Sequence[Case], priors: Priors, cap: int, console: Console
 ) -> dict[str, Any]:
-    """Coverage of true values, as far as known, by intervals from a part of real rollouts.
+    """Coverage of real prefixes' values by intervals from a quarter of their rollouts.
 
-    Args:
-        pools: the same cases, their rollouts drawn in another order each time.
-        priors: of `posterior`.
-        cap: rollouts of a prefix that the pools have.
-        console: to print to.
+    The others say where the value lies, but not exactly: what is told is the chance that it lies in
+    the interval given theirs, under the distribution of values that makes those likeliest.
     """
-    tallies: dict[str, RuleTally] = defaultdict(RuleTally)
-    for settings in _kinds(rollouts=min(16, cap), most=cap):
+    drawn = cap // 4
+    cases = [_held_out(case, drawn, cap) for case in pool]
+    trials = cap - drawn
+    held = np.concatenate([np.array(case.values) for case in cases]) * trials
+    chances = _value_chances(held[~np.isnan(held)].round().astype(int), trials)
+    tallies: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for settings in _kinds(rollouts=drawn, most=drawn):
         point = Point(name=settings.kind, label="", settings=settings, priors=priors)
-        for cases in pools:
-            one = measure(point.make, cases, intervals=True)
-            for rule, tally in one.rules.items():
-                _add(tallies[_rule_name(rule, settings)], tally)
-    for rule, tally in tallies.items():
-        console.print(
-            f"real rollouts, {rule}: {tally.labels:,} labels, covered "
-            f"{tally.covered / tally.labels:.4f}, width {tally.width / tally.fixed_width:.3f}"
-        )
-    return {
-        rule: {"labels": t.labels, "covered": t.covered / t.labels} for rule, t in tallies.items()
-    }
+
+        def keep(case: Case, estimator: Estimator, done: Any) -> None:
+            for prefix, rule, estimate in distinct_labels(case, done):
+                if math.isnan(case.values[prefix]) or estimate.low is None:
+                    continue
+                inside = (estimate.low <= _VALUES) & (estimate.high >= _VALUES)
+                chance = chances[round(case.values[prefix] * trials)] @ inside
+                right = done.counts[prefix].num_right
+                low, high = clopper_pearson(right, done.counts[prefix].num_rollouts)
+                name = _rule_name(rule, settings)  # noqa: B023
+                tallies[name].append((chance, estimate.high - estimate.low, high - low))
+
+        measure(point.make, cases, on_done=keep)
+    found = {}
+    for rule, rows in tallies.items():
+        covered, width, fixed_width = np.array(rows).mean(0)
+        found[rule] = {
+            "labels": len(rows),
+            "covered": float(covered),
+            "width_ratio": float(width / fixed_width),
+        }
+        console.print(f"real rollouts, {rule}: {found[rule]}")
+    return found
+
+
+_VALUES = np.sin(np.linspace(0, np.pi / 2, 181)) ** 2
+
+
+def _value_chances(right: NDArray[np.int64], trials: int) -> NDArray[np.float64]:
+    """[trials + 1, grid]: where the value lies, by how many of the held-out rollouts were right.
+
+    By the distribution of values that makes all of them likeliest (Robbins' empirical Bayes).
+    """
+    ways = binom.pmf(np.arange(trials + 1)[:, None], trials, _VALUES)
+    seen = np.bincount(right, minlength=trials + 1) / len(right)
+    prior = np.full(len(_VALUES), 1 / len(_VALUES))
+    for _ in range(500):
+        joint = ways * prior
+        prior = seen @ (joint / joint.sum(1, keepdims=True))
+    joint = ways * prior
+    return np.asarray(joint / joint.sum(1, keepdims=True))
 
 
 def soft_values(
@@ -209,16 +243,17 @@ def soft_values(
 
 def halves(cases: Sequence[Case], cap: int) -> list[Case]:
     """Cases whose values are the shares of the second half of each prefix's rollouts."""
-    return [_half(case, cap // 2) for case in cases]
+    return [_held_out(case, cap // 2, cap) for case in cases]
 
 
-def _half(case: Case, half: int) -> Case:
+def _held_out(case: Case, drawn: int, cap: int) -> Case:
+    """The case, its values the shares of the rollouts from `drawn` on; NaN where there are none."""
     values = []
     for prefix in range(case.num_prefixes):
         try:
-            told = [case.draw(prefix, half + i) for i in range(half)]
+            told = [case.draw(prefix, i) for i in range(drawn, cap)]
         except IndexError:
             told = []
         right = sum(one.outcome is Outcome.RIGHT for one in told)
-        values.append(right / half if told else float("nan"))
+        values.append(right / len(told) if told else float("nan"))
     return replace(case, values=tuple(values))
