@@ -148,7 +148,8 @@ async def label_problem(
     )
     if learner is not None and isinstance(estimator, PosteriorEstimator):
         tokens = sum(rollout.num_tokens for rollout in rollouts)
-        learner.add(kind, estimator.evidence(), num_tokens=tokens)
+        once = estimator.evidence_once()
+        learner.add(kind, estimator.evidence(), num_tokens=tokens, once=once)
     siblings = Counts()
     for solution in solutions:
         if solution.origin == "sampled":

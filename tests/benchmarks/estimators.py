@@ -360,7 +360,12 @@ def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
 
             def learn(case: Case, estimator: Estimator, done: Any, at: Any = learner) -> None:
                 assert isinstance(estimator, PosteriorEstimator)
-                at.add(case.answer_class, estimator.evidence(), num_tokens=done.num_tokens)
+                at.add(
+                    case.answer_class,
+                    estimator.evidence(),
+                    num_tokens=done.num_tokens,
+                    once=estimator.evidence_once(),
+                )
                 if at.due:
                     at.fit()
 

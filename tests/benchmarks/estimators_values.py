@@ -109,15 +109,14 @@ def real_intervals(
 ) -> dict[str, Any]:
     """Coverage of real prefixes' values by intervals from a quarter of their rollouts.
 
-    The others say where the value lies, but not exactly: what is told is the chance that it lies in
-    the interval given theirs, under the distribution of values that makes those likeliest.
+    The others say where a value lies, but not exactly: what is told is the chance that it lies in
+    the interval given theirs, under the distribution of values that makes those of the rule's
+    labels likeliest.
     """
     drawn = cap // 4
     cases = [_held_out(case, drawn, cap) for case in pool]
     trials = cap - drawn
-    held = np.concatenate([np.array(case.values) for case in cases]) * trials
-    chances = _value_chances(held[~np.isnan(held)].round().astype(int), trials)
-    tallies: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    rows: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     for settings in _kinds(rollouts=drawn, most=drawn):
         point = Point(name=settings.kind, label="", settings=settings, priors=priors)
 
@@ -125,21 +124,22 @@ def real_intervals(
             for prefix, rule, estimate in distinct_labels(case, done):
                 if math.isnan(case.values[prefix]) or estimate.low is None:
                     continue
-                inside = (estimate.low <= _VALUES) & (estimate.high >= _VALUES)
-                chance = chances[round(case.values[prefix] * trials)] @ inside
-                right = done.counts[prefix].num_right
-                low, high = clopper_pearson(right, done.counts[prefix].num_rollouts)
+                counts = done.counts[prefix]
+                fixed = clopper_pearson(counts.num_right, counts.num_rollouts)
                 name = _rule_name(rule, settings)  # noqa: B023
-                tallies[name].append((chance, estimate.high - estimate.low, high - low))
+                held = case.values[prefix] * trials
+                rows[name].append((held, estimate.low, estimate.high, *fixed))
 
         measure(point.make, cases, on_done=keep)
     found = {}
-    for rule, rows in tallies.items():
-        covered, width, fixed_width = np.array(rows).mean(0)
+    for rule, labels in rows.items():
+        held, low, high, fixed_low, fixed_high = np.array(labels).T
+        chances = _value_chances(held.round().astype(int), trials)[held.round().astype(int)]
+        inside = (low[:, None] <= _VALUES) & (high[:, None] >= _VALUES)
         found[rule] = {
-            "labels": len(rows),
-            "covered": float(covered),
-            "width_ratio": float(width / fixed_width),
+            "labels": len(labels),
+            "covered": float((chances * inside).sum(1).mean()),
+            "width_ratio": float((high - low).mean() / (fixed_high - fixed_low).mean()),
         }
         console.print(f"real rollouts, {rule}: {found[rule]}")
     return found

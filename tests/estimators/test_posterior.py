@@ -127,7 +127,7 @@ def keyed(outcome: Outcome, prefixes: tuple[int, ...], keys: str) -> SolutionPat
 def test_evidence_by_hand() -> None:
     paths = [keyed(WRONG, (1, 2), "abc"), keyed(RIGHT, (1, 3), "abe"), keyed(RIGHT, (4,), "xe")]
     table = EvidenceTable(paths, agreement=True, truncated="wrong")
-    seen = table.evidence()
+    seen = table.evidence(table.counts)
     # To solution 0 the two others are rollouts of the bare problem, three steps to go, both right.
     assert seen.right[0].tolist() == [0, 0, 0, 2]
     # One of two wrote its first step, that one wrote its second, too, and not its third.
@@ -135,20 +135,21 @@ def test_evidence_by_hand() -> None:
     assert seen.same[0].tolist() == [0, 0, 1, 1]
     # Prefixes 2 and 3 say the same: a rollout from one is evidence for both.
     table.tell(Told(prefix=3, outcome=WRONG, step_keys=("c",)))
-    seen = table.evidence()
+    seen = table.evidence(table.counts)
     assert seen.wrong[0].tolist() == [0, 1, 0, 0]
     assert seen.wrong[1].tolist() == [0, 1, 0, 1]  # solution 0 was wrong from the bare problem
     assert seen.same[0].tolist() == [0, 1, 1, 1] and seen.same[1].tolist() == [0, 0, 1, 1]
     assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
     plain = EvidenceTable(paths, agreement=False, truncated="exclude")
     plain.tell(Told(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
-    assert plain.evidence().others.sum() == 0
-    assert plain.evidence().wrong[0].sum() == 0
+    assert plain.evidence(plain.counts).others.sum() == 0
+    assert plain.evidence(plain.counts).wrong[0].sum() == 0
 
 
 def test_solutions_that_were_not_sampled_are_no_rollouts() -> None:
     paths = [replace(keyed(RIGHT, (1,), "ab"), sampled=False), keyed(WRONG, (1,), "ac")]
-    seen = EvidenceTable(paths, agreement=True, truncated="wrong").evidence()
+    table = EvidenceTable(paths, agreement=True, truncated="wrong")
+    seen = table.evidence(table.counts)
     assert seen.wrong[0].sum() == 1 and seen.right[1].sum() == 0
     assert seen.outcome.tolist() == [[0, 1], [1, 0]]
 
@@ -189,6 +190,11 @@ def test_priors_survive_being_written_and_are_known_by_content() -> None:
     again = Priors.from_json(priors.to_json())
     assert again.id == priors.id and again.num_solutions == 0
     assert np.allclose(again.of("x").sound, priors.of("x").sound, rtol=1e-6)
+    assert again.values is None and again.of_values("x") is again.of("x")
+    narrow = replace(priors, values={"pooled": some_priors()})
+    again = Priors.from_json(narrow.to_json())
+    assert again.id == narrow.id != priors.id
+    assert again.of_values("x").agreement.tolist() == some_priors().agreement.tolist()
     with pytest.raises(ValueError, match="format 9"):
         Priors.from_json('{"format": 9}')
 

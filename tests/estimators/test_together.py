@@ -125,7 +125,7 @@ def test_solutions_that_say_the_same_are_one_chain() -> None:
     other = SolutionPath(prefixes=(1, 3), outcome=RIGHT)
     table = EvidenceTable([path, other, path], agreement=False, truncated="wrong")
     assert table.chain_of.tolist() == [0, 1, 0] and table.copies.tolist() == [2, 1]
-    seen = table.evidence()
+    seen = table.evidence(table.counts)
     # Solution 0 hears of its copy, a rollout of prefix 2, too, and of the other, one of prefix 1.
     assert seen.wrong[0].tolist() == seen.wrong[2].tolist() == [0, 1, 0, 1]
     assert seen.right[0].tolist() == [0, 0, 1, 1]
@@ -149,6 +149,10 @@ def test_evidence_without_agreement_by_hand() -> None:
     assert table.counts[0, 0].tolist() == [0, 1, 0, 0, 0]
     assert table.counts[0, 1].tolist() == [0, 0, REACHED, 0, 0]
     assert table.counts[0, 2].sum() == 0
+    # Values are told from each outcome where its sample started, and only there.
+    right, wrong = table.once()[:2]
+    assert wrong[0].tolist() == [0, 0, 0, 0, 1] and right[0].tolist() == [0, 1, 0, 0, 0]
+    assert right[1].sum() == 0
     # A failure there shows nothing of prefix 1.
     assert table.tell(Told(prefix=3, outcome=WRONG)) == {0}
 

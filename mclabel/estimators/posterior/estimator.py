@@ -76,6 +76,7 @@ class PosteriorEstimator:
                 f"rollouts={rollouts}, batch={batch}: must be >= 1; every={every}: 0 to rollouts"
             )
         self._paths, self._priors = paths, priors.of(answer_class)
+        self._value_priors = priors.of_values(answer_class)
         self._price, self._max_rollouts, self._batch = price, rollouts, batch
         self._tokens_left, self._truncated = max_tokens, truncated
         self._agreement = agreement
@@ -119,7 +120,11 @@ class PosteriorEstimator:
 
     def evidence(self) -> Evidence:
         """What was seen, for fitting priors."""
-        return self._table.evidence()
+        return self._table.evidence(self._table.counts)
+
+    def evidence_once(self) -> Evidence | None:
+        """The same with every outcome counted once; None where `evidence` does so."""
+        return None if self._agreement else self._table.evidence(self._table.once())
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         if not self._paths:
@@ -139,7 +144,13 @@ class PosteriorEstimator:
         if self._agreement:
             return self._thought.mean
         every = range(len(self._table.num_steps))
-        plain = replace(self.question(), counts=self._table.once(), before=None, changed=every)
+        plain = replace(
+            self.question(),
+            counts=self._table.once(),
+            priors=self._value_priors,
+            before=None,
+            changed=every,
+        )
         return answer([plain])[0].mean
 
     def question(self) -> Question:

@@ -87,9 +87,9 @@ class EvidenceTable:
                 told.add(chain)
         return told
 
-    def evidence(self) -> Evidence:
-        """All of it, as it is now, a row a solution."""
-        right, wrong, same, others = self.counts[:, self.chain_of]
+    def evidence(self, counts: Floats) -> Evidence:
+        """All of it, a row a solution; of `counts` or `once`."""
+        right, wrong, same, others = counts[:, self.chain_of]
         return Evidence(
             num_steps=self.num_steps[self.chain_of],
             right=right,

@@ -41,14 +41,23 @@ _BLUR = 0.6 * np.eye(len(GRID)) + 0.2 * (np.eye(len(GRID), k=1) + np.eye(len(GRI
 _BLUR /= _BLUR.sum(1, keepdims=True)
 
 
-def fit_priors(evidence: Mapping[str, Sequence[Evidence]], *, rounds: int = ROUNDS) -> Priors:
+def fit_priors(
+    evidence: Mapping[str, Sequence[Evidence]],
+    once: Mapping[str, Sequence[Evidence]] | None = None,
+    *,
+    rounds: int = ROUNDS,
+) -> Priors:
     """Priors that make the evidence likely.
 
     Args:
         evidence: of finished problems, by answer class. How rollouts were chosen and stopped does
             not matter, since it was chosen by what is in the evidence.
+        once: the same with every outcome counted once, where `evidence` counts some twice.
         rounds: of expectation maximisation.
     """
+    if once:
+        values = fit_priors(once, rounds=rounds).classes
+        return replace(fit_priors(evidence, rounds=rounds), values=values)
     wide = wide_priors().of(POOLED)
     stacked = {name: stack_evidence(parts) for name, parts in evidence.items() if parts}
     sizes = {name: len(one.num_steps) for name, one in stacked.items()}

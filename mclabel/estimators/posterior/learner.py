@@ -49,6 +49,7 @@ class PriorLearner:
         self.priors = priors or wide_priors()
         self._price, self._pilot, self._budget = price, pilot, tokens_per_solution
         self._evidence: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
+        self._once: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
         self._num_solutions = 0
         self._fitted_at = self._adopted = 0
 
@@ -58,12 +59,28 @@ class PriorLearner:
         learned = self.priors.num_solutions > 0
         return self._price if learned else self._price * PILOT_DISCOUNT
 
-    def add(self, answer_class: str, evidence: Evidence, *, num_tokens: int) -> None:
-        """Take what was seen of a finished problem, and what its rollouts cost."""
+    def add(
+        self,
+        answer_class: str,
+        evidence: Evidence,
+        *,
+        num_tokens: int,
+        once: Evidence | None = None,
+    ) -> None:
+        """Take what was seen of a finished problem, and what its rollouts cost.
+
+        Args:
+            answer_class: of the problem's answer.
+            evidence: that first errors were found on.
+            num_tokens: of its rollouts.
+            once: the same with every outcome counted once, where that is another.
+        """
         solutions = len(evidence.num_steps)
         if not solutions:
             return
         self._evidence[answer_class].append(evidence)
+        if once is not None:
+            self._once[answer_class].append(once)
         self._num_solutions += solutions
         if self._budget is not None and self.priors.num_solutions:
             excess = num_tokens / (solutions * self._budget) - 1
@@ -83,4 +100,8 @@ class PriorLearner:
     def fit(self) -> None:
         """Fit the priors again; seconds, for thousands of solutions."""
         self._fitted_at = self._num_solutions
-        self.priors = fit_priors({name: list(parts) for name, parts in self._evidence.items()})
+        evidence, once = (
+            {name: list(parts) for name, parts in kept.items()}
+            for kept in (self._evidence, self._once)
+        )
+        self.priors = fit_priors(evidence, once)

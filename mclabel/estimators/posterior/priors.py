@@ -106,9 +106,17 @@ class Priors:
     classes: Mapping[str, ClassPriors]
     num_solutions: int
     """They were fitted on; 0: wide."""
+    values: Mapping[str, ClassPriors] | None = None
+    """For expected values, where first errors are found on evidence that counts outcomes twice;
+    None: the same."""
 
     def of(self, answer_class: str) -> ClassPriors:
         return self.classes.get(answer_class, self.classes[POOLED])
+
+    def of_values(self, answer_class: str) -> ClassPriors:
+        """For evidence in which every outcome counts once."""
+        classes = self.classes if self.values is None else self.values
+        return classes.get(answer_class, classes[POOLED])
 
     @cached_property
     def id(self) -> str:
@@ -118,12 +126,13 @@ class Priors:
     def to_json(self) -> str:
         """All numbers at single precision, which is what reading back gives."""
         content = {
-            name: {f.name: _listed(getattr(one, f.name)) for f in fields(one)}
-            for name, one in sorted(self.classes.items())
+            "format": FORMAT,
+            "num_solutions": self.num_solutions,
+            "classes": _written(self.classes),
         }
-        return json.dumps(
-            {"format": FORMAT, "num_solutions": self.num_solutions, "classes": content}
-        )
+        if self.values is not None:
+            content["values"] = _written(self.values)
+        return json.dumps(content)
 
     @classmethod
     def from_json(cls, text: str) -> Priors:
@@ -135,11 +144,25 @@ class Priors:
         raw: dict[str, Any] = json.loads(text)
         if raw.get("format") != FORMAT:
             raise ValueError(f"priors of format {raw.get('format')!r}: this mclabel reads {FORMAT}")
-        classes = {
-            name: ClassPriors(**{key: np.array(value) for key, value in one.items()})
-            for name, one in raw["classes"].items()
-        }
-        return cls(classes=classes, num_solutions=raw["num_solutions"])
+        return cls(
+            classes=_read(raw["classes"]),
+            num_solutions=raw["num_solutions"],
+            values=_read(raw["values"]) if "values" in raw else None,
+        )
+
+
+def _written(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
+    return {
+        name: {f.name: _listed(getattr(one, f.name)) for f in fields(one)}
+        for name, one in sorted(classes.items())
+    }
+
+
+def _read(classes: Mapping[str, Any]) -> dict[str, ClassPriors]:
+    return {
+        name: ClassPriors(**{key: np.array(value) for key, value in one.items()})
+        for name, one in classes.items()
+    }
 
 
 def _listed(array: Floats) -> Any:
