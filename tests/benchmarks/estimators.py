@@ -369,7 +369,7 @@ def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
                 if at.due:
                     at.fit()
 
-            one = measure(make, test, on_done=learn)
+            one = measure(make, test, on_done=learn, at_a_time=16)
             first = int(np.searchsorted(np.cumsum(one.table[:, 0]), 100)) + 1
             rest = one.table[first:].sum(0)
             found[f"{name} price={price:g}"] = {
