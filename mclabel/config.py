@@ -69,8 +69,10 @@ class EstimatorConfig(Config):
 
     kind: Literal[
         "fixed", "first_error", "bisect", "sequential", "posterior", "tree", "outcome"
-    ] = "fixed"
-    """`outcome` rolls nothing out: only the last step is labelled, by the answer."""
+    ] = "posterior"
+    """`posterior` finds first errors for a small part of the tokens of the others; `fixed` gives
+    every step an unbiased value from its own rollouts, with an exact interval. `outcome` rolls
+    nothing out: only the last step is labelled, by the answer."""
     rollouts: int = Field(16, ge=1)
     """Of every prefix (fixed), of every one reached or probed (first_error, tree), or at most of
     one (the others)."""

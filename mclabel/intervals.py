@@ -18,6 +18,7 @@ from scipy.stats import beta
 Floats = NDArray[np.float64]
 
 
+@lru_cache(maxsize=65536)
 def clopper_pearson(num_right: int, num_trials: int, *, level: float = 0.95) -> tuple[float, float]:
     """Exact interval of a binomial proportion (Clopper and Pearson 1934).
 

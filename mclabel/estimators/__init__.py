@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,7 @@ from mclabel.estimators.bisect import BisectEstimator
 from mclabel.estimators.first_error import FirstErrorEstimator
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.estimators.outcome import OutcomeEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.posterior.estimator import PosteriorEstimator, think_together
 from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.estimators.sequential import SequentialEstimator
@@ -40,6 +40,8 @@ __all__ = [
     "SolutionPath",
     "Told",
     "TreeEstimator",
+    "decide",
+    "has_to_think",
     "make_estimator",
 ]
 
@@ -128,3 +130,16 @@ def make_estimator(
                 agreement=settings.agreement,
                 truncated=truncated,
             )
+
+
+def has_to_think(estimator: Estimator) -> bool:
+    """Whether `wanted` will take long enough to be worth a `decide`."""
+    return isinstance(estimator, PosteriorEstimator) and estimator.is_due
+
+
+def decide(estimators: Iterable[Estimator]) -> None:
+    """Let estimators of many problems think together, which takes less time than one by one.
+
+    They then want what they would have wanted anyway.
+    """
+    think_together([e for e in estimators if isinstance(e, PosteriorEstimator) and e.is_due])

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from mclabel.answers import default_checker
-from mclabel.estimators import Estimator, Judgement
+from mclabel.estimators import Estimator, Judgement, has_to_think
+from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk
 from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.prefixes import PrefixTable
@@ -27,6 +28,7 @@ async def roll_out(
     on_completion: Callable[[Outcome], None],
     journal: BlockJournal | None,
     desk: Desk,
+    decisions: Decisions,
 ) -> tuple[list[Judgement], list[Rollout]]:
     """Do what an estimator wants until it wants no more.
 
@@ -41,6 +43,7 @@ async def roll_out(
         on_completion: called with the outcome of every completion that the engine samples.
         journal: has completions of an earlier attempt, and notes those of this one.
         desk: where grading and the estimator's decisions are done.
+        decisions: where problems that share an engine decide together.
 
     Returns:
         A judgement on each solution, and all rollouts by prefix and index.
@@ -77,8 +80,11 @@ async def roll_out(
 
     def tell(
         ended: Sequence[tuple[int, Completion, Rollout]], *, all_ended: bool
-    ) -> tuple[Sequence[int], list[Judgement] | None]:
-        """Tell the estimator, and hear what it wants next, or its judgements at the end."""
+    ) -> tuple[Sequence[int] | None, list[Judgement] | None]:
+        """Tell the estimator, and hear what it wants next, or its judgements at the end.
+
+        Neither, if it has to think.
+        """
         for number, completion, rollout in ended:
             prefix = table.prefixes[number]
             prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
@@ -86,11 +92,14 @@ async def roll_out(
                 table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
             )
             rollouts.append(rollout)
+        if has_to_think(estimator):
+            return None, None
         wanted = estimator.wanted()
-        if wanted or not all_ended:
-            return wanted, None
+        return wanted, None if wanted or not all_ended else judge()
+
+    def judge() -> list[Judgement]:
         rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-        return (), estimator.judge([prefix.counts for prefix in table.prefixes])
+        return estimator.judge([prefix.counts for prefix in table.prefixes])
 
     due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
     done: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
@@ -98,6 +107,9 @@ async def roll_out(
         while True:
             ended = [task.result() for task in done]
             wanted, judgements = await desk.run(tell, ended, all_ended=not due)
+            if wanted is None:
+                wanted = await decisions.wanted(estimator)
+                judgements = None if wanted or due else await desk.run(judge)
             if judgements is not None:
                 return judgements, rollouts
             due |= {asyncio.create_task(roll(number)) for number in wanted}

@@ -25,6 +25,7 @@ from mclabel.estimators import (
     make_estimator,
 )
 from mclabel.estimators.posterior.priors import answer_class
+from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk
 from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
@@ -106,6 +107,7 @@ async def label_problem(
     *,
     given: Sequence[GivenSolution] = (),
     learner: PriorLearner | None = None,
+    decisions: Decisions | None = None,
     priority: int = 0,
     on_completion: Callable[[Outcome], None] = lambda outcome: None,
     journal: BlockJournal | None = None,
@@ -119,6 +121,7 @@ async def label_problem(
         settings: how.
         given: solutions to label; without any, the policy samples them.
         learner: gives priors and price, and learns from this problem.
+        decisions: where problems that share an engine decide together.
         priority: of this problem's completions in the engine, lower first.
         on_completion: called with the outcome of every completion that the engine samples.
         journal: has completions of an earlier attempt, and notes those of this one.
@@ -190,10 +193,12 @@ async def label_problem(
         on_completion=on_completion,
         journal=journal,
         desk=desk,
+        decisions=decisions or Decisions(desk),
     )
     if learner is not None and isinstance(estimator, PosteriorEstimator):
         tokens = sum(rollout.num_tokens for rollout in rollouts)
-        learner.add(kind, await desk.run(estimator.evidence), num_tokens=tokens)
+        evidence, once = await desk.run(lambda e: (e.evidence(), e.evidence_once()), estimator)
+        learner.add(kind, evidence, num_tokens=tokens, once=once)
     siblings = sampled.first
     root = table.prefixes[ROOT].counts
     share = root_value(root, siblings, truncated=settings.estimator.truncated)

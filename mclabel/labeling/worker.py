@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
+from mclabel.estimators import PriorLearner, Priors
+from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk, LoopLag
 from mclabel.labeling.gate import GatedPolicy
 from mclabel.labeling.journal import BlockJournal
@@ -110,6 +112,8 @@ class LabelWorker:
         self._learner = settings.make_learner()
         self._fitting = asyncio.Lock()
         self._desk, self._lag = Desk(), LoopLag()
+        self._decisions = Decisions(self._desk)
+        self._known_priors: set[str] = set()
         self._journals: dict[str, BlockJournal] = {}
         self._beside: list[asyncio.Task[None]] = []
         self._num_problems = self._num_steps = self._num_completions = 0
@@ -141,6 +145,8 @@ class LabelWorker:
         try:
             if replay:
                 await asyncio.to_thread(journal.read)
+            if self._learner is not None:
+                await asyncio.to_thread(self._adopt_priors, self._learner)
             labels = [self._label(problem, block, journal) for problem in block.problems]
             results = await _gather(labels)
             report = await asyncio.to_thread(self._commit, block, attempt, results)
@@ -195,6 +201,7 @@ class LabelWorker:
             on_completion=self._count,
             journal=journal,
             desk=self._desk,
+            decisions=self._decisions,
         )
         self._num_problems += 1
         self._num_steps += sum(len(row.steps) for row in result.labeled)
@@ -230,6 +237,14 @@ class LabelWorker:
             num_rollouts=len(rollouts),
             num_tokens=sampled + sum(r.num_tokens for r in rollouts),
         )
+
+    def _adopt_priors(self, learner: PriorLearner) -> None:
+        """Hear of priors that were fitted elsewhere in this run."""
+        for name in set(self._store.names("priors")) - self._known_priors:
+            content = self._store.read(name)
+            if content is not None:
+                learner.adopt(Priors.from_json(content.decode()))
+            self._known_priors.add(name)
 
     def _count(self, outcome: Outcome) -> None:
         self._num_completions += 1

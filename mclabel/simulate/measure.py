@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators import Estimator
+from mclabel.estimators import Estimator, decide
 from mclabel.intervals import clopper_pearson
-from mclabel.simulate.replay import Case, Replay, replay
+from mclabel.records import StepRule
+from mclabel.simulate.replay import Case, Game, Replay
+from mclabel.values import StepEstimate
 
 COLUMNS = (
     "solutions",
@@ -87,6 +91,7 @@ def measure(
     *,
     on_done: Callable[[Case, Estimator, Replay], None] = lambda case, estimator, done: None,
     intervals: bool = False,
+    at_a_time: int = 128,
 ) -> Measurement:
     """Run an estimator over cases.
 
@@ -95,26 +100,37 @@ def measure(
         cases: with truth; with values, if intervals are to be measured.
         on_done: called after each case.
         intervals: measure coverage, width and bias, too.
+        at_a_time: cases side by side, whose decisions are made together, as a scheduler would.
     """
-    rows: list[list[float]] = []
-    groups: list[str] = []
     rules: dict[str, RuleTally] = defaultdict(RuleTally)
     found = Measurement(
-        table=np.zeros((0, len(COLUMNS))), groups=groups, rules=rules, means=RuleTally()
+        table=np.zeros((0, len(COLUMNS))), groups=[], rules=rules, means=RuleTally()
     )
-    for case in cases:
+    waiting = enumerate(cases)
+    playing: list[tuple[int, Game]] = []
+    rows: dict[int, list[float]] = {}
+    groups: dict[int, str] = {}
+    while True:
         began = time.perf_counter()
-        estimator = make(case)
-        done = replay(estimator, case)
+        fresh = islice(waiting, at_a_time - len(playing))
+        playing += [(index, Game(make(case), case)) for index, case in fresh]
+        decide([game.estimator for _, game in playing])
+        moved = [(index, game, game.move()) for index, game in playing]
+        ended = [(index, game, game.end()) for index, game, more in moved if not more]
+        playing = [(index, game) for index, game, more in moved if more]
         found.seconds += time.perf_counter() - began
-        found.num_decisions += done.num_decisions
-        found.num_rollouts += done.num_rollouts
-        rows.append(_row(case, done, found))
-        groups.append(case.group)
-        if intervals:
-            _check_intervals(case, done, rules, found.means)
-        on_done(case, estimator, done)
-    found.table = np.array(rows).reshape(-1, len(COLUMNS))
+        for index, game, done in ended:
+            case = game.case
+            found.num_decisions += done.num_decisions
+            found.num_rollouts += done.num_rollouts
+            rows[index], groups[index] = _row(case, done, found), case.group
+            if intervals:
+                _check_intervals(case, done, rules, found.means)
+            on_done(case, game.estimator, done)
+        if not moved:
+            break
+    found.table = np.array([rows[i] for i in sorted(rows)]).reshape(-1, len(COLUMNS))
+    found.groups += [groups[i] for i in sorted(groups)]
     return found
 
 
@@ -153,31 +169,38 @@ def _cause(truth: int | None, label: int | None) -> str:
     return "too late: recovered by luck" if label > truth else "too early: sound, never recovers"
 
 
-def _check_intervals(
-    case: Case, done: Replay, rules: dict[str, RuleTally], means: RuleTally
-) -> None:
+def distinct_labels(case: Case, done: Replay) -> Iterator[tuple[int, StepRule, StepEstimate]]:
+    """Prefix, rule and estimate of every step but the last; shared prefixes once."""
     seen: set[int] = set()
     for path, judgement in zip(case.paths, done.judgements, strict=True):
         for prefix, rule, estimate in zip(
             path.prefixes, judgement.rules, judgement.estimates, strict=False
         ):
-            if prefix in seen:
-                continue  # shared: one interval
-            seen.add(prefix)
-            true, counts = case.values[prefix], done.counts[prefix]
-            if estimate.mean is not None:
-                _add_value(means, estimate.mean - true)
-            if estimate.low is None or estimate.high is None:
-                continue
-            tally = rules[rule]
-            tally.labels += 1
-            tally.covered += estimate.low <= true <= estimate.high
-            tally.width += estimate.high - estimate.low
-            trials = counts.num_right + counts.num_wrong + counts.num_truncated
-            low, high = clopper_pearson(counts.num_right, trials)
-            tally.fixed_width += high - low
-            if estimate.value is not None:
-                _add_value(tally, estimate.value - true)
+            if prefix not in seen:
+                seen.add(prefix)
+                yield prefix, rule, estimate
+
+
+def _check_intervals(
+    case: Case, done: Replay, rules: dict[str, RuleTally], means: RuleTally
+) -> None:
+    for prefix, rule, estimate in distinct_labels(case, done):
+        true, counts = case.values[prefix], done.counts[prefix]
+        if math.isnan(true):
+            continue
+        if estimate.mean is not None:
+            _add_value(means, estimate.mean - true)
+        if estimate.low is None or estimate.high is None:
+            continue
+        tally = rules[rule]
+        tally.labels += 1
+        tally.covered += estimate.low <= true <= estimate.high
+        tally.width += estimate.high - estimate.low
+        trials = counts.num_right + counts.num_wrong + counts.num_truncated
+        low, high = clopper_pearson(counts.num_right, trials)
+        tally.fixed_width += high - low
+        if estimate.value is not None:
+            _add_value(tally, estimate.value - true)
 
 
 def _add_value(tally: RuleTally, error: float) -> None:

@@ -8,8 +8,7 @@ is hardly ever solved. `measured` takes values, shared prefixes and lengths from
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -76,7 +75,7 @@ def simulated_cases(
             num_prefixes=len(values),
             answer_class="number",
             truth=tuple(truth),
-            draw=partial(_draw, right_draws, _to_go(paths, len(values))),
+            draw=_draws(right_draws, _to_go(paths, len(values))),
             values=tuple(values),
             group=profile,
         )
@@ -97,7 +96,7 @@ def resampled_cases(
             num_prefixes=case.num_prefixes,
             answer_class=case.answer_class,
             truth=case.truth,
-            draw=partial(_draw, draws, _to_go(case.paths, case.num_prefixes)),
+            draw=_draws(draws, _to_go(case.paths, case.num_prefixes)),
             values=tuple(float(v) for v in values),
             group="measured",
         )
@@ -169,9 +168,18 @@ def _to_go(paths: Sequence[SolutionPath], num_prefixes: int) -> list[int]:
     return tokens
 
 
-def _draw(draws: NDArray[np.bool_], tokens: list[int], prefix: int, index: int) -> Told:
-    return Told(
-        prefix=prefix,
-        outcome=Outcome.RIGHT if draws[prefix, index] else Outcome.WRONG,
-        num_tokens=tokens[prefix],
-    )
+def _draws(right: NDArray[np.bool_], tokens: list[int]) -> Callable[[int, int], Told]:
+    """Draws rollouts of these outcomes, [prefix, index]."""
+    told = [
+        [
+            Told(prefix=prefix, outcome=outcome, num_tokens=cost)
+            for outcome in (Outcome.WRONG, Outcome.RIGHT)
+        ]
+        for prefix, cost in enumerate(tokens)
+    ]
+    ends: list[list[bool]] = right.tolist()
+
+    def draw(prefix: int, index: int) -> Told:
+        return told[prefix][ends[prefix][index]]
+
+    return draw

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mclabel.estimators import Estimator, Judgement, SolutionPath, Told
-from mclabel.records import Counts
+from mclabel.records import Counts, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +47,51 @@ class Replay:
 
 def replay(estimator: Estimator, case: Case) -> Replay:
     """Do what the estimator wants until it wants no more."""
-    counts = [Counts()] * case.num_prefixes
-    asked = [0] * case.num_prefixes
-    decisions = 0
-    while wanted := estimator.wanted():
-        decisions += 1
+    game = Game(estimator, case)
+    while game.move():
+        pass
+    return game.end()
+
+
+_OUTCOMES = tuple(Outcome)
+
+
+class Game:
+    """One estimator and the rollouts it has drawn."""
+
+    def __init__(self, estimator: Estimator, case: Case) -> None:
+        self.estimator, self.case = estimator, case
+        self._seen = [dict.fromkeys(_OUTCOMES, 0) for _ in range(case.num_prefixes)]
+        self._tokens = [0] * case.num_prefixes
+        self._asked = [0] * case.num_prefixes
+        self._num_decisions = 0
+
+    def move(self) -> bool:
+        """One decision and its rollouts; False if nothing is wanted."""
+        wanted = self.estimator.wanted()
+        draw, asked = self.case.draw, self._asked
         for prefix in wanted:
-            rollout = case.draw(prefix, asked[prefix])
+            rollout = draw(prefix, asked[prefix])
             asked[prefix] += 1
-            counts[prefix] = counts[prefix].plus(rollout.outcome, rollout.num_tokens)
-            estimator.tell(rollout)
-    return Replay(judgements=estimator.judge(counts), counts=counts, num_decisions=decisions)
+            self._seen[prefix][rollout.outcome] += 1
+            self._tokens[prefix] += rollout.num_tokens
+            self.estimator.tell(rollout)
+        self._num_decisions += bool(wanted)
+        return bool(wanted)
+
+    def end(self) -> Replay:
+        counts = [
+            Counts(
+                num_right=seen[Outcome.RIGHT],
+                num_wrong=seen[Outcome.WRONG],
+                num_truncated=seen[Outcome.TRUNCATED],
+                num_ungraded=seen[Outcome.UNGRADED],
+                num_tokens=tokens,
+            )
+            for seen, tokens in zip(self._seen, self._tokens, strict=True)
+        ]
+        return Replay(
+            judgements=self.estimator.judge(counts),
+            counts=counts,
+            num_decisions=self._num_decisions,
+        )

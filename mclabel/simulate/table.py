@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from mclabel.estimators import Estimator, EstimatorSettings, PosteriorEstimator, make_estimator
-from mclabel.estimators.posterior.chain import Evidence
-from mclabel.estimators.posterior.fit import fit_priors
+from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.priors import Priors
 from mclabel.simulate.measure import Measurement, measure
 from mclabel.simulate.profiles import PROFILES, simulated_cases
@@ -20,6 +19,7 @@ ESTIMATORS = {
     "first_error": EstimatorSettings(kind="first_error", rollouts=16),
     "bisect": EstimatorSettings(kind="bisect", rollouts=16),
     "sequential": EstimatorSettings(kind="sequential", rollouts=64),
+    "tree": EstimatorSettings(kind="tree", rollouts=16, searches=0),
     "posterior": EstimatorSettings(kind="posterior", rollouts=64, price=1e-3),
 }
 PILOT_PRICE = 1e-4
@@ -60,7 +60,7 @@ def simulate(count: int, *, seed: int, profiles: Sequence[str] = PROFILES) -> It
 
 def learned(cases: Iterable[Case]) -> Priors:
     """Priors as a pilot on these cases gives them."""
-    seen: dict[str, list[Evidence]] = {}
+    learner = PriorLearner(price=PILOT_PRICE, pilot=1)
 
     def make(case: Case) -> Estimator:
         settings = EstimatorSettings(kind="posterior", rollouts=64, price=PILOT_PRICE)
@@ -68,10 +68,12 @@ def learned(cases: Iterable[Case]) -> Priors:
 
     def keep(case: Case, estimator: Estimator, done: Replay) -> None:
         assert isinstance(estimator, PosteriorEstimator)
-        seen.setdefault(case.answer_class, []).append(estimator.evidence())
+        once = estimator.evidence_once()
+        learner.add(case.answer_class, estimator.evidence(), num_tokens=done.num_tokens, once=once)
 
     measure(make, cases, on_done=keep)
-    return fit_priors(seen)
+    learner.fit()
+    return learner.priors
 
 
 def simulation_table(rows: Iterable[Simulated]) -> Table:

@@ -13,6 +13,7 @@ each, an hour on two cores; `--quick` makes small ones and takes two minutes. Th
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 from pathlib import Path
@@ -37,11 +38,21 @@ from mclabel.labeling.progress import job_progress
 from mclabel.simulate.measure import COLUMNS, Measurement, measure, reliability
 from mclabel.simulate.replay import Case
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted, load_pool
+from tests.benchmarks.estimators_decisions import decision_cost
 from tests.benchmarks.estimators_free_form import free_form
-from tests.benchmarks.estimators_values import simulate_intervals, soft_values
+from tests.benchmarks.estimators_values import (
+    halves,
+    real_intervals,
+    simulate_intervals,
+    soft_values,
+)
 
-PRICES = (1e-2, 5e-3, 3e-3, 2e-3, 1.3e-3, 8e-4, 5e-4, 3e-4, 1.5e-4, 8e-5, 4e-5, 2e-5)
+PRICES = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
+"""A grid of eight steps a decade, from 0.01 to 0.00002."""
 CAP = 64
+TRUTH_ROLLOUTS = 2048
+ORDERS = range(4)
+"""Seeds of the orders in which a pool's rollouts are drawn, where one does not tell enough."""
 
 
 def main() -> None:
@@ -50,6 +61,7 @@ def main() -> None:
     parser.add_argument("--validation", action="append", default=[], help="run(s) to tune on")
     parser.add_argument("--test", action="append", default=[], help="run(s) to report on")
     parser.add_argument("--fit", action="append", default=[], help="more runs to fit priors on")
+    parser.add_argument("--truth", action="append", default=[], help="of `estimators_truth`")
     parser.add_argument("--cap", type=int, help="rollouts of a prefix that the pools have")
     parser.add_argument("--out", type=Path, help="keep pools here that have to be made")
     parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
@@ -103,14 +115,15 @@ def points(priors: dict[str, Priors], cap: int) -> list[Point]:
         if k >= 8:
             add("sequential", f"cap={k}", kind="sequential", rollouts=k, width=0.3)
     for name, agreement in POSTERIORS.items():
-        for price in PRICES:
+        for batch, price in itertools.product((4, 1), PRICES):
             add(
-                name,
+                name if batch == 4 else f"{name}, batch {batch}",
                 f"price={price:g}",
                 priors[name],
                 kind="posterior",
                 rollouts=cap,
                 price=price,
+                batch=batch,
                 agreement=agreement,
             )
     return made
@@ -142,12 +155,15 @@ def _report(
     console.print("chosen on validation, the most accurate of each:", best)
     calibration, causes = _posterior_report(found, best, test, console)
     simulated = simulate_intervals(args.quick, test, priors["posterior"], console)
-    soft = soft_values(test, priors, cap, console)
+    soft = _soft_values(test, priors, cap, args, console)
+    orders = [load_pool(args.test, seed=seed) for seed in ORDERS] if args.test else [test]
+    drawn = [case for cases in orders for case in cases]
+    covered = real_intervals(drawn, priors["posterior"], cap, console)
     pilot = _with_pilot(test, cap, console) if not args.quick else {}
     free = {} if args.quick else free_form(args.validation, args.test, cap=cap, console=console)
     if args.plot:
         _plot(found, weights, args.plot)
-    default = found[best["posterior+agreement"]["key"]]
+    decisions = decision_cost(args.quick, console)
     return {
         "estimators": {
             name: {key: value for key, value in one.items() if key != "key"}
@@ -161,13 +177,30 @@ def _report(
         "matches": matches,
         **simulated,
         "soft": soft,
+        "coverage_real": covered,
         "calibration": calibration,
         "causes": causes,
         "with_pilot": pilot,
         "free_form": free,
-        "us_per_decision": 1e6 * default.seconds / max(1, default.num_decisions),
-        "us_per_rollout": 1e6 * default.seconds / max(1, default.num_rollouts),
+        "us_per_decision": float(np.mean([d["us_per_decision"] for d in decisions if d["full"]])),
+        "decisions": decisions,
     }
+
+
+def _soft_values(
+    test: list[Case],
+    priors: dict[str, Priors],
+    cap: int,
+    args: argparse.Namespace,
+    console: Console,
+) -> dict[str, Any]:
+    """Against the truth of many rollouts, or of half of the pool's."""
+    if not args.truth:
+        return soft_values(halves(test, cap), cap // 2, priors, cap // 2, console)
+    right = {k: v for path in args.truth for k, v in json.loads(Path(path).read_text()).items()}
+    values = {name: count / TRUTH_ROLLOUTS for name, count in right.items()}
+    cases = [case for seed in ORDERS for case in load_pool(args.test, values=values, seed=seed)]
+    return soft_values(cases, TRUTH_ROLLOUTS, priors, cap, console)
 
 
 Key = tuple[str, str]
@@ -296,7 +329,7 @@ def _posterior_report(
         causes[name] = dict(one.causes)
         console.print(f"{name} {best[name]['setting']}: errors by cause {dict(one.causes)}")
         if one.beliefs:
-            for price in ("price=0.003", "price=0.0003", best[name]["setting"]):
+            for price in ("price=0.0032", "price=0.001", "price=0.00032", best[name]["setting"]):
                 bins = reliability(found[name, price].beliefs)
                 calibration[f"{name} {price}"] = bins
                 shown = ", ".join(f"{a:.2f}: {b:.2f} ({n})" for a, b, n in bins)
@@ -327,11 +360,16 @@ def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
 
             def learn(case: Case, estimator: Estimator, done: Any, at: Any = learner) -> None:
                 assert isinstance(estimator, PosteriorEstimator)
-                at.add(case.answer_class, estimator.evidence(), num_tokens=done.num_tokens)
+                at.add(
+                    case.answer_class,
+                    estimator.evidence(),
+                    num_tokens=done.num_tokens,
+                    once=estimator.evidence_once(),
+                )
                 if at.due:
                     at.fit()
 
-            one = measure(make, test, on_done=learn)
+            one = measure(make, test, on_done=learn, at_a_time=16)
             first = int(np.searchsorted(np.cumsum(one.table[:, 0]), 100)) + 1
             rest = one.table[first:].sum(0)
             found[f"{name} price={price:g}"] = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,11 +11,10 @@ from mclabel.estimators import (
     Estimator,
     EstimatorSettings,
     PosteriorEstimator,
+    PriorLearner,
     Priors,
     make_estimator,
 )
-from mclabel.estimators.posterior.chain import Evidence
-from mclabel.estimators.posterior.fit import fit_priors
 from mclabel.estimators.posterior.priors import wide_priors
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import Outcome
@@ -67,23 +65,19 @@ class Point:
 def fitted(cases: Sequence[Case], *, agreement: bool, cap: int, rounds: int = 2) -> Priors:
     """Priors learned on these cases as a run would, without truth."""
     priors = wide_priors()
-    for _ in range(rounds):
-        priors = fit_priors(collect(cases, priors, agreement=agreement, cap=cap))
-    return priors
-
-
-def collect(
-    cases: Iterable[Case], priors: Priors, *, agreement: bool, cap: int
-) -> dict[str, list[Evidence]]:
-    seen: dict[str, list[Evidence]] = defaultdict(list)
-
-    def keep(case: Case, estimator: Estimator, done: object) -> None:
-        assert isinstance(estimator, PosteriorEstimator)
-        seen[case.answer_class].append(estimator.evidence())
-
     settings = EstimatorSettings(
         kind="posterior", rollouts=cap, price=FIT_PRICE, agreement=agreement
     )
-    point = Point(name="posterior", settings=settings, label="", priors=priors)
-    measure(point.make, cases, on_done=keep)
-    return seen
+    for _ in range(rounds):
+        learner = PriorLearner(price=FIT_PRICE, pilot=1)
+
+        def keep(case: Case, estimator: Estimator, done: object, to: Any = learner) -> None:
+            assert isinstance(estimator, PosteriorEstimator)
+            once = estimator.evidence_once()
+            to.add(case.answer_class, estimator.evidence(), num_tokens=0, once=once)
+
+        point = Point(name="posterior", settings=settings, label="", priors=priors)
+        measure(point.make, cases, on_done=keep)
+        learner.fit()
+        priors = learner.priors
+    return priors

@@ -57,6 +57,7 @@ def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
         ("gsm8k-qwen2.5-math-7b", 1, 1),
         ("math-qwen2.5-math-7b", 1, 1),
         ("math-qwen2.5-72b-tp4", 4, 4),
+        ("processbench", 1, 0),
         ("reasoning", 1, 1),
         ("openai-server", 1, 0),
     ],

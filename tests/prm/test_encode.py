@@ -77,6 +77,9 @@ def test_targets_are_the_view_of_the_labels_that_is_asked_for() -> None:
     hard = step_targets(row, "hard")
     assert hard == tuple(float(i < error) for i in range(len(row.steps)))
     assert step_targets(row, "soft") == tuple(s.value for s in row.steps)
+    expected = replace(row.steps[0], value=None, mean=0.375)
+    biased = replace(row, steps=(expected, *row.steps[1:]))
+    assert step_targets(biased, "soft")[0] == 0.375
     outcome = step_targets(row, "outcome")
     assert outcome == (*[None] * (len(row.steps) - 1), 0.0)
 

@@ -91,8 +91,23 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
             for step, prefix in zip(row.steps, path.prefixes, strict=False):
                 assert step.counts == done.counts[prefix]
             assert sum(path.step_tokens) == len(row.solution.ids)
+    known = labels[pool[0].id, 0].steps[0].prefix_id
+    valued = read_pool(store, lambda row: None, values={known: 0.25})
+    assert [v for case in valued for v in case.values if v == v] == [0.25]
     measured = list(resampled_cases(pool, 5, seed=1))
     assert all(case.group == "measured" for case in measured)
+
+
+def test_cases_side_by_side_are_measured_as_one_by_one() -> None:
+    def run(at_a_time: int) -> tuple[list[list[float]], list[str]]:
+        chosen = EstimatorSettings(kind="posterior", rollouts=8, price=1e-3)
+        cases = [c for p in PROFILES for c in simulated_cases(p, 6, seed=2)]
+        found = measure(lambda c: make_estimator(chosen, c.paths), cases, at_a_time=at_a_time)
+        return found.table.tolist(), found.groups
+
+    one, many = run(1), run(11)
+    assert one == many
+    assert one[1] == [p for p in PROFILES for _ in range(6)]
 
 
 def test_reliability_by_hand() -> None:

@@ -11,12 +11,14 @@ order in which rollouts arrive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.estimators.base import (
+    ROOT,
     Follow,
     Judgement,
     SolutionPath,
@@ -25,18 +27,13 @@ from mclabel.estimators.base import (
     outcome_estimate,
     outcome_label,
 )
-from mclabel.estimators.posterior.chain import Beliefs, Evidence, infer
+from mclabel.estimators.posterior.calibration import Kind, calibrated
+from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import EvidenceTable
-from mclabel.estimators.posterior.plan import probe_gains
+from mclabel.estimators.posterior.plan import Candidates, Question, Thought, answer, rates
 from mclabel.estimators.posterior.priors import Priors
 from mclabel.records import Counts, Outcome, StepRule
 from mclabel.values import TruncatedPolicy, estimate_anytime
-
-TEMPER = {False: 0.7, True: 0.5}
-"""Power that the posterior is taken to before it is told, without and with agreement. The chain
-takes samples for independent given its states, which they are not, least of all where they agree:
-so it is too sure of itself. Chosen by reliability on arith's problems, where beliefs in the middle
-are still off; the likeliest first error stays what it is."""
 
 UNKNOWN_STEP_TOKENS = 20
 """Of a step where the solution does not say."""
@@ -79,6 +76,7 @@ class PosteriorEstimator:
                 f"rollouts={rollouts}, batch={batch}: must be >= 1; every={every}: 0 to rollouts"
             )
         self._paths, self._priors = paths, priors.of(answer_class)
+        self._value_priors = priors.of_values(answer_class)
         self._price, self._max_rollouts, self._batch = price, rollouts, batch
         self._tokens_left, self._truncated = max_tokens, truncated
         self._agreement = agreement
@@ -86,10 +84,16 @@ class PosteriorEstimator:
         self._asked: dict[int, int] = {}
         self._full: set[int] = set()  # candidates that may not be asked for again
         self._num_due, self._every = 0, every
-        self._beliefs: Beliefs | None = None
         self._done = not paths
-        self._candidates, self._shares, self._tokens = _candidates(paths, self._table)
-        self._cost = self._tokens / np.maximum(self._shares.sum(-1), 1.0)
+        self.candidates = _candidates(self._table)
+        self._thought: Thought | None = None
+        self._rates: NDArray[np.float64] | None = None
+        self._changed = set(range(len(self._table.num_steps)))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `wanted` will have to think."""
+        return bool(self._changed) and not (self._done or self._num_due or self._every)
 
     def wanted(self) -> list[int]:
         if self._done or self._num_due:
@@ -111,53 +115,90 @@ class PosteriorEstimator:
 
     def tell(self, rollout: Told) -> None:
         self._num_due -= 1
-        self._table.tell(rollout)
+        self._changed |= self._table.tell(rollout)
         self._tokens_left -= rollout.num_tokens
-        self._beliefs = None
 
     def evidence(self) -> Evidence:
         """What was seen, for fitting priors."""
-        return self._table.evidence()
+        return self._table.evidence(self._table.counts)
+
+    def evidence_once(self) -> Evidence | None:
+        """The same with every outcome counted once; None where `evidence` does so."""
+        return None if self._agreement else self._table.evidence(self._table.once())
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
         if not self._paths:
             return []
-        beliefs = self._infer()
-        means = beliefs.mean
+        if self._changed:
+            think_together([self])
+        assert self._thought is not None
+        error, mean = self._thought.first_error, self._means()
         return [
-            self._judge(path, counts, beliefs.first_error[b], means[b])
-            for b, path in enumerate(self._paths)
+            self._judge(path, counts, error[chain], mean[chain])
+            for path, chain in zip(self._paths, self._table.chain_of.tolist(), strict=True)
         ]
+
+    def _means(self) -> NDArray[np.float64]:
+        """[chain, R + 1]: expected values."""
+        assert self._thought is not None
+        if self._agreement:
+            return self._thought.mean
+        every = range(len(self._table.num_steps))
+        plain = replace(
+            self.question(),
+            counts=self._table.once(),
+            priors=self._value_priors,
+            before=None,
+            changed=every,
+        )
+        return answer([plain])[0].mean
+
+    def question(self) -> Question:
+        """What is known so far."""
+        return Question(
+            num_steps=self._table.num_steps,
+            counts=self._table.counts,
+            outcome=self._table.outcome,
+            priors=self._priors,
+            before=self._thought,
+            changed=sorted(self._changed),
+        )
+
+    def hear(self, thought: Thought, rates: NDArray[np.float64]) -> None:
+        """Take the answer to the last question."""
+        self._thought, self._rates = thought, rates
+        self._changed = set()
 
     def _ask(self, prefix: int, size: int) -> None:
         self._asked[prefix] = self._asked.get(prefix, 0) + size
         self._num_due += size
-        if self._asked[prefix] == self._max_rollouts and prefix in self._candidates:
-            self._full.add(self._candidates.index(prefix))
-
-    def _infer(self) -> Beliefs:
-        if self._beliefs is None:
-            self._beliefs = infer(self._table.evidence(), self._priors)
-        return self._beliefs
+        candidates = self.candidates.prefixes
+        if self._asked[prefix] == self._max_rollouts and prefix in candidates:
+            self._full.add(candidates.index(prefix))
 
     def _choose(self) -> tuple[int, int] | None:
         """A prefix and how many rollouts of it, or None if nothing is worth its price."""
-        gains, draws = probe_gains(self._infer())
-        flat = gains.reshape(-1, gains.shape[-1])
-        worth = self._shares @ flat
-        # The sum of expected draws over the solutions that hold a prefix becomes their mean by
-        # `_cost`, tokens over their number.
-        rates = (worth / (self._shares @ draws.reshape(flat.shape) * self._cost[:, None])).max(1)
+        if self._changed:
+            think_together([self])
+        assert self._rates is not None
+        rates = self._rates
         if self._full:
+            rates = rates.copy()
             rates[list(self._full)] = -1.0
-        # Rounding makes equal solutions equal, whatever the order of summation.
-        best = int(np.argmax(np.round(rates, 12)))
-        prefix = self._candidates[best]
+        best = int(rates.argmax())
+        prefix = self.candidates.prefixes[best]
         asked = self._asked.get(prefix, 0)
         # The first rollouts say most: begin with one, and double.
         size = min(self._batch, max(1, asked), self._max_rollouts - asked)
-        affordable = size * self._tokens[best] <= self._tokens_left
+        affordable = size * self.candidates.tokens[best] <= self._tokens_left
         return (prefix, size) if rates[best] > self._price and affordable else None
+
+    def _kind(self, path: SolutionPath, counts: Sequence[Counts]) -> Kind:
+        if path.outcome is Outcome.RIGHT:
+            return "right"
+        siblings = any(p.sampled and p.outcome is Outcome.RIGHT for p in self._paths)
+        rolled = any(counts[prefix].num_right for prefix in (ROOT, *path.prefixes))
+        return "found" if siblings or rolled else "lost"
 
     def _judge(
         self,
@@ -167,13 +208,13 @@ class PosteriorEstimator:
         means: NDArray[np.float64],
     ) -> Judgement:
         steps = path.num_steps
-        tempered = by_steps_to_go ** TEMPER[self._agreement]
-        by_steps_to_go = tempered / tempered.sum()
-        posterior = (
-            *(float(by_steps_to_go[steps - t]) for t in range(steps)),
-            float(by_steps_to_go[0]),
+        told = calibrated(
+            np.append(by_steps_to_go[steps:0:-1], by_steps_to_go[0]),
+            agreement=self._agreement,
+            kind=self._kind(path, counts),
         )
-        mode = int(np.argmax(posterior))
+        posterior = tuple(told.tolist())
+        mode = int(told.argmax())
         # The last step's label is the outcome: it is wrong only if that is.
         spared = mode == steps - 1 and path.outcome is not Outcome.WRONG
         first_error = None if mode == steps or spared else mode
@@ -197,34 +238,40 @@ class PosteriorEstimator:
         )
 
 
-def _candidates(
-    paths: Sequence[SolutionPath], table: EvidenceTable
-) -> tuple[list[int], NDArray[np.float64], NDArray[np.float64]]:
-    """Prefixes to choose from, where each lies in the chains, and its rollouts' expected tokens.
-
-    Returns:
-        Prefix indices; [prefixes, steps to go x chains]; [prefixes].
-    """
-    longest = int(table.num_steps.max(initial=1))
-    candidates: list[int] = []
-    shares: list[NDArray[np.float64]] = []
-    cost: list[float] = []
+def _candidates(table: EvidenceTable) -> Candidates:
+    """Prefixes to choose from, where each lies in the chains, and its rollouts' expected tokens."""
+    prefixes: list[int] = []
+    tokens: list[float] = []
+    places: list[tuple[int, int]] = []
+    starts: list[int] = []
     seen: set[tuple[tuple[int, int], ...]] = set()
     for prefix, holders in sorted(table.holders.items()):
         if tuple(holders) in seen:
             continue  # says the same as one that is there already
         seen.add(tuple(holders))
-        share = np.zeros((longest, len(paths)))
-        left = []
-        for b, depth in holders:
-            share[paths[b].num_steps - depth - 1, b] = 1.0
-            tokens = paths[b].step_tokens
-            left.append(
-                sum(tokens[depth:])
-                if tokens
-                else UNKNOWN_STEP_TOKENS * (paths[b].num_steps - depth)
-            )
-        candidates.append(prefix)
-        shares.append(share.reshape(-1))
-        cost.append(max(1.0, sum(left) / len(left)))
-    return candidates, np.array(shares), np.array(cost)
+        starts.append(len(places))
+        prefixes.append(prefix)
+        left = 0.0
+        for chain, depth in holders:
+            to_go = table.paths[chain].num_steps - depth
+            known = table.paths[chain].step_tokens
+            left += sum(known[depth:]) if known else UNKNOWN_STEP_TOKENS * to_go
+            places.append((chain, to_go))
+        tokens.append(max(1.0, left / len(holders)))
+    chains, to_go_ = np.array(places, dtype=np.intp).reshape(-1, 2).T
+    return Candidates(
+        prefixes=tuple(prefixes),
+        tokens=np.array(tokens),
+        places=(chains, to_go_),
+        copies=table.copies[chains].astype(np.float64),
+        starts=np.array(starts, dtype=np.intp),
+    )
+
+
+def think_together(estimators: Iterable[PosteriorEstimator]) -> None:
+    """Think for many estimators at once; they then want what they would have wanted alone."""
+    thinking = list(estimators)
+    thoughts = answer([estimator.question() for estimator in thinking])
+    found = rates([(e.candidates, t) for e, t in zip(thinking, thoughts, strict=True)])
+    for estimator, thought, rate in zip(thinking, thoughts, found, strict=True):
+        estimator.hear(thought, rate)

@@ -2,10 +2,17 @@
 
 Samples are the other solutions, from the bare problem, and rollouts, from where they started. A
 sample's outcome is a rollout of the prefix it started from, for every solution that holds this
-prefix. (Not of deeper prefixes that it went through: those that part earlier would have to be left
-out of the first prefix's, and that selects by outcome.) Where samples part from a solution tells
-how many agree on each of its steps. Without agreement prefixes are the same when their tokens are;
-with it, when all their steps say the same (`mclabel.agreement`), so that it works on free text.
+prefix. What is made of the way it took depends.
+
+With agreement, prefixes are the same when all their steps say the same (`mclabel.agreement`), so
+that it works on free text, and where samples part from a solution tells how many agree on each of
+its steps.
+
+Without it prefixes are the same when their tokens are. Then a sample is a rollout of the last
+prefix that it shares with a solution, too; and a right one from further on a branch of its own is
+evidence, weighed by `REACHED`, that the prefix where it branched off still leads to right answers.
+Both count an outcome twice, at two prefixes: fitted priors make up for that, and labels of the
+same accuracy cost about half. On top of agreement, which tells more of the same, both do harm.
 """
 
 from __future__ import annotations
@@ -13,61 +20,126 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mclabel.estimators.base import ROOT, SolutionPath, Told
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.records import Outcome
 from mclabel.values import TruncatedPolicy
 
-State = Sequence[int] | tuple[str, ...]
+Floats = NDArray[np.float64]
+
+REACHED = 0.75
+"""Rollouts that a right answer further on a branch counts for."""
 
 
 class EvidenceTable:
-    """Evidence of one problem's solutions, growing with every rollout."""
+    """Evidence of one problem's solutions, growing with every rollout.
+
+    Solutions that say the same and end the same are one chain: they have the same evidence.
+    """
 
     def __init__(
         self, paths: Sequence[SolutionPath], *, agreement: bool, truncated: TruncatedPolicy
     ) -> None:
-        self._paths, self._agreement, self._truncated = paths, agreement, truncated
-        self.num_steps = np.array([path.num_steps for path in paths])
+        self._agreement, self._truncated = agreement, truncated
+        names = [(*self._states(path), path.outcome, path.sampled) for path in paths]
+        chains = {name: chain for chain, name in enumerate(dict.fromkeys(names))}
+        self.chain_of = np.array([chains[name] for name in names], dtype=np.intp)
+        """[solution]"""
+        self.copies = np.bincount(self.chain_of, minlength=len(chains))
+        """[chain]: solutions that are it."""
+        self.paths = [paths[names.index(name)] for name in chains]
+        """[chain]: one of its solutions."""
+        self.num_steps = np.array([path.num_steps for path in self.paths])
+        """[chain]"""
         width = int(self.num_steps.max(initial=1)) + 1
-        self._right, self._wrong, self._same, self._others = np.zeros((4, len(paths), width))
-        ends = [_end(path.outcome, truncated) for path in paths]
-        self._outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
+        self.counts = np.zeros((4, len(chains), width))
+        """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
+        self._right, self._wrong, self._same, self._others = self.counts
+        self._again = np.zeros(
+            (2, len(chains), width)
+        )  # of right and wrong: counted elsewhere, too
+        ends = [_end(path.outcome, truncated) for path in self.paths]
+        self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
+        """[chain, 2]"""
         self.holders: dict[int, list[tuple[int, int]]] = {}
-        """By prefix: the solutions that hold it, and after how many steps."""
-        self._hold()
-        for index, path in enumerate(paths):
+        """By prefix: the chains that hold it, and after how many steps."""
+        self._reached: dict[int, list[tuple[int, int]]] = {}
+        self._hold(paths)
+        for index, (name, path) in enumerate(zip(names, paths, strict=True)):
             if path.sampled:
-                others = [(b, 0) for b in range(len(paths)) if b != index]
+                # One less than its copies is what a chain hears of itself.
+                own = chains[name] if names.index(name) == index else None
+                others = [(chain, 0) for chain in range(len(chains)) if chain != own]
                 self._add(others, path.prefixes, path.step_keys, path.outcome)
 
-    def tell(self, rollout: Told) -> None:
-        """Take a rollout from one of the prefixes."""
+    def tell(self, rollout: Told) -> set[int]:
+        """Take a rollout from one of the prefixes; returns the chains that it says something of."""
         holders = self.holders[rollout.prefix]
         self._add(holders, rollout.path, rollout.step_keys, rollout.outcome)
+        told = {chain for chain, _ in holders}
+        if rollout.outcome is Outcome.RIGHT:
+            for chain, depth in self._reached.get(rollout.prefix, ()):
+                to_go = self.num_steps[chain] - depth
+                self._right[chain, to_go] += REACHED
+                self._again[0, chain, to_go] += REACHED
+                told.add(chain)
+        return told
 
-    def evidence(self) -> Evidence:
-        """All of it, as it is now."""
+    def evidence(self, counts: Floats) -> Evidence:
+        """All of it, a row a solution; of `counts` or `once`."""
+        right, wrong, same, others = counts[:, self.chain_of]
         return Evidence(
-            num_steps=self.num_steps,
-            right=self._right,
-            wrong=self._wrong,
-            same=self._same,
-            others=self._others,
-            outcome=self._outcome,
+            num_steps=self.num_steps[self.chain_of],
+            right=right,
+            wrong=wrong,
+            same=same,
+            others=others,
+            outcome=self.outcome[self.chain_of],
         )
 
-    def _hold(self) -> None:
-        states: dict[object, list[tuple[int, int]]] = {}
+    def once(self) -> Floats:
+        """`counts` with outcomes only where their samples started: more would bias values."""
+        counts = self.counts.copy()
+        counts[:2] -= self._again
+        return counts
+
+    def _states(self, path: SolutionPath) -> tuple[object, ...]:
+        """What tells each prefix of a solution, and the whole of it, from others."""
+        if self._agreement and path.step_keys:
+            return (*(path.step_keys[:depth] for depth in range(path.num_steps)), path.step_keys)
+        return (ROOT, *path.prefixes)
+
+    def _hold(self, paths: Sequence[SolutionPath]) -> None:
+        holders: dict[object, dict[tuple[int, int], None]] = {}
         prefixes: dict[int, object] = {}
-        for b, path in enumerate(self._paths):
-            for depth, prefix in enumerate((ROOT, *path.prefixes)):
-                keyed = self._agreement and path.step_keys
-                state = path.step_keys[:depth] if keyed else prefix
-                states.setdefault(state, []).append((b, depth))
+        for chain, path in zip(self.chain_of.tolist(), paths, strict=True):
+            for depth, (prefix, state) in enumerate(
+                zip((ROOT, *path.prefixes), self._states(path), strict=False)
+            ):
+                holders.setdefault(state, {})[chain, depth] = None
                 prefixes.setdefault(prefix, state)
-        self.holders = {prefix: states[state] for prefix, state in prefixes.items()}
+        self.holders = {prefix: list(holders[state]) for prefix, state in prefixes.items()}
+        if not self._agreement:
+            for prefix, held in self.holders.items():
+                self._reached[prefix] = self._branches(*held[0], {chain for chain, _ in held})
+
+    def _branches(self, chain: int, depth: int, held: set[int]) -> list[tuple[int, int]]:
+        """Chains that leave this one before a prefix of it, and after how many steps, at least one.
+
+        Args:
+            chain: holds the prefix.
+            depth: of the prefix.
+            held: all chains that hold it.
+        """
+        way = self.paths[chain].prefixes[:depth]
+        parts = [
+            (other, _num_shared(way, path.prefixes))
+            for other, path in enumerate(self.paths)
+            if other not in held
+        ]
+        return [(other, shared) for other, shared in parts if shared]
 
     def _add(
         self,
@@ -76,25 +148,32 @@ class EvidenceTable:
         keys: Sequence[str],
         outcome: Outcome,
     ) -> None:
-        for b, begin in holders:
-            path = self._paths[b]
-            steps = path.num_steps
-            ours, theirs = (
-                (path.step_keys, keys) if self._agreement and path.step_keys else ((), ())
-            )
-            for to_go, own, other in zip(
-                range(steps - begin, 0, -1), ours[begin:], theirs, strict=False
-            ):
-                self._others[b, to_go] += 1
-                if own != other:
-                    break
-                self._same[b, to_go] += 1
-            if outcome is Outcome.RIGHT:
-                self._right[b, steps - begin] += 1
-            elif outcome is Outcome.WRONG or (
-                outcome is Outcome.TRUNCATED and self._truncated == "wrong"
-            ):
-                self._wrong[b, steps - begin] += 1
+        right = outcome is Outcome.RIGHT
+        wrong = outcome is Outcome.WRONG or (
+            outcome is Outcome.TRUNCATED and self._truncated == "wrong"
+        )
+        for chain, begin in holders:
+            path = self.paths[chain]
+            to_go = path.num_steps - begin
+            self._right[chain, to_go] += right
+            self._wrong[chain, to_go] += wrong
+            if not self._agreement:
+                shared = _num_shared(path.prefixes[begin:], prefixes)
+                if shared:
+                    self._right[chain, to_go - shared] += right
+                    self._wrong[chain, to_go - shared] += wrong
+                    self._again[:, chain, to_go - shared] += right, wrong
+            elif path.step_keys:
+                shared = _num_shared(path.step_keys[begin:], keys)
+                parted = shared < min(to_go, len(keys))
+                self._others[chain, to_go - shared + 1 - parted : to_go + 1] += 1
+                self._same[chain, to_go - shared + 1 : to_go + 1] += 1
+
+
+def _num_shared(ours: Sequence[object], theirs: Sequence[object]) -> int:
+    """How long both are the same."""
+    parts = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+    return next(parts, min(len(ours), len(theirs)))
 
 
 def _end(outcome: Outcome, truncated: TruncatedPolicy) -> tuple[float, float]:

@@ -41,14 +41,23 @@ _BLUR = 0.6 * np.eye(len(GRID)) + 0.2 * (np.eye(len(GRID), k=1) + np.eye(len(GRI
 _BLUR /= _BLUR.sum(1, keepdims=True)
 
 
-def fit_priors(evidence: Mapping[str, Sequence[Evidence]], *, rounds: int = ROUNDS) -> Priors:
+def fit_priors(
+    evidence: Mapping[str, Sequence[Evidence]],
+    once: Mapping[str, Sequence[Evidence]] | None = None,
+    *,
+    rounds: int = ROUNDS,
+) -> Priors:
     """Priors that make the evidence likely.
 
     Args:
         evidence: of finished problems, by answer class. How rollouts were chosen and stopped does
             not matter, since it was chosen by what is in the evidence.
+        once: the same with every outcome counted once, where `evidence` counts some twice.
         rounds: of expectation maximisation.
     """
+    if once:
+        values = fit_priors(once, rounds=rounds).classes
+        return replace(fit_priors(evidence, rounds=rounds), values=values)
     wide = wide_priors().of(POOLED)
     stacked = {name: stack_evidence(parts) for name, parts in evidence.items() if parts}
     sizes = {name: len(one.num_steps) for name, one in stacked.items()}
@@ -110,51 +119,57 @@ def _rows(evidence: Evidence, part: slice) -> Evidence:
 
 def _expect_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
     messages = pass_messages(evidence, priors)
+    seen, (forward, fallen), (back, lost) = messages.seen, messages.forward, messages.back
     width = evidence.right.shape[1]
     batch, starts = np.arange(len(evidence.num_steps)), evidence.num_steps
-    begin = (messages.forward * messages.back)[starts, :, batch]
-    mass = begin.sum((1, 2))
+    begin = forward[starts, batch] * back[starts, batch]
+    mass = begin.sum(-1)
     size = len(GRID)
     root = np.zeros((NUM_TO_GO, size))
-    np.add.at(root, np.minimum(starts, NUM_TO_GO) - 1, begin.sum(1) / mass[:, None])
-    forward = messages.forward / mass[:, None]
-    moves, _ = priors.moves(width)
+    np.add.at(root, np.minimum(starts, NUM_TO_GO) - 1, begin / mass[:, None])
+    forward, fallen = forward / mass[:, None], fallen / mass[:, None]
     sound, wrong, unsound = np.zeros((3, NUM_TO_GO, size, size))
+    kinds = np.zeros((width, 3, len(batch)))
     for r in range(2, width):
         i = min(r, NUM_TO_GO) - 1
-        after = messages.seen[r] * messages.back[r - 1]
-        counts = moves[r] * (forward[r].transpose(0, 2, 1) @ after)  # [e, grid, grid]
-        sound[i] += counts[:r].sum(0)
-        wrong[i] += counts[r]
-        unsound[i] += counts[r + 1 :].sum(0)
-    before = np.stack([forward[1, 0], forward[1, 1], forward[1, 2:].sum(0)])
-    agree = priors.agree(evidence.same[:, 1], evidence.others[:, 1])
-    leaf = priors.leaf * np.einsum("sbg,bo,sb->sgo", before, evidence.outcome, agree)
+        emission = seen.emission[r - 1]
+        right, first, later = seen.agree[r].T[..., None]
+        after, after_lost = back[r - 1] * emission, lost[r - 1] * emission
+        moved = (
+            (sound, priors.sound, forward, after * right),
+            (wrong, priors.wrong, forward, after_lost * first),
+            (unsound, priors.unsound, fallen, after_lost * later),
+        )
+        for kind, (total, move, before, behind) in enumerate(moved):
+            total[i] += move[i] * (before[r].T @ behind)
+            kinds[r, kind] = ((before[r] @ move[i]) * behind).sum(-1)
+    states = np.stack([forward[1], forward[1], fallen[1]])
+    agree = seen.agree[1].T
+    leaf = priors.leaf * np.einsum("sbg,bo,sb->sgo", states, evidence.outcome, agree)
+    kinds[1] = np.einsum("sbg,bo,sb,sgo->sb", states, evidence.outcome, agree, priors.leaf)
     return _Expected(
         root=root,
         sound=sound,
         wrong=wrong,
         unsound=unsound,
         leaf=leaf,
-        **_agreement(evidence, begin.sum(-1) / mass[:, None]),
+        **_agreement(evidence, kinds.transpose(1, 2, 0)),
     )
 
 
-def _agreement(evidence: Evidence, error: Floats) -> dict[str, Floats]:
-    """Agreement where there were other samples, with the chance of each kind of step.
+def _agreement(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
+    """Agreement where there were other samples.
 
     Args:
         evidence: of a batch.
-        error: [batch, R + 1], the chance of each first error.
+        weight: [3, batch, R + 1], chance of each kind of step.
     """
     r = np.arange(evidence.right.shape[1])
-    at = np.stack([np.cumsum(error, axis=1) - error, error])
-    weight = np.concatenate([at, 1 - at.sum(0, keepdims=True)])
     there = (evidence.others > 0) & (r <= evidence.num_steps[:, None]) & (r >= 1)
     return {
         "same": evidence.same[there],
         "others": evidence.others[there],
-        "weight": np.maximum(weight[:, there], 0.0),
+        "weight": weight[:, there],
     }
 
 

@@ -3,7 +3,9 @@
 A run begins with wide priors, or those of a run before it. With wide priors the posterior knows
 little, so the price of a token is lowered and problems are rolled out about as much as `bisect`
 would: the pilot. Its evidence fits the first priors; they are fitted again each time the evidence
-has grown by half. What a label rested on is named with it: id of the priors, and price.
+has grown by half. Learners of one run, on other engines or before an interruption, are heard of
+through the run's store: priors that were fitted on more solutions than one's own are adopted, and
+no pilot is needed then. What a label rested on is named with it: id of the priors, and price.
 
 A budget turns into a price: a little dearer after a problem that spent more than its share,
 a little cheaper after one that spent less. So the price at which information is bought becomes the
@@ -47,8 +49,9 @@ class PriorLearner:
         self.priors = priors or wide_priors()
         self._price, self._pilot, self._budget = price, pilot, tokens_per_solution
         self._evidence: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
+        self._once: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
         self._num_solutions = 0
-        self._fitted_at = 0
+        self._fitted_at = self._adopted = 0
 
     @property
     def price(self) -> float:
@@ -56,12 +59,28 @@ class PriorLearner:
         learned = self.priors.num_solutions > 0
         return self._price if learned else self._price * PILOT_DISCOUNT
 
-    def add(self, answer_class: str, evidence: Evidence, *, num_tokens: int) -> None:
-        """Take what was seen of a finished problem, and what its rollouts cost."""
+    def add(
+        self,
+        answer_class: str,
+        evidence: Evidence,
+        *,
+        num_tokens: int,
+        once: Evidence | None = None,
+    ) -> None:
+        """Take what was seen of a finished problem, and what its rollouts cost.
+
+        Args:
+            answer_class: of the problem's answer.
+            evidence: that first errors were found on.
+            num_tokens: of its rollouts.
+            once: the same with every outcome counted once, where that is another.
+        """
         solutions = len(evidence.num_steps)
         if not solutions:
             return
         self._evidence[answer_class].append(evidence)
+        if once is not None:
+            self._once[answer_class].append(once)
         self._num_solutions += solutions
         if self._budget is not None and self.priors.num_solutions:
             excess = num_tokens / (solutions * self._budget) - 1
@@ -71,9 +90,18 @@ class PriorLearner:
     def due(self) -> bool:
         """Whether there is evidence enough for another fit."""
         first = self._pilot if self.priors.num_solutions == 0 else 2 * self._pilot
-        return self._num_solutions >= max(first, GROWTH * self._fitted_at)
+        return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
+
+    def adopt(self, priors: Priors) -> None:
+        """Take priors that another learner of this run fitted, if it had seen more."""
+        if priors.num_solutions > self.priors.num_solutions:
+            self.priors, self._adopted = priors, priors.num_solutions
 
     def fit(self) -> None:
         """Fit the priors again; seconds, for thousands of solutions."""
         self._fitted_at = self._num_solutions
-        self.priors = fit_priors({name: list(parts) for name, parts in self._evidence.items()})
+        evidence, once = (
+            {name: list(parts) for name, parts in kept.items()}
+            for kept in (self._evidence, self._once)
+        )
+        self.priors = fit_priors(evidence, once)

@@ -61,20 +61,21 @@ class ClassPriors:
     """[3, 2]: beta-binomial parameters of the share of other samples that take the same step,
     when it is right, when it is the first wrong one, and after an error."""
 
-    @lru_cache(maxsize=16)  # noqa: B019 - priors are few and live as long as a run
-    def moves(self, width: int) -> tuple[Floats, Floats]:
-        """[r, e, grid, grid] for r, e < width: how values move from r steps to go if e is the
-        first error; and the same transposed.
-        """
-        table = np.zeros((width, width, len(GRID), len(GRID)))
-        for r in range(1, width):
-            i = min(r, NUM_TO_GO) - 1
-            table[r, :r], table[r, r], table[r, r + 1 :] = (
-                self.sound[i],
-                self.wrong[i],
-                self.unsound[i],
-            )
-        return table, np.ascontiguousarray(table.transpose(0, 1, 3, 2))
+    @cached_property
+    def from_sound(self) -> Floats:
+        """[r, grid, 2 * grid]: `sound` beside `wrong`."""
+        return np.concatenate([self.sound, self.wrong], axis=2)
+
+    @cached_property
+    def to_sound(self) -> Floats:
+        """`sound` with the two values in turn, for messages backward."""
+        return np.ascontiguousarray(self.sound.transpose(0, 2, 1))
+
+    @cached_property
+    def to_unsound(self) -> Floats:
+        """[r, grid, 2 * grid]: `wrong` beside `unsound`, the two values in turn."""
+        back = np.concatenate([self.wrong, self.unsound], axis=1).transpose(0, 2, 1)
+        return np.ascontiguousarray(back)
 
     def agree(self, same: Floats, others: Floats) -> Floats:
         """[3, *shape]: `agreement_likelihood`, from tables where they reach."""
@@ -105,9 +106,17 @@ class Priors:
     classes: Mapping[str, ClassPriors]
     num_solutions: int
     """They were fitted on; 0: wide."""
+    values: Mapping[str, ClassPriors] | None = None
+    """For expected values, where first errors are found on evidence that counts outcomes twice;
+    None: the same."""
 
     def of(self, answer_class: str) -> ClassPriors:
         return self.classes.get(answer_class, self.classes[POOLED])
+
+    def of_values(self, answer_class: str) -> ClassPriors:
+        """For evidence in which every outcome counts once."""
+        classes = self.classes if self.values is None else self.values
+        return classes.get(answer_class, classes[POOLED])
 
     @cached_property
     def id(self) -> str:
@@ -117,12 +126,13 @@ class Priors:
     def to_json(self) -> str:
         """All numbers at single precision, which is what reading back gives."""
         content = {
-            name: {f.name: _listed(getattr(one, f.name)) for f in fields(one)}
-            for name, one in sorted(self.classes.items())
+            "format": FORMAT,
+            "num_solutions": self.num_solutions,
+            "classes": _written(self.classes),
         }
-        return json.dumps(
-            {"format": FORMAT, "num_solutions": self.num_solutions, "classes": content}
-        )
+        if self.values is not None:
+            content["values"] = _written(self.values)
+        return json.dumps(content)
 
     @classmethod
     def from_json(cls, text: str) -> Priors:
@@ -134,11 +144,25 @@ class Priors:
         raw: dict[str, Any] = json.loads(text)
         if raw.get("format") != FORMAT:
             raise ValueError(f"priors of format {raw.get('format')!r}: this mclabel reads {FORMAT}")
-        classes = {
-            name: ClassPriors(**{key: np.array(value) for key, value in one.items()})
-            for name, one in raw["classes"].items()
-        }
-        return cls(classes=classes, num_solutions=raw["num_solutions"])
+        return cls(
+            classes=_read(raw["classes"]),
+            num_solutions=raw["num_solutions"],
+            values=_read(raw["values"]) if "values" in raw else None,
+        )
+
+
+def _written(classes: Mapping[str, ClassPriors]) -> dict[str, Any]:
+    return {
+        name: {f.name: _listed(getattr(one, f.name)) for f in fields(one)}
+        for name, one in sorted(classes.items())
+    }
+
+
+def _read(classes: Mapping[str, Any]) -> dict[str, ClassPriors]:
+    return {
+        name: ClassPriors(**{key: np.array(value) for key, value in one.items()})
+        for name, one in classes.items()
+    }
 
 
 def _listed(array: Floats) -> Any:

@@ -1,0 +1,205 @@
+"""Whether the posterior's beliefs mean what they say; fits the map that makes them.
+
+    python -m tests.benchmarks.estimators_calibration collect --split validation --out v.jsonl
+    python -m tests.benchmarks.estimators_calibration fit v.jsonl ...
+    python -m tests.benchmarks.estimators_calibration collect --split test --out t.jsonl
+    python -m tests.benchmarks.estimators_calibration report t.jsonl ...
+
+`collect` labels fresh problems with the bundled policy through the scheduler, at several prices,
+with and without agreement, and writes each solution's largest belief as the chain has it and
+whether it was right. Settings share rollouts, so that the engine makes each but once. Priors are
+those of `--validation` runs, the same for both splits. `fit` prints the constants of
+`mclabel.estimators.posterior.calibration`; `report` applies them. Both can be given several files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mclabel.arith.problems import generate
+from mclabel.config import LabelConfig, bundled_config, load_config
+from mclabel.edge.label import policy_maker
+from mclabel.estimators import EstimatorSettings, Priors
+from mclabel.estimators.posterior import estimator
+from mclabel.estimators.posterior.calibration import MAPS, Kind, calibrated, fit_map
+from mclabel.evaluation.label_quality import arith_truth
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.desk import Desk
+from mclabel.labeling.scheduler import LabelSettings, label_problem
+from mclabel.policy import EngineStats, Policy
+from mclabel.records import Completion, LabeledSolution, Outcome, Problem
+
+PRICES = (3e-3, 1e-3, 3e-4, 1e-4)
+SIDE_BY_SIDE = 96
+MIN_SHARE = 0.05
+"""Of the labels, in a bin that counts."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    collect = verbs.add_parser("collect")
+    collect.add_argument("--split", choices=["validation", "test"], required=True)
+    collect.add_argument("--problems", type=int, default=1000)
+    collect.add_argument("--seed", type=int, default=500)
+    collect.add_argument("--priors", action="append", required=True, help="AGREEMENT=FILE, twice")
+    collect.add_argument("--out", type=Path, required=True)
+    for verb in ("fit", "report"):
+        verbs.add_parser(verb).add_argument("rows", nargs="+", type=Path)
+    args = parser.parse_args()
+    if args.verb == "collect":
+        asyncio.run(_collect(args))
+        return
+    rows = [json.loads(line) for path in args.rows for line in path.read_text().splitlines()]
+    print(json.dumps(_fit(rows) if args.verb == "fit" else report(rows)))
+
+
+class SharedPolicy:
+    """A policy that gives the same completion again when it is asked for again."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._seen: dict[tuple[int, ...], asyncio.Task[Completion]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    async def sample(
+        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+    ) -> Completion:
+        """One completion; its seed names it."""
+        key = (seed, *prompt, *prefix)
+        if key not in self._seen:
+            work = self._policy.sample(prompt, prefix, seed=seed, priority=priority)
+            self._seen[key] = asyncio.create_task(work)
+        return await self._seen[key]
+
+    def stats(self) -> EngineStats:
+        """Of the policy."""
+        return self._policy.stats()
+
+
+async def _collect(args: argparse.Namespace) -> None:
+    # As the chain has them: what is told is made of them afterwards.
+    estimator.calibrated = lambda posterior, **_: posterior  # type: ignore[assignment]
+    priors = {}
+    for given in args.priors:
+        name, _, path = given.partition("=")
+        priors[name == "true"] = Priors.from_json(Path(path).read_text(encoding="utf-8"))
+    config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), ["out=none"])
+    policy = SharedPolicy(policy_maker(config.policy)())
+    await policy.start()
+    decisions, gate = Decisions(Desk()), asyncio.Semaphore(SIDE_BY_SIDE)
+
+    async def one(problem: Problem) -> list[dict[str, Any]]:
+        async with gate:
+            found = []
+            for agreement in (False, True):
+                for price in PRICES:
+                    settings = LabelSettings(
+                        seed=args.seed,
+                        num_solutions=4,
+                        estimator=EstimatorSettings(
+                            kind="posterior", rollouts=64, price=price, agreement=agreement
+                        ),
+                        pilot=10**9,
+                        priors=priors[agreement],
+                    )
+                    labels = await label_problem(problem, policy, settings, decisions=decisions)  # type: ignore[arg-type]
+                    found += [
+                        {
+                            "agreement": agreement,
+                            "price": price,
+                            "kind": _kind(row),
+                            "posterior": [round(p, 6) for p in row.posterior],
+                            "right": row.first_error == arith_truth(row),
+                            "tokens": sum(r.num_tokens for r in labels.rollouts) / 4,
+                        }
+                        for row in labels.labeled
+                        if row.posterior and row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
+                    ]
+            return found
+
+    problems = generate(args.problems, seed=args.seed, split=args.split)
+    with args.out.open("w") as file:
+        for begin in range(0, len(problems), 2 * SIDE_BY_SIDE):
+            some = problems[begin : begin + 2 * SIDE_BY_SIDE]
+            for rows in await asyncio.gather(*map(one, some)):
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+            print(f"{begin + len(some)} of {len(problems)} problems", flush=True)
+    await policy.close()
+
+
+def _kind(row: LabeledSolution) -> Kind:
+    """As the estimator has it."""
+    if row.solution.outcome is Outcome.RIGHT:
+        return "right"
+    seen = (row.root, row.siblings, *(step.counts for step in row.steps))
+    return "found" if any(counts.num_right for counts in seen) else "lost"
+
+
+def _fit(rows: list[dict[str, Any]]) -> dict[str, tuple[float, ...]]:
+    found = {}
+    for agreement, kind in MAPS:
+        these = [r for r in rows if r["agreement"] == agreement and r["kind"] == kind]
+        beliefs = np.array([max(row["posterior"]) for row in these])
+        right = np.array([row["right"] for row in these])
+        found[f"{agreement}, {kind}"] = fit_map(beliefs, right)
+    return found
+
+
+def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Reliability by agreement and price; the largest miss of a bin that counts."""
+    found = {}
+    for agreement in (False, True):
+        for price in PRICES:
+            these = [r for r in rows if r["agreement"] == agreement and r["price"] == price]
+            bins = list(_bins(these))
+            name = f"{'with' if agreement else 'without'} agreement, price {price:g}"
+            worst = max((abs(b["said"] - b["right"]) for b in bins if b["counts"]), default=None)
+            found[name] = {
+                "solutions": len(these),
+                "tokens": float(np.mean([r["tokens"] for r in these])),
+                "accuracy": float(np.mean([r["right"] for r in these])),
+                "worst": worst,
+                "bins": bins,
+            }
+            shown = ", ".join(
+                f"{b['said']:.2f}: {b['right']:.2f} ±{b['error']:.2f} ({b['labels']})"
+                for b in bins
+                if b["counts"]
+            )
+            print(f"{name}: worst {worst:.3f}; said: was right (labels) {shown}")
+    return found
+
+
+def _bins(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    told = np.array(
+        [
+            calibrated(np.array(r["posterior"]), agreement=r["agreement"], kind=r["kind"]).max()
+            for r in rows
+        ]
+    )
+    right = np.array([r["right"] for r in rows])
+    at = np.minimum((told * 10).astype(int), 9)
+    for i in range(10):
+        if (mine := at == i).any():
+            share = float(right[mine].mean())
+            yield {
+                "said": float(told[mine].mean()),
+                "right": share,
+                "labels": int(mine.sum()),
+                "error": float(np.sqrt(share * (1 - share) / mine.sum())),
+                "counts": bool(mine.mean() >= MIN_SHARE),
+            }
+
+
+if __name__ == "__main__":
+    main()

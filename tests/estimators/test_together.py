@@ -1,0 +1,227 @@
+"""Many problems decided together against each alone; what is told against what was believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mclabel.estimators import (
+    PosteriorEstimator,
+    Priors,
+    SolutionPath,
+    Told,
+    decide,
+    has_to_think,
+)
+from mclabel.estimators.posterior import calibration
+from mclabel.estimators.posterior import estimator as estimator_module
+from mclabel.estimators.posterior.calibration import KNOTS, Kind, calibrated, fit_map
+from mclabel.estimators.posterior.chain import Evidence, infer
+from mclabel.estimators.posterior.evidence import REACHED, EvidenceTable
+from mclabel.estimators.posterior.plan import DRAWS, answer
+from mclabel.estimators.posterior.priors import GRID, wide_priors
+from mclabel.records import Counts, Outcome
+from mclabel.simulate.profiles import PROFILES, simulated_cases
+from mclabel.simulate.replay import Case, Game
+
+RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
+
+
+def some_priors() -> Priors:
+    """Two classes that differ."""
+    wide = wide_priors().of("any")
+    other = replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]]))
+    return Priors(classes={"pooled": wide, "digit": other}, num_solutions=1)
+
+
+def make(case: Case, number: int) -> PosteriorEstimator:
+    paths = [
+        replace(path, step_keys=tuple(f"{i}:{p % 5}" for i, p in enumerate((*path.prefixes, 0))))
+        for path in case.paths
+    ]
+    return PosteriorEstimator(
+        paths,
+        priors=some_priors_once,
+        answer_class="digit" if number % 3 == 0 else "number",
+        price=1e-3,
+        rollouts=8,
+        agreement=number % 2 == 0,
+    )
+
+
+some_priors_once = some_priors()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    profile=st.sampled_from(PROFILES),
+    count=st.integers(2, 40),
+)
+def test_decided_together_is_decided_alone_to_the_last_bit(
+    seed: int, profile: str, count: int
+) -> None:
+    cases = list(simulated_cases(profile, count, seed=seed, num_solutions=3))  # type: ignore[arg-type]
+    alone = [Game(make(case, i), case) for i, case in enumerate(cases)]
+    together = [Game(make(case, i), case) for i, case in enumerate(cases)]
+    for game in alone:
+        while game.move():
+            pass
+    playing = together
+    while playing:
+        decide([game.estimator for game in playing])
+        assert not any(has_to_think(game.estimator) for game in playing)
+        playing = [game for game in playing if game.move()]
+    for one, other in zip(alone, together, strict=True):
+        assert one.end() == other.end()
+
+
+def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:
+    for number, case in enumerate(simulated_cases("sharp", 12, seed=7, num_solutions=4)):
+        estimator = make(case, number)
+        game = Game(estimator, case)
+        while game.move():
+            question = estimator.question()
+            afresh = replace(question, before=None, changed=range(len(question.num_steps)))
+            assert len(question.changed) <= len(afresh.changed)
+            kept, new = answer([question, afresh])
+            assert np.array_equal(kept.table, new.table)
+
+
+def test_draws_that_a_probe_takes_by_hand() -> None:
+    estimator = PosteriorEstimator(
+        [SolutionPath(prefixes=(1,), outcome=WRONG)],
+        priors=wide_priors(),
+        answer_class="number",
+        price=1.0,
+        rollouts=1,
+    )
+    question = estimator.question()
+    [thought] = answer([question])
+    right, wrong, same, others = question.counts
+    evidence = Evidence(
+        num_steps=question.num_steps,
+        right=right,
+        wrong=wrong,
+        same=same,
+        others=others,
+        outcome=question.outcome,
+    )
+    values = infer(evidence, question.priors).values[0]
+    for r in (1, 2):
+        for i, m in enumerate(DRAWS):
+            # Geometric, cut at m: the sum of the chances that j rollouts have failed, j < m.
+            expected = sum(values[r - 1] @ (1 - GRID) ** j for j in range(m))
+            assert thought.table[0, r, len(DRAWS) + i] == pytest.approx(expected)
+        assert thought.mean[0, r] == pytest.approx(values[r - 1] @ GRID)
+
+
+def test_solutions_that_say_the_same_are_one_chain() -> None:
+    path = SolutionPath(prefixes=(1, 2), outcome=WRONG)
+    other = SolutionPath(prefixes=(1, 3), outcome=RIGHT)
+    table = EvidenceTable([path, other, path], agreement=False, truncated="wrong")
+    assert table.chain_of.tolist() == [0, 1, 0] and table.copies.tolist() == [2, 1]
+    seen = table.evidence(table.counts)
+    # Solution 0 hears of its copy, a rollout of prefix 2, too, and of the other, one of prefix 1.
+    assert seen.wrong[0].tolist() == seen.wrong[2].tolist() == [0, 1, 0, 1]
+    assert seen.right[0].tolist() == [0, 0, 1, 1]
+    assert seen.wrong[1].tolist() == [0, 0, 2, 2] and seen.right[1].sum() == 0
+
+
+def test_evidence_without_agreement_by_hand() -> None:
+    paths = [
+        SolutionPath(prefixes=(1, 2, 3), outcome=WRONG, sampled=False),
+        SolutionPath(prefixes=(1, 4), outcome=WRONG, sampled=False),
+        SolutionPath(prefixes=(5,), outcome=WRONG, sampled=False),
+    ]
+    table = EvidenceTable(paths, agreement=False, truncated="wrong")
+    # A rollout of the bare problem that runs through prefixes 1 and 2, then its own way.
+    assert table.tell(Told(prefix=0, outcome=WRONG, path=(1, 2))) == {0, 1, 2}
+    assert table.counts[1, 0].tolist() == [0, 0, 1, 0, 1]
+    assert table.counts[1, 1].tolist() == [0, 0, 1, 1, 0]
+    assert table.counts[1, 2].tolist() == [0, 0, 1, 0, 0]
+    # A success from prefix 3 shows that prefix 1 still leads there; the bare problem is no news.
+    assert table.tell(Told(prefix=3, outcome=RIGHT)) == {0, 1}
+    assert table.counts[0, 0].tolist() == [0, 1, 0, 0, 0]
+    assert table.counts[0, 1].tolist() == [0, 0, REACHED, 0, 0]
+    assert table.counts[0, 2].sum() == 0
+    # Values are told from each outcome where its sample started, and only there.
+    right, wrong = table.once()[:2]
+    assert wrong[0].tolist() == [0, 0, 0, 0, 1] and right[0].tolist() == [0, 1, 0, 0, 0]
+    assert right[1].sum() == 0
+    # A failure there shows nothing of prefix 1.
+    assert table.tell(Told(prefix=3, outcome=WRONG)) == {0}
+
+
+@given(
+    chances=st.lists(st.floats(1e-9, 1.0), min_size=2, max_size=9),
+    agreement=st.booleans(),
+    kind=st.sampled_from(["right", "found", "lost"]),
+)
+def test_calibration_keeps_the_likeliest_and_the_order(
+    chances: list[float], agreement: bool, kind: Kind
+) -> None:
+    posterior = np.array(chances) / sum(chances)
+    told = calibrated(posterior, agreement=agreement, kind=kind)
+    assert told.sum() == pytest.approx(1) and (told >= 0).all()
+    mode = int(np.argmax(posterior))
+    assert told[mode] == told.max()
+    rest = np.delete(np.arange(len(told)), mode)
+    ratios = told[rest] / posterior[rest]
+    assert np.allclose(ratios, ratios[0])
+
+
+def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = tuple((np.log(3.0) + 0.5 * KNOTS).tolist())
+    monkeypatch.setitem(calibration.MAPS, (False, "lost"), moved)
+    # Odds of 16 become 3 * sqrt(16) = 12.
+    posterior = np.array([1 / 34, 16 / 17, 1 / 34])
+    told = calibrated(posterior, agreement=False, kind="lost")
+    assert told == pytest.approx([1 / 26, 12 / 13, 1 / 26])
+    monkeypatch.setitem(calibration.MAPS, (False, "lost"), (-9.0,) * len(KNOTS))
+    # The second keeps its share of the rest, 3/4, and is not overtaken: 4/7 * 3/4 = 3/7.
+    told = calibrated(np.array([0.5, 0.375, 0.125]), agreement=False, kind="lost")
+    assert told == pytest.approx([3 / 7, 3 / 7, 1 / 7], abs=1e-5) and told.argmax() == 0
+
+
+def test_the_map_is_found_again() -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(1.0, 2.0, 60_000)
+    right = rng.random(len(odds)) < 1 / (1 + np.exp(-(0.4 + 0.6 * np.clip(odds, -1.5, 5.0))))
+    found = fit_map(1 / (1 + np.exp(-odds)), right)
+    assert found == pytest.approx((0.4 + 0.6 * KNOTS).tolist(), abs=0.3)
+    assert list(found) == sorted(found)
+
+
+def test_what_kind_of_solution_is_told_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Kind] = []
+
+    def record(posterior: np.ndarray, *, agreement: bool, kind: Kind) -> np.ndarray:
+        told.append(kind)
+        return posterior
+
+    monkeypatch.setattr(estimator_module, "calibrated", record)
+
+    def kinds(*paths: SolutionPath, right_at: int | None = None) -> list[Kind]:
+        told.clear()
+        one = PosteriorEstimator(
+            paths, priors=wide_priors(), answer_class="number", price=1.0, rollouts=2
+        )
+        counts = [Counts(num_right=int(i == right_at), num_wrong=1) for i in range(4)]
+        one.judge(counts)
+        return list(told)
+
+    wrong, other = (
+        SolutionPath(prefixes=(1,), outcome=WRONG),
+        SolutionPath(prefixes=(2, 3), outcome=WRONG),
+    )
+    assert kinds(wrong, other) == ["lost", "lost"]
+    assert kinds(wrong, other, right_at=1) == ["found", "lost"]
+    assert kinds(wrong, other, right_at=0) == ["found", "found"]
+    assert kinds(wrong, replace(other, outcome=RIGHT)) == ["found", "right"]
+    given = replace(other, outcome=RIGHT, sampled=False)
+    assert kinds(wrong, given) == ["lost", "right"]

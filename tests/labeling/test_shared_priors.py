@@ -1,0 +1,56 @@
+"""Priors learned by one worker serve the next on the same output."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from mclabel.data.shards import read_labels
+from mclabel.data.store import Store
+from mclabel.estimators import EstimatorSettings
+from mclabel.estimators.posterior.priors import wide_priors
+from mclabel.labeling.scheduler import LabelSettings
+from mclabel.labeling.worker import Block, LabelWorker
+from mclabel.policy import SamplingParams
+from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.records import Problem
+
+
+def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
+    problems = [
+        Problem(id=f"p{i}", text=f"Problem {i} [answer {i + 10}]", answer=str(i + 10))
+        for i in range(30)
+    ]
+    blocks = [
+        Block(id=f"b{i}", problems=tuple(problems[i : i + 10]), given={}, priority=i)
+        for i in (0, 10, 20)
+    ]
+    store = Store(str(tmp_path / "run"), create=True)
+    make_policy = partial(ScriptedPolicy, sampling=SamplingParams(max_tokens=1000))
+    settings = LabelSettings(
+        seed=0,
+        num_solutions=2,
+        estimator=EstimatorSettings(kind="posterior", rollouts=8, price=1e-3),
+        pilot=20,
+    )
+
+    async def run(some: list[Block]) -> None:
+        worker = LabelWorker(
+            make_policy=make_policy,
+            out=str(tmp_path / "run"),
+            settings=settings,
+            provenance={},
+            keep_rollouts=False,
+        )
+        await worker.start()
+        for block in some:
+            await worker.run_block(block)
+
+    asyncio.run(run(blocks[:2]))
+    asyncio.run(run(blocks[2:]))
+    rests_on = {row.problem.id: str(row.priors).split("@")[0] for row in read_labels(store)}
+    wide = wide_priors().id
+    assert rests_on["p0"] == wide
+    assert rests_on["p19"] != wide
+    assert {rests_on[f"p{i}"] for i in range(20, 30)} == {rests_on["p19"]}
