@@ -4,9 +4,9 @@
 
 Makes a run of 100,000 solutions (`--quick`: 10,000) out of a small real one, starts `mclabel view`
 on it as a process of its own, waits for its index, and asks for everything the pages ask for, each
-time for something else, over HTTP. The last line is JSON: p50_ms and p99_ms by action, the server's
-mean CPU time for one, cpu_ms, which other work on the machine does not touch, and rss_mb, its largest
-resident memory; the checker's worker processes are counted apart.
+time for something else, over HTTP. The last line is JSON: p50_ms and p99_ms by action, cpu_ms, the
+server's mean CPU time for one, which other work on the machine hardly changes, and rss_mb, its
+largest resident memory; the checker's worker processes are counted apart.
 """
 
 from __future__ import annotations
@@ -108,10 +108,8 @@ def _measure(server: ViewerProcess, size: int, repeats: int) -> dict[str, Any]:
             taken.append((time.perf_counter() - began) * 1000)
         p50[name], p99[name] = (round(float(np.quantile(taken, q)), 1) for q in (0.5, 0.99))
         cpu[name] = round((sum(process.cpu_times()[:2]) - before) * 1000 / repeats, 1)
-        print(
-            f"{name:16} p50 {p50[name]:7.1f} ms   p99 {p99[name]:7.1f} ms   cpu {cpu[name]:6.1f} ms",
-            flush=True,
-        )
+        times = f"p50 {p50[name]:7.1f}   p99 {p99[name]:7.1f}   cpu {cpu[name]:6.1f} ms"
+        print(f"{name:16} {times}", flush=True)
     return {
         "solutions": size,
         "index_s": round(index_s, 1),
