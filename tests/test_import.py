@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "ray", "vllm", "transformers", "datasets", "pyarrow", "pydantic", "matplotlib")
+HEAVY = (
+    *("torch", "ray", "vllm", "transformers", "datasets", "pyarrow", "pydantic", "matplotlib"),
+    *("duckdb", "starlette", "uvicorn"),
+)
 
 
 @pytest.mark.parametrize("module", ["mclabel", "mclabel.cli"])

@@ -62,10 +62,12 @@ def spread(values: Sequence[float], low: Sequence[float], high: Sequence[float])
 def quality_plot(groups: Mapping[str, LabelQuality], identity: str, numbers: Html) -> Html:
     """Label quality with intervals, a colour a run."""
     data = []
+    titles = [title.strip() for title in QUALITY_ROWS]
     for number, (name, quality) in enumerate(groups.items()):
+        beside = (number - (len(groups) - 1) / 2) * 0.6 / len(groups)
         rows = [
-            (title.strip(), e)
-            for title, key in QUALITY_ROWS.items()
+            (place + beside, e)
+            for place, key in enumerate(QUALITY_ROWS.values())
             if (e := getattr(quality, key)).value is not None
         ]
         values = [e.value for _, e in rows]
@@ -74,9 +76,10 @@ def quality_plot(groups: Mapping[str, LabelQuality], identity: str, numbers: Htm
                 name,
                 number,
                 values,
-                [title for title, _ in rows],
+                [place for place, _ in rows],
                 mode="markers",
                 error_x=spread(values, [e.low for _, e in rows], [e.high for _, e in rows]),
+                hovertemplate="%{x:.3f}",
             )
         )
     spec = {
@@ -86,7 +89,12 @@ def quality_plot(groups: Mapping[str, LabelQuality], identity: str, numbers: Htm
             "share",
             "",
             xaxis={"range": [0, 1.02]},
-            yaxis={"autorange": "reversed", "automargin": True},
+            yaxis={
+                "range": [len(titles) - 0.4, -0.6],
+                "tickvals": list(range(len(titles))),
+                "ticktext": titles,
+            },
+            rows=len(titles) * max(1, len(groups) * 0.6),
         ),
     }
     return figure(identity, spec, numbers, "95% intervals by bootstrap over problems.")

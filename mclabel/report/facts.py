@@ -20,15 +20,13 @@ from mclabel.data.store import Store
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
-    arith_truth,
     by_meta,
-    is_arith,
     label_cost,
     label_quality,
 )
 from mclabel.records import LabeledSolution, Outcome, Problem
 from mclabel.report.index import FACETS
-from mclabel.report.kinds import answer_kind
+from mclabel.report.kinds import answer_kind, exact_truth
 from mclabel.report.runs import MANIFEST, Run, flat, read_json
 from mclabel.seeds import content_id
 
@@ -160,10 +158,10 @@ class _Gathered:
             yield row
 
     def _take(self, row: LabeledSolution) -> None:
-        truth: int | None = None
-        known = is_arith([row])
+        steps = [{"text": step.text} for step in row.solution.steps]
+        known, truth = exact_truth(row.problem.meta, steps)
         if known:
-            truth = self.truths[row.solution.id] = arith_truth(row)
+            self.truths[row.solution.id] = truth
         self.rows.append(self._light(row))
         self.first_errors[content_id("same", row.problem.text, row.solution.text)] = row.first_error
         self.rollouts[row.problem.id] = row.root.num_rollouts

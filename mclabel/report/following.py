@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import duckdb
+
 from mclabel.errors import ShardError
 from mclabel.report.index import Index
 
@@ -34,6 +36,6 @@ class Follower:
             try:
                 self._index.refresh()
                 self.fault = None
-            except ShardError as error:
+            except (ShardError, OSError, duckdb.Error) as error:
                 self.fault = str(error)
             self._ended.wait(EVERY_S)

@@ -15,10 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mclabel.arith.program import Program
-from mclabel.arith.verify import first_wrong_step
 from mclabel.data.shards import read_shard
-from mclabel.report.kinds import answer_kind
+from mclabel.report.kinds import answer_kind, exact_truth
 from mclabel.report.runs import Run
 
 if TYPE_CHECKING:
@@ -216,20 +214,16 @@ def _prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
 
     meta = [json.loads(text) for text in table.column("meta").to_pylist()]
     answers = table.column("answer").to_pylist()
-    texts = [
-        [step["text"] for step in steps] if "program" in one else None
+    truths = [
+        exact_truth(one, steps)
         for one, steps in zip(meta, table.column("steps").to_pylist(), strict=True)
-    ]
-    truth = [
-        None if steps is None else first_wrong_step(Program.from_json(one["program"]), steps)
-        for one, steps in zip(meta, texts, strict=True)
     ]
     columns = {
         "run": pa.array([run] * table.num_rows, pa.uint8()),
         "shard": pa.array([shard] * table.num_rows, pa.string()),
         "row": pa.array(range(table.num_rows), pa.uint32()),
-        "truth": pa.array(truth, pa.int32()),
-        "has_truth": pa.array([steps is not None for steps in texts], pa.bool_()),
+        "truth": pa.array([truth for _, truth in truths], pa.int32()),
+        "has_truth": pa.array([known for known, _ in truths], pa.bool_()),
         **{
             name: pa.array([one.get(name, "")[:MAX_FACET] or None for one in meta], pa.string())
             for name in FACETS

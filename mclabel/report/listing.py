@@ -89,7 +89,8 @@ class Question:
         allowed = {
             "run": asked.run in range(num_runs),
             "outcome": asked.outcome in ("", *Outcome),
-            "error": asked.error in ("", "any", "none") or asked.error.isdecimal(),
+            "error": asked.error in ("", "any", "none")
+            or (asked.error.isdecimal() and len(asked.error) < 7),
             "mark": asked.mark == "" or asked.mark in MARKS,
             "sort": asked.sort in SORTS,
             "width": 0 <= asked.width <= 1,

@@ -158,7 +158,11 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
         table(head, counts, caption="What the runs hold, and what they cost"),
     ]
     if any(differs):
-        changed = [r for r, different in zip(settings, differs, strict=True) if different]
+        changed = [
+            [key, *row[1:]]
+            for key, row, different in zip(keys, settings, differs, strict=True)
+            if different
+        ]
         parts.append(table(head, changed, caption="Settings that differ"))
     opened = [
         table(head, settings, caption="Semantic configuration", marked=differs),
@@ -258,7 +262,7 @@ def _agreement(runs: Sequence[RunFacts]) -> Html:
                 f"{agreed / len(either):.3f}" if either else "-",
             ]
         )
-    head = ["runs", "solutions of both", "same first error", "where either has one"]
+    head = ["runs", "distinct solutions of both", "same first error", "where either has one"]
     return table(head, rows, caption="Agreement of runs on the same solutions")
 
 

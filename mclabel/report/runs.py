@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ class Run:
     name: str
     """As much of the path as tells the runs from each other."""
 
-    @property
+    @cached_property
     def store(self) -> Store:
         """The files under it."""
         return Store(self.location)

@@ -10,7 +10,7 @@ from mclabel.data.shards import read_shard
 from mclabel.errors import ConfigError, ShardError
 from mclabel.report.following import Follower
 from mclabel.report.index import Index
-from mclabel.report.runs import find_runs, is_finished_prm
+from mclabel.report.runs import Run, find_runs, is_finished_prm
 from mclabel.report.scoring import Scorers
 
 ADDRESS = "127.0.0.1"
@@ -40,12 +40,10 @@ def serve(
     runs = [run for run in found if run.kind == "labels"]
     if not runs:
         raise ShardError(f"{', '.join(places)}: holds no labels. Give the `out` of `mclabel label`")
-    for run in runs:
-        store = run.store
-        if names := [name for name in store.names("labels") if name.endswith(".parquet")]:
-            read_shard(store, names[0], "labels")
-    scorers = Scorers({run.name: run.location for run in found if is_finished_prm(run)})
     listening = _listen(port)
+    for run in runs:
+        _check_version(run)
+    scorers = Scorers({run.name: run.location for run in found if is_finished_prm(run)})
     index = Index(runs)
     follower = Follower(index)
     try:
@@ -55,6 +53,15 @@ def serve(
         follower.close()
         scorers.close()
         index.close()
+
+
+def _check_version(run: Run) -> None:
+    """Refuse a run whose first shard cannot be read; later ones are told of on the page."""
+    store = run.store
+    for name in store.names("labels"):
+        if name.endswith(".parquet"):
+            read_shard(store, name, "labels")
+            return
 
 
 def _run(

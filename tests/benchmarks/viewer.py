@@ -4,8 +4,9 @@
 
 Makes a run of 100,000 solutions (`--quick`: 10,000) out of a small real one, starts `mclabel view`
 on it as a process of its own, waits for its index, and asks for everything the pages ask for, each
-time for something else, over HTTP. The last line is JSON: p50_ms and p99_ms by action, and rss_mb,
-the server's largest resident memory; the checker's worker processes are counted apart.
+time for something else, over HTTP. The last line is JSON: p50_ms and p99_ms by action, cpu_ms, the
+server's mean CPU time for one, which other work on the machine hardly changes, and rss_mb, its
+largest resident memory; the checker's worker processes are counted apart.
 """
 
 from __future__ import annotations
@@ -95,21 +96,26 @@ def _measure(server: ViewerProcess, size: int, repeats: int) -> dict[str, Any]:
         "text": lambda: server.get("text", what="step.0", offset=5, **some()),
         "page": lambda: server.ask("/static/viewer/main.js", cookie=server.cookie),
     }  # fmt: skip
-    p50, p99 = {}, {}
+    p50, p99, cpu = {}, {}, {}
+    process = psutil.Process(server.process.pid)
     for name, act in actions.items():
         act()
         taken = []
+        before = sum(process.cpu_times()[:2])
         for _ in range(repeats):
             began = time.perf_counter()
             act()
             taken.append((time.perf_counter() - began) * 1000)
         p50[name], p99[name] = (round(float(np.quantile(taken, q)), 1) for q in (0.5, 0.99))
-        print(f"{name:16} p50 {p50[name]:7.1f} ms   p99 {p99[name]:7.1f} ms", flush=True)
+        cpu[name] = round((sum(process.cpu_times()[:2]) - before) * 1000 / repeats, 1)
+        times = f"p50 {p50[name]:7.1f}   p99 {p99[name]:7.1f}   cpu {cpu[name]:6.1f} ms"
+        print(f"{name:16} {times}", flush=True)
     return {
         "solutions": size,
         "index_s": round(index_s, 1),
         "p50_ms": p50,
         "p99_ms": p99,
+        "cpu_ms": cpu,
         "worst_p99_ms": max(p99.values()),
     }
 

@@ -153,6 +153,12 @@ def test_answers_are_told_by_looks(answer: str, kind: str) -> None:
     assert answer_kind(answer) == kind
 
 
+def test_a_field_named_program_is_no_truth(tmp_path: Path) -> None:
+    rows = [solution(0, ["a", "b"], [4, 4], meta={"program": "print(1)"})]
+    facts = run_facts(find_runs([write_run(tmp_path / "run", rows, None)])[0])
+    assert facts.all.quality is None and facts.all.num_solutions == 1
+
+
 def test_unlabelled_outcomes_are_counted(tmp_path: Path) -> None:
     rows = [solution(0, ["a", "b"], [0, 0], outcome=Outcome.UNGRADED)]
     facts = run_facts(find_runs([write_run(tmp_path / "run", rows, None)])[0])

@@ -15,6 +15,9 @@ export async function get(name, parameters = {}) {
   if (response.status === 403) {
     throw new Error("This address is of an earlier start. Open the one that mclabel view printed.");
   }
+  if (!(response.headers.get("content-type") ?? "").includes("json")) {
+    throw new Error("The server has failed at this. Its terminal says why.");
+  }
   const content = await response.json();
   if (!response.ok) throw new Error(content.error);
   return content;

@@ -148,7 +148,7 @@ function oneStep(row, step, index, id) {
         rollouts ? counts(step, rollouts) : null,
         step.low === null ? null : `95% ${share(step.low)} to ${share(step.high)}`,
         step.chance === null ? null : `chance of first error ${share(step.chance)}`,
-        kind === "value" ? null : `${kind}, all evidence together`,
+        kind === "value" ? null : kind,
         `rule ${step.rule}`,
       ].filter(Boolean).join(" · ")),
     h("p", { class: "scores quiet", hidden: true }));
