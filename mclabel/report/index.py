@@ -13,8 +13,9 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mclabel.data.catalog import read_catalog
 from mclabel.data.shards import read_shard
 from mclabel.report.kinds import answer_kind, exact_truth
 from mclabel.report.runs import Run
@@ -87,6 +88,15 @@ _COLUMNS = (
 )
 
 
+class _Shard(NamedTuple):
+    """A labels shard that was read, and the blocks in it that were new."""
+
+    run: int
+    name: str
+    rollouts: str | None
+    blocks: tuple[str, ...]
+
+
 class Index:
     """Solutions of one or more runs, for any number of threads."""
 
@@ -112,7 +122,7 @@ class Index:
         self._database.execute(_TABLES)
         self._local = threading.local()
         self._writing = threading.Lock()
-        self._known: set[tuple[int, str]] = set()
+        self._known: set[tuple[int, str]] = set()  # number of the run, and block
         self._num_rows = 0
         self.num_pending = 0
         """Shards that were seen and are not in the index yet."""
@@ -130,21 +140,26 @@ class Index:
         Raises:
             ShardError: a shard is torn or of another version.
         """
+        import pyarrow as pa
+
         with self._writing:
             fresh = [
-                (number, name)
+                (number, name, {block: catalog.blocks[block] for block in new})
                 for number, run in enumerate(self.runs)
-                for name in run.store.names("labels")
-                if name.endswith(".parquet") and (number, name) not in self._known
+                for catalog in [read_catalog(run.store)]
+                for name, blocks in sorted(catalog.by_file().items())
+                if (new := [block for block in blocks if (number, block) not in self._known])
             ]
             self.num_pending = len(fresh)
             stores = [run.store for run in self.runs]
             batch: list[pa.Table] = []
-            shards: list[tuple[int, str, str | None]] = []
-            for number, name in fresh:
+            shards: list[_Shard] = []
+            for number, name, places in fresh:
                 metadata, table = read_shard(stores[number], name, "labels")
+                parts = [table.slice(one.offset, one.num_rows) for one in places.values()]
+                table = pa.concat_tables(parts)
                 batch.append(_prepared(table, number, name))
-                shards.append((number, name, metadata["rollouts"]))
+                shards.append(_Shard(number, name, metadata["rollouts"], tuple(places)))
                 rows = sum(part.num_rows for part in batch)
                 if len(batch) == SHARDS_A_BATCH or rows >= ROWS_A_BATCH:
                     self._insert(batch, shards)
@@ -172,9 +187,7 @@ class Index:
         cursor: duckdb.DuckDBPyConnection = self._local.cursor
         return cursor
 
-    def _insert(
-        self, batch: Sequence[pa.Table], shards: Sequence[tuple[int, str, str | None]]
-    ) -> None:
+    def _insert(self, batch: Sequence[pa.Table], shards: Sequence[_Shard]) -> None:
         import pyarrow as pa
 
         cursor = self._cursor()
@@ -182,11 +195,12 @@ class Index:
         cursor.register("incoming", incoming)
         cursor.execute("BEGIN")
         cursor.execute(_INSERT, [self._num_rows])
-        cursor.executemany("INSERT INTO shards VALUES (?, ?, ?)", shards)
+        rows = [(shard.run, shard.name, shard.rollouts) for shard in shards]
+        cursor.executemany("INSERT INTO shards VALUES (?, ?, ?)", rows)
         cursor.execute("COMMIT")
         cursor.unregister("incoming")
         self._num_rows += incoming.num_rows
-        self._known |= {(number, name) for number, name, _ in shards}
+        self._known |= {(shard.run, block) for shard in shards for block in shard.blocks}
         self.num_pending -= len(shards)
         self.version += 1
 

@@ -66,7 +66,7 @@ def draw(outcomes: str, **arguments: int) -> tuple[Sampled, list[int]]:
         ("WWWRWWWWWW", {"count": 4, "balance": 3, "max_samples": 10}, [0, 3], 10, 1),
         ("RRRRRRRR", {"count": 4, "balance": 2, "max_samples": 8}, [], 8, 8),
         ("WWTUWWTU", {"count": 4, "balance": 2, "max_samples": 8}, [], 8, 0),
-        ("TRUW", {"count": 4, "balance": 2, "max_samples": 4}, [1, 3], 4, 1),
+        ("TRWU", {"count": 4, "balance": 2, "max_samples": 4}, [1, 2], 4, 1),
     ],
 )
 def test_what_is_kept(
