@@ -5,22 +5,21 @@ It needs no network and no server. Every plot has its numbers as a table below i
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
-from mclabel.errors import ConfigError, DataError
+from mclabel.errors import ConfigError
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.label_quality import LabelQuality
 from mclabel.report import charts
 from mclabel.report.choices import best_of_n_part
 from mclabel.report.facts import Group, RunFacts, run_facts
-from mclabel.report.html import Html, figure, join, page, ranged, section, table, tag
-from mclabel.report.runs import TRAINING, Run, find_runs, flat, read_json
+from mclabel.report.html import Html, join, page, ranged, section, table, tag
+from mclabel.report.runs import Run, find_runs
 from mclabel.report.terminal import QUALITY_ROWS
+from mclabel.report.training import setting, training_part
 
 _NOTE = (
     "first error found: labelled where it truly is, none for none. Precision and recall: of wrong "
@@ -81,7 +80,7 @@ def make_report(runs: Sequence[Run]) -> str:
         name = f"Best of N: {run.name}" if len(chosen) > 1 else "Best of N"
         sections.append((f"choice-{number}", name, best_of_n_part(run, f"n{number}")))
     if trained:
-        sections.append(("scorers", "Scorers", _scorers(trained)))
+        sections.append(("scorers", "Scorers", training_part(trained)))
     names = ", ".join(run.name for run in runs)
     links = [tag("li", tag("a", title, href=f"#{identity}")) for identity, title, _ in sections]
     header = tag(
@@ -149,7 +148,7 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
     settings = [
         [
             f"{key} (differs)" if different else key,
-            *(_setting(run.config.get(key, "not there")) for run in runs),
+            *(setting(run.config.get(key, "not there")) for run in runs),
         ]
         for key, different in zip(keys, differs, strict=True)
     ]
@@ -299,70 +298,5 @@ def _group_row(kind: str, group: Group, figures: Mapping[str, str]) -> list[obje
     ]
 
 
-def _scorers(runs: Sequence[Run]) -> Html:
-    manifests = [read_json(run.store, TRAINING) or {} for run in runs]
-    reports = [read_json(run.store, "model/report.json") or {} for run in runs]
-    configs = [flat(manifest.get("config", {})) for manifest in manifests]
-    head = ["", *(run.name for run in runs)]
-    rows: list[list[object]] = [
-        [name.replace("num_", "").replace("_", " "), *(_setting(r.get(name, "-")) for r in reports)]
-        for name in ("num_solutions", "num_validation", "num_unlabeled", "num_refused")
-    ]
-    validation = [report.get("validation", {}) for report in reports]
-    rows += [
-        [
-            f"validation: {name.replace('num_', '').replace('_', ' ')}",
-            *(_setting(v.get(name, "-")) for v in validation),
-        ]
-        for name in dict.fromkeys(key for found in validation for key in found)
-        if name != "num_solutions"
-    ]
-    keys = sorted({key for config in configs for key in config})
-    differs = [len({str(config.get(key)) for config in configs}) > 1 for key in keys]
-    settings = [[key, *(_setting(config.get(key, "-")) for config in configs)] for key in keys]
-    return join(
-        table(head, rows, caption="What the scorers were trained on, and how they do"),
-        _losses(runs),
-        tag(
-            "details",
-            tag("summary", "Configuration"),
-            table(head, settings, caption="Configuration", marked=differs),
-        ),
-    )
-
-
-def _losses(runs: Sequence[Run]) -> Html:
-    data, rows = [], list[list[object]]()
-    for number, run in enumerate(runs):
-        points = [(e["step"], e["loss"]) for e in _log(run) if "loss" in e]
-        if not points:
-            continue
-        steps, losses = (list(column) for column in zip(*points, strict=True))
-        data.append(charts.line(run.name, number, steps, losses, mode="lines"))
-        rows.append([run.name, steps[-1], f"{losses[0]:.4f}", f"{losses[-1]:.4f}"])
-    if not data:
-        return Html("")
-    spec = {
-        "data": data,
-        "layout": charts.layout("Training loss", "optimizer step", "loss, mean of ten steps"),
-    }
-    head = ["scorer", "steps", "first", "last"]
-    return figure("losses", spec, table(head, rows, caption="Training loss"))
-
-
-def _log(run: Run) -> list[dict[str, Any]]:
-    raw = run.store.read("log.jsonl") or b""
-    try:
-        return [json.loads(line) for line in raw.splitlines() if line.strip()]
-    except ValueError as error:
-        raise DataError(f"{run.location}/log.jsonl: not valid JSON lines ({error})") from error
-
-
 def _estimate(estimate: Estimate) -> Html:
     return ranged(estimate.value, estimate.low, estimate.high)
-
-
-def _setting(content: object) -> str:
-    if isinstance(content, float):
-        return f"{content:.4g}"
-    return content if isinstance(content, str) else json.dumps(content)
