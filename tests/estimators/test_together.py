@@ -21,7 +21,7 @@ from mclabel.estimators.posterior import calibration
 from mclabel.estimators.posterior import estimator as estimator_module
 from mclabel.estimators.posterior.calibration import KNOTS, Kind, calibrated, fit_map
 from mclabel.estimators.posterior.chain import Evidence, infer
-from mclabel.estimators.posterior.evidence import REACHED, EvidenceTable
+from mclabel.estimators.posterior.evidence import EvidenceTable
 from mclabel.estimators.posterior.plan import DRAWS, answer
 from mclabel.estimators.posterior.priors import GRID, wide_priors
 from mclabel.records import Counts, Outcome
@@ -147,7 +147,7 @@ def test_evidence_without_agreement_by_hand() -> None:
     # A success from prefix 3 shows that prefix 1 still leads there; the bare problem is no news.
     assert table.tell(Told(prefix=3, outcome=RIGHT)) == {0, 1}
     assert table.counts[0, 0].tolist() == [0, 1, 0, 0, 0]
-    assert table.counts[0, 1].tolist() == [0, 0, REACHED, 0, 0]
+    assert table.counts[0, 1].tolist() == [0, 0, 1, 0, 0]
     assert table.counts[0, 2].sum() == 0
     # Values are told from each outcome where its sample started, and only there.
     right, wrong = table.once()[:2]

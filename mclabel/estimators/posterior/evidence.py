@@ -9,10 +9,10 @@ that it works on free text, and where samples part from a solution tells how man
 its steps.
 
 Without it prefixes are the same when their tokens are. Then a sample is a rollout of the last
-prefix that it shares with a solution, too; and a right one from further on a branch of its own is
-evidence, weighed by `REACHED`, that the prefix where it branched off still leads to right answers.
-Both count an outcome twice, at two prefixes: fitted priors make up for that, and labels of the
-same accuracy cost about half. On top of agreement, which tells more of the same, both do harm.
+prefix that it shares with a solution, too; and a right one from further on a branch of its own
+counts as one of the prefix where the branch begins, which still leads to right answers. Both count
+an outcome twice, at two prefixes: fitted priors make up for that, and labels of the same accuracy
+cost about half. On top of agreement, which tells more of the same, both do harm.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ from mclabel.records import Outcome
 from mclabel.values import TruncatedPolicy
 
 Floats = NDArray[np.float64]
-
-REACHED = 0.75
-"""Rollouts that a right answer further on a branch counts for."""
 
 
 class EvidenceTable:
@@ -82,8 +79,8 @@ class EvidenceTable:
         if rollout.outcome is Outcome.RIGHT:
             for chain, depth in self._reached.get(rollout.prefix, ()):
                 to_go = self.num_steps[chain] - depth
-                self._right[chain, to_go] += REACHED
-                self._again[0, chain, to_go] += REACHED
+                self._right[chain, to_go] += 1
+                self._again[0, chain, to_go] += 1
                 told.add(chain)
         return told
 
