@@ -72,7 +72,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     source = f"problems.source={write_rows(root / 'problems.jsonl', problems)}"
     for rollouts in (4, 12):
-        out = [f"out={root}/k{rollouts}", f"estimator.rollouts={rollouts}"]
+        out = [f"out={root}/k{rollouts}", "estimator.kind=fixed", f"estimator.rollouts={rollouts}"]
         run("label", "/dev/null", source, *out, *SCRIPTED)
     return root
 
@@ -157,7 +157,13 @@ def test_runs_of_one_seed_without_rollouts_are_not_compared(
     scripted: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = f"problems.source={scripted}/problems.jsonl"
-    bare = [source, *SCRIPTED, "estimator.rollouts=12", "keep_rollouts=false"]
+    bare = [
+        source,
+        *SCRIPTED,
+        "estimator.kind=fixed",
+        "estimator.rollouts=12",
+        "keep_rollouts=false",
+    ]
     run("label", "/dev/null", f"out={tmp_path}/bare", *bare)
     found = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/bare")
     assert found["groups"]["all"]["intervals"] == {}
