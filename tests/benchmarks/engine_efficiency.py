@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    small = asyncio.run(_compare(str(bundled_model("policy")), 96 if quick else 400, rollouts=4))
+    small = asyncio.run(_compare(str(bundled_model("policy")), 24 if quick else 400, rollouts=4))
     large = None
     if not quick:
         with tempfile.TemporaryDirectory(prefix="mclabel-50m-") as folder:

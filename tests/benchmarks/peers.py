@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    result = asyncio.run(_measure(*((3, 40, 60) if quick else (12, 200, 300))))
+    result = asyncio.run(_measure(*((2, 24, 32) if quick else (12, 200, 300))))
     table = Table("way", "solutions/s", "tokens/s", "under 256 live", "ours is faster by (all)")
     ratios = {}
     for peer in ("sequential", "waves"):
