@@ -127,7 +127,7 @@ def _label(
     """A run with labels (train), or of samples alone."""
     changes = [f"out={out}", f"problems.split={split}", f"problems.limit={count}"]
     changes += [f"problems.seed={seed}", f"solutions.per_problem={per_problem}"]
-    changes += ["keep_rollouts=false", "ray.engines=2", "block_problems=16"]
+    changes += ["keep_rollouts=false", "ray.max_engines=2", "block_problems=16"]
     if families:
         changes.append(f"problems.families={json.dumps(families)}")
     if split == "train":
