@@ -17,6 +17,7 @@ from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.plan import DRAWS, probe_gains
 from mclabel.estimators.posterior.priors import (
     GRID,
+    LUCK,
     ClassPriors,
     Priors,
     agreement_likelihood,
@@ -264,6 +265,20 @@ def test_replaying_a_log_rebuilds_the_state() -> None:
                 again.tell(told)
         assert next(replayed, None) is None
         assert again.judge(counts) == first.judge(counts)
+
+
+def test_right_answers_are_seldom_luck_where_agreement_is_used() -> None:
+    plain = some_priors()
+    wary = plain.with_rare_luck
+    assert np.array_equal(wary.leaf[0], plain.leaf[0])
+    assert np.allclose(wary.leaf[1:, :, 1], LUCK * plain.leaf[1:, :, 1])
+    assert np.array_equal(wary.leaf[1:, :, 0], plain.leaf[1:, :, 0])
+    # One solution is right, and three that are wrong agree on another way.
+    paths = [keyed(RIGHT, (1, 2), "abz"), *[keyed(WRONG, (3, 4), "xyw")] * 3]
+    chosen = EstimatorSettings(kind="posterior", rollouts=1, price=1.0)
+    one = make_estimator(chosen, paths, priors=Priors(classes={"pooled": plain}, num_solutions=1))
+    judged = one.judge([Counts()] * 5)
+    assert judged[0].first_error is None and judged[1].first_error is not None
 
 
 def test_a_lower_price_buys_more_and_a_cap_holds() -> None:

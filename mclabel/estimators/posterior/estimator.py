@@ -75,7 +75,8 @@ class PosteriorEstimator:
             raise ValueError(
                 f"rollouts={rollouts}, batch={batch}: must be >= 1; every={every}: 0 to rollouts"
             )
-        self._paths, self._priors = paths, priors.of(answer_class)
+        own = priors.of(answer_class)
+        self._paths, self._priors = paths, own.with_rare_luck if agreement else own
         self._value_priors = priors.of_values(answer_class)
         self._price, self._max_rollouts, self._batch = price, rollouts, batch
         self._tokens_left, self._truncated = max_tokens, truncated

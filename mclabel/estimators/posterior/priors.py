@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -36,6 +36,7 @@ POOLED = "pooled"
 """The class that a class without priors of its own takes."""
 FORMAT = 1
 AGREEMENT_TABLE = 512
+LUCK = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +61,17 @@ class ClassPriors:
     agreement: Floats
     """[3, 2]: beta-binomial parameters of the share of other samples that take the same step,
     when it is right, when it is the first wrong one, and after an error."""
+
+    @cached_property
+    def with_rare_luck(self) -> ClassPriors:
+        """The same, but that a right answer after an error is `LUCK` times as likely.
+
+        Where agreement is used the fit mistakes right answers that others do not agree with for
+        lucky ones.
+        """
+        leaf = self.leaf.copy()
+        leaf[1:, :, 1] *= LUCK
+        return replace(self, leaf=leaf)
 
     @cached_property
     def from_sound(self) -> Floats:
