@@ -100,7 +100,7 @@ class PolicyConfig(Config):
     """System message of the chat."""
     few_shot: list[Example] | str = Field([])
     """Worked examples shown before the problem, or a file of them (problem, solution)."""
-    temperature: float = Field(0.8, ge=0, allow_inf_nan=False)
+    temperature: float = Field(0.8, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0)
     """0 for all tokens."""

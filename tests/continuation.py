@@ -25,7 +25,7 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 NUM_SOLUTIONS, PER_PROBLEM = 500, 4
-TEMPERATURE = 2.5
+TEMPERATURE = 2.0
 """So high that many texts are sampled as other tokens than a tokenizer would give."""
 
 Ids = tuple[int, ...]

