@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.arith.program import Program
-from mclabel.arith.verify import first_wrong_step
+from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.evaluation.agreement import cohen_kappa
 from mclabel.evaluation.bootstrap import (
     Estimate,
@@ -77,15 +76,14 @@ def arith_truth(row: LabeledSolution) -> int | None:
     """The true first error of a solution of the arith domain.
 
     Raises:
-        KeyError: the problem carries no program: it is not of this domain.
+        KeyError: the problem is not of this domain.
     """
-    program = Program.from_json(row.problem.meta["program"])
-    return first_wrong_step(program, [step.text for step in row.solution.steps])
+    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 def is_arith(rows: Sequence[LabeledSolution]) -> bool:
     """Whether the truth of these solutions can be computed."""
-    return bool(rows) and all("program" in row.problem.meta for row in rows)
+    return bool(rows) and all(carries_truth(row.problem.meta) for row in rows)
 
 
 def label_quality(

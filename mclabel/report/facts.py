@@ -20,13 +20,15 @@ from mclabel.data.store import Store
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
+    arith_truth,
     by_meta,
+    is_arith,
     label_cost,
     label_quality,
 )
 from mclabel.records import LabeledSolution, Outcome, Problem
 from mclabel.report.index import FACETS
-from mclabel.report.kinds import answer_kind, exact_truth
+from mclabel.report.kinds import answer_kind
 from mclabel.report.runs import MANIFEST, Run, flat, read_json
 from mclabel.seeds import content_id
 
@@ -158,8 +160,8 @@ class _Gathered:
             yield row
 
     def _take(self, row: LabeledSolution) -> None:
-        steps = [{"text": step.text} for step in row.solution.steps]
-        known, truth = exact_truth(row.problem.meta, steps)
+        known = is_arith([row])
+        truth = arith_truth(row) if known else None
         if known:
             self.truths[row.solution.id] = truth
         self.rows.append(self._light(row))

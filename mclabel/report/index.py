@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.data.catalog import read_catalog
 from mclabel.data.shards import read_shard
-from mclabel.report.kinds import answer_kind, exact_truth
+from mclabel.report.kinds import answer_kind
 from mclabel.report.runs import Run
 
 if TYPE_CHECKING:
@@ -228,16 +229,17 @@ def _prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
 
     meta = [json.loads(text) for text in table.column("meta").to_pylist()]
     answers = table.column("answer").to_pylist()
+    known = [carries_truth(one) for one in meta]
     truths = [
-        exact_truth(one, steps)
-        for one, steps in zip(meta, table.column("steps").to_pylist(), strict=True)
+        true_first_error(one, [step["text"] for step in steps]) if knows else None
+        for knows, one, steps in zip(known, meta, table.column("steps").to_pylist(), strict=True)
     ]
     columns = {
         "run": pa.array([run] * table.num_rows, pa.uint8()),
         "shard": pa.array([shard] * table.num_rows, pa.string()),
         "row": pa.array(range(table.num_rows), pa.uint32()),
-        "truth": pa.array([truth for _, truth in truths], pa.int32()),
-        "has_truth": pa.array([known for known, _ in truths], pa.bool_()),
+        "truth": pa.array(truths, pa.int32()),
+        "has_truth": pa.array(known, pa.bool_()),
         **{
             name: pa.array([one.get(name, "")[:MAX_FACET] or None for one in meta], pa.string())
             for name in FACETS

@@ -1,12 +1,8 @@
-"""What a data set does not say of itself: what kind of answer a gold is, and what is true."""
+"""What a data set does not say of itself: what kind of answer a gold is."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-
-from mclabel.arith.program import Program
-from mclabel.arith.verify import first_wrong_step
 
 MAX_READ = 200
 """Characters of an answer that are looked at."""
@@ -28,22 +24,3 @@ def answer_kind(answer: str) -> str:
     """`integer`, `fraction`, `choice`, `expression`, `text`, ...: told by looks alone."""
     text = " ".join(answer[:MAX_READ].strip().strip("$").split())
     return next((name for name, pattern in _KINDS if pattern.fullmatch(text)), "text")
-
-
-def exact_truth(
-    meta: Mapping[str, str], steps: Sequence[Mapping[str, str]]
-) -> tuple[bool, int | None]:
-    """Whether the truth of a solution is known, and its true first error, None for none.
-
-    Args:
-        meta: of the problem; of the arith domain it holds the program, whose truth is computed.
-            Another data set may have a field of that name.
-        steps: with their `text`.
-    """
-    if "program" not in meta:
-        return False, None
-    try:
-        program = Program.from_json(meta["program"])
-    except (ValueError, KeyError, TypeError):
-        return False, None
-    return True, first_wrong_step(program, [step["text"] for step in steps])
