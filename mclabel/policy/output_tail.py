@@ -14,7 +14,10 @@ from types import TracebackType
 
 KEPT = 64 * 2**10  # bytes
 MAX_REASON = 500  # characters
-REASON = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt): \S.*)")
+REASON = re.compile(
+    r"\b((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt): \S.*)"
+)
+"""Bounded repeats: any text is searched in linear time."""
 
 
 class OutputTail:
