@@ -25,7 +25,7 @@ import numpy as np
 
 from mclabel.arith.problems import generate
 from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.edge.label import policy_maker
+from mclabel.edge.policy import policy_maker
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.estimators.posterior import estimator
 from mclabel.estimators.posterior.calibration import MAPS, Kind, calibrated, fit_map
@@ -88,13 +88,13 @@ class SharedPolicy:
 
 async def _collect(args: argparse.Namespace) -> None:
     # As the chain has them: what is told is made of them afterwards.
-    estimator.calibrated = lambda posterior, **_: posterior  # type: ignore[assignment]
+    estimator.calibrated = lambda posterior, **_: posterior  # type: ignore[attr-defined]
     priors = {}
     for given in args.priors:
         name, _, path = given.partition("=")
         priors[name == "true"] = Priors.from_json(Path(path).read_text(encoding="utf-8"))
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), ["out=none"])
-    policy = SharedPolicy(policy_maker(config.policy)())
+    policy = SharedPolicy(policy_maker(config.policy, seed=args.seed)())
     await policy.start()
     decisions, gate = Decisions(Desk()), asyncio.Semaphore(SIDE_BY_SIDE)
 
@@ -112,7 +112,7 @@ async def _collect(args: argparse.Namespace) -> None:
                         pilot=10**9,
                         priors=priors[agreement],
                     )
-                    labels = await label_problem(problem, policy, settings, decisions=decisions)  # type: ignore[arg-type]
+                    labels = await label_problem(problem, policy, settings, decisions=decisions)
                     found += [
                         {
                             "agreement": agreement,

@@ -19,8 +19,9 @@ from pathlib import Path
 from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
-from mclabel.edge.label import policy_maker
-from mclabel.labeling.scheduler import grade_rollout
+from mclabel.edge.policy import policy_maker
+from mclabel.labeling.desk import Desk
+from mclabel.labeling.rollouts import grade_rollout
 from mclabel.policy import Policy
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.seeds import sampling_seed
@@ -46,7 +47,7 @@ def main() -> None:
 
 def _choose(run: str, count: int) -> list[tuple[str, LabeledSolution, int]]:
     """Prefix id, a solution that holds it, and its number of steps there."""
-    prefixes = {}
+    prefixes: dict[str, tuple[str, LabeledSolution, int]] = {}
     for row in read_labels(Store(run)):
         for depth, step in enumerate(row.steps[:-1], start=1):
             prefixes.setdefault(step.prefix_id, (step.prefix_id, row, depth))
@@ -58,11 +59,12 @@ async def _roll_all(
     todo: list[tuple[str, LabeledSolution, int]], rollouts: int, found: dict[str, int], out: Path
 ) -> None:
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), [f"out={out}.run"])
-    policy = policy_maker(config.policy)()
+    policy = policy_maker(config.policy, seed=config.seed)()
     await policy.start()
+    desk = Desk()
     for begin in range(0, len(todo), SIDE_BY_SIDE):
         some = todo[begin : begin + SIDE_BY_SIDE]
-        counts = await asyncio.gather(*(_roll(policy, *one, rollouts) for one in some))
+        counts = await asyncio.gather(*(_roll(policy, desk, *one, rollouts) for one in some))
         found |= {one[0]: count for one, count in zip(some, counts, strict=True)}
         fresh = out.with_suffix(".new")
         fresh.write_text(json.dumps(found))
@@ -71,7 +73,9 @@ async def _roll_all(
     await policy.close()
 
 
-async def _roll(policy: Policy, name: str, row: LabeledSolution, depth: int, rollouts: int) -> int:
+async def _roll(
+    policy: Policy, desk: Desk, name: str, row: LabeledSolution, depth: int, rollouts: int
+) -> int:
     """How many of so many rollouts are right."""
     steps = row.solution.steps[:depth]
     ids, text = row.solution.ids[: steps[-1].end], "".join(step.text for step in steps)
@@ -79,7 +83,7 @@ async def _roll(policy: Policy, name: str, row: LabeledSolution, depth: int, rol
     async def one(index: int) -> bool:
         seed = sampling_seed(987_654_321, row.problem.id, name, index)
         completion = await policy.sample(row.prompt_ids, ids, seed=seed)
-        _, outcome = await grade_rollout(completion, row.problem.answer, prefix=text)
+        _, outcome = await grade_rollout(completion, row.problem.answer, prefix=text, desk=desk)
         return outcome is Outcome.RIGHT
 
     return sum(await asyncio.gather(*(one(i) for i in range(rollouts))))

@@ -43,22 +43,22 @@ def simulate_intervals(
     table = Table(title="Simulated profiles", title_justify="left")
     for column in ("profile", "estimator", "tokens", "first error", "where wrong", "problems/s"):
         table.add_column(column)
-    for profile in (*PROFILES, "measured"):
+    for profile in (*PROFILES, None):
         for settings in kinds:
             number = 60 if quick else CASES[settings.kind]
             cases = (
                 resampled_cases(pool, number)
-                if profile == "measured"
+                if profile is None
                 else simulated_cases(profile, number)
             )
-            learned = priors if profile == "measured" else None
-            if settings.kind == "posterior" and learned is None:
+            learned = priors if profile is None else None
+            if settings.kind == "posterior" and profile is not None:
                 train = list(simulated_cases(profile, 40 if quick else 150, seed=1))
                 learned = fitted(train, agreement=False, cap=64, rounds=1)
             point = Point(name=settings.kind, label="", settings=settings, priors=learned)
             one = measure(point.make, cases, intervals=True)
             table.add_row(
-                profile,
+                profile or "measured",
                 settings.kind,
                 f"{one.tokens_per_solution:,.0f}",
                 f"{one.first_error_accuracy:.3f}",
@@ -116,7 +116,7 @@ def real_intervals(
     drawn = cap // 4
     cases = [_held_out(case, drawn, cap) for case in pool]
     trials = cap - drawn
-    rows: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    rows: dict[str, list[tuple[float | None, ...]]] = defaultdict(list)
     for settings in _kinds(rollouts=drawn, most=drawn):
         point = Point(name=settings.kind, label="", settings=settings, priors=priors)
 

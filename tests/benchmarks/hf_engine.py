@@ -112,7 +112,7 @@ def _generate(count: int, seed: int) -> float:
             {"input_ids": [list(p) for p in prefixes[start : start + 16]]}, return_tensors="pt"
         )
         with torch.inference_mode():
-            out = model.generate(
+            out = model.generate(  # type: ignore[misc]
                 **batch,
                 do_sample=True,
                 temperature=0.8,

@@ -30,7 +30,7 @@ from mclabel.data.shards import commit_block, read_labels
 from mclabel.data.store import Store
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.progress import StageProgress, job_progress
-from mclabel.prm.aggregate import AGGREGATIONS
+from mclabel.prm.aggregate import AGGREGATIONS, Aggregation
 from mclabel.records import LabeledSolution, StepLabel
 from tests.benchmarks.prm_vs_orm_figures import Study, draw, table
 from tests.benchmarks.prm_vs_orm_scores import Pool, Scorer, load_pool, scores_of
@@ -193,7 +193,7 @@ def _train(labels: str, out: Path, changes: Sequence[str], console: Console) -> 
     return str(out)
 
 
-def _choose_aggregation(scorers: Sequence[Scorer], pool: Pool, size: int) -> str:
+def _choose_aggregation(scorers: Sequence[Scorer], pool: Pool, size: int) -> Aggregation:
     """The aggregation by which the PRM of the largest size chooses best on validation problems."""
     scorer = next(s for s in scorers if s.kind == "PRM" and s.size == size)
     found = {

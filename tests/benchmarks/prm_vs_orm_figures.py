@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from mclabel.evaluation.best_of_n import ProblemSamples, pair_accuracy, pass_at, vote_accuracy
 from mclabel.evaluation.bootstrap import Estimate, mean_estimate, resample_weights
+from mclabel.evaluation.choosing import ProblemSamples, pair_accuracy, pass_at, vote_accuracy
 from tests.benchmarks.prm_vs_orm_scores import Pool
 
 Array = NDArray[np.float64]

@@ -15,11 +15,11 @@ from torch import Tensor
 from mclabel.answers import answer_key
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
-from mclabel.edge.label import resolve_model
+from mclabel.edge.policy import resolve_model
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.progress import StageProgress
 from mclabel.policy.text import PolicyText
-from mclabel.prm.aggregate import AGGREGATIONS
+from mclabel.prm.aggregate import AGGREGATIONS, Aggregation
 from mclabel.prm.batch import StepBatch, map_solutions
 from mclabel.prm.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model import LikelihoodHead, StepModel, start_step_model
@@ -110,7 +110,7 @@ def _encoder(name: str) -> StepEncoder:
 
 
 def scores_of(
-    scorers: Sequence[Scorer], pool: Pool, how: str
+    scorers: Sequence[Scorer], pool: Pool, how: Aggregation
 ) -> Mapping[tuple[str, int], list[NDArray[np.float64]]]:
     """Scores [problems, samples] of every kind and size of scorer, one array a seed.
 
@@ -125,7 +125,7 @@ def scores_of(
             found[f"{name} likelihood ({part})", 0].append(np.array(last).reshape(shape))
     for scorer in scorers:
         prm = PRM.load(scorer.path, threads=None)
-        aggregation = "last" if prm.manifest.kind == "orm" else how
+        aggregation: Aggregation = "last" if prm.manifest.kind == "orm" else how
         steps = _frozen(prm.model, pool)
         if steps is None:
             count = min(NUM_PROBLEMS_TRAINED_BODY, pool.num_problems) * pool.num_samples

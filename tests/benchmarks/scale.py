@@ -33,6 +33,7 @@ from mclabel.labeling.fleet import OnProgress
 from mclabel.labeling.job import make_blocks, run_label_job
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.ray_fleet import RayFleet
+from mclabel.labeling.resources import EngineResources
 from mclabel.labeling.worker import BlockReport, LabelWorker
 from mclabel.policy import EngineStats, Policy, SamplingParams
 from mclabel.policy.scripted import ScriptedPolicy
@@ -48,20 +49,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     num_blocks = 400 if parser.parse_args().quick else 1500
+    counts = [num_blocks, 10 * num_blocks]
     leases_per_s, growth_mb = _book()
-    rates, times = _jobs([num_blocks, 10 * num_blocks])
+    rates, times = _jobs(counts)
     result = {
         "leases_per_s": round(leases_per_s),
         "blocks_per_s_8_actors": round(max(rates), 1),
         "rss_growth_mb": round(growth_mb, 1),
         "time_ratio_10x": round(times[1] / times[0], 2),
-        "blocks": [num_blocks, 10 * num_blocks],
+        "blocks": counts,
         "blocks_per_s": [round(rate, 1) for rate in rates],
     }
     table = Table("what", "figure", "bar")
     table.add_row("leases/s, 1,000 clients", f"{leases_per_s:,.0f}", ">= 20,000")
     table.add_row("memory over 900,000 problems", f"{growth_mb:+.1f} MB", "flat")
-    for count, rate in zip(result["blocks"], rates, strict=True):
+    for count, rate in zip(counts, rates, strict=True):
         table.add_row(f"blocks/s, 8 actors, {count:,} blocks", f"{rate:,.0f}", ">= 300")
     table.add_row("time of ten times the problems", f"{times[1] / times[0]:.1f} times", "<= 12")
     Console().print(table)
@@ -140,7 +142,7 @@ def _job(count: int, folder: Path) -> float:
         address="local",
         min_engines=NUM_ACTORS,
         max_engines=NUM_ACTORS,
-        num_cpus=1 / NUM_ACTORS,
+        resources=EngineResources(num_cpus=1 / NUM_ACTORS, num_gpus=0),
     )
     problems = list(_problems(count))
     semantic = config.semantic()

@@ -81,9 +81,8 @@ def _prepare(folder: Path, count: int) -> None:
     from mclabel.arith import bundled_model
 
     tokenizer = AutoTokenizer.from_pretrained(bundled_model("base"))
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **MODEL)).save_pretrained(
-        folder / "base"
-    )
+    config = LlamaConfig.from_dict({**MODEL, "vocab_size": len(tokenizer)})
+    LlamaForCausalLM(config).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
     rng = random.Random(0)
     # Repeats of a solution's steps, log-normal: lengths of about 130 to 1,500 tokens.
@@ -184,7 +183,7 @@ def _trl(folder: Path) -> dict[str, float]:
             train_dataset=data,
             processing_class=AutoTokenizer.from_pretrained(base),
         )
-        num_tokens = sum(len(row) for row in trainer.train_dataset["input_ids"])
+        num_tokens = sum(len(row) for row in trainer.train_dataset["input_ids"])  # type: ignore[index,misc]
         return _figures(num_tokens, trainer.train)
 
 
