@@ -10,9 +10,10 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Iterable
-from concurrent.futures import Executor, Future
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import asdict
+from typing import Protocol, TypeVar
 
 from mclabel.answers.extract import extract_answer
 from mclabel.answers.forms import Opaque, Special
@@ -24,6 +25,16 @@ from mclabel.records import Verdict
 
 _MAX_MEMO_TEXT = 500
 """Longer answers do not repeat; keeping them would only fill memory."""
+
+
+T = TypeVar("T")
+
+
+class Aside(Protocol):
+    """Runs a function somewhere else than on the event loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """What it returns or raises."""
 
 
 class Checker:
@@ -96,7 +107,7 @@ class Checker:
         *,
         truncated: bool = False,
         rules: GradeRules | None = None,
-        executor: Executor | None = None,
+        aside: Aside | None = None,
     ) -> tuple[str | None, Grade]:
         """`grade_completion` for an event loop.
 
@@ -105,7 +116,8 @@ class Checker:
             gold: the reference answer.
             truncated: the completion was cut by its length.
             rules: of the verdict.
-            executor: runs the cheap layers, None runs them on the loop.
+            aside: awaited with the cheap layers as a function, to run them elsewhere; None runs
+                them on the loop.
         """
 
         def begin() -> tuple[str | None, Grade | Future[Proof]]:
@@ -114,10 +126,7 @@ class Checker:
                 return None, _TRUNCATED if truncated else _NO_ANSWER
             return answer, self._begin(answer, gold, rules)
 
-        if executor is None:
-            answer, found = begin()
-        else:
-            answer, found = await asyncio.get_running_loop().run_in_executor(executor, begin)
+        answer, found = begin() if aside is None else await aside(begin)
         if isinstance(found, Grade):
             return answer, found
         assert answer is not None

@@ -1,37 +1,85 @@
 """A thread beside the event loop for what computes: grading, and estimators' decisions.
 
 The loop carries the engine's completions; whatever holds it keeps the engine waiting. One
-thread and not more, since more would only contend for the interpreter.
+thread and not more, since more would only contend for the interpreter. What is due is done many at
+a time, and told to the loop at once: a hand-over costs more than most of the work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 TICK_S = 0.05
+TURN_S = 0.005
+"""The desk works so long, or for one task that takes longer, before it tells the loop."""
 
 
 class Desk:
-    """Runs functions one after the other, off the event loop."""
+    """Runs functions one after the other, off the event loop. Serves one loop."""
 
     def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
+        self._due: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
+        self._busy = False
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What `work` returns or raises."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.pool, lambda: work(*args, **kwargs))
+        turn: asyncio.Future[T] = loop.create_future()
+        self._due.append((turn, partial(work, *args, **kwargs)))
+        if not self._busy:
+            self._pool.submit(self._work, loop)
+            self._busy = True
+        return await turn
 
     def close(self) -> None:
         """Forget what has not begun."""
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self._due.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the thread: do what is due, for a turn."""
+        done: list[tuple[asyncio.Future[Any], Any, Exception | None]] = []
+        end = time.monotonic() + TURN_S
+        while time.monotonic() < end:
+            try:
+                turn, work = self._due.popleft()
+            except IndexError:  # all done, or forgotten
+                break
+            if turn.cancelled():
+                continue
+            try:
+                done.append((turn, work(), None))
+            except Exception as error:  # to whoever asked
+                done.append((turn, None, error))
+        loop.call_soon_threadsafe(self._tell, loop, done)
+
+    def _tell(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        done: list[tuple[asyncio.Future[Any], Any, Exception | None]],
+    ) -> None:
+        """On the loop: answer, and go on while more is due."""
+        if self._due:
+            self._pool.submit(self._work, loop)
+        else:
+            self._busy = False
+        for turn, result, error in done:
+            if turn.done():
+                continue
+            if error is None:
+                turn.set_result(result)
+            else:
+                turn.set_exception(error)
 
 
 class LoopLag:

@@ -126,9 +126,7 @@ async def grade_rollout(
     if completion.finish_reason == "length":
         return None, Outcome.TRUNCATED
     text = prefix + completion.text
-    prediction, grade = await default_checker().grade_completion_async(
-        text, gold, executor=desk.pool
-    )
+    prediction, grade = await default_checker().grade_completion_async(text, gold, aside=desk.run)
     return prediction, _OUTCOMES[grade.verdict]
 
 
