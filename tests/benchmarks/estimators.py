@@ -71,14 +71,11 @@ def main() -> None:
         out = args.out or Path(scratch)
         sizes = {"validation": 8 if args.quick else 100, "test": 16 if args.quick else 250}
         rollouts = 16 if args.quick else CAP
-        pools = {
-            split: load_pool(given or [_make_pool(out, split, size, rollouts, console)])
-            for (split, size), given in zip(
-                sizes.items(), (args.validation, args.test), strict=True
-            )
-        }
         cap = args.cap or (CAP if args.validation and args.test else rollouts)
-        figures = _report(pools["validation"], pools["test"], cap, args, console)
+        for split, size in sizes.items():
+            if not getattr(args, split):
+                setattr(args, split, [_make_pool(out, split, size, rollouts, console)])
+        figures = _report(load_pool(args.validation), load_pool(args.test), cap, args, console)
     print(json.dumps(figures))
 
 
@@ -156,7 +153,7 @@ def _report(
     calibration, causes = _posterior_report(found, best, test, console)
     simulated = simulate_intervals(args.quick, test, priors["posterior"], console)
     soft = _soft_values(test, priors, cap, args, console)
-    orders = [load_pool(args.test, seed=seed) for seed in ORDERS] if args.test else [test]
+    orders = [load_pool(args.test, seed=seed) for seed in ORDERS]
     drawn = [case for cases in orders for case in cases]
     covered = real_intervals(drawn, priors["posterior"], cap, console)
     pilot = _with_pilot(test, cap, console) if not args.quick else {}
