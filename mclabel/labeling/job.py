@@ -21,7 +21,9 @@ from mclabel.data.shards import committed_blocks, delete_losers
 from mclabel.data.store import Store
 from mclabel.labeling.fleet import Fleet, FleetProgress
 from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.poison import write_set_aside
 from mclabel.labeling.scheduler import GivenSolution
+from mclabel.labeling.stop import deferred
 from mclabel.labeling.worker import Block, BlockReport, WorkerProgress
 from mclabel.records import Problem
 from mclabel.seeds import ID_LENGTH, canonical_json
@@ -94,6 +96,8 @@ class JobReport:
     """Labelled by this run."""
     num_rollouts: int
     num_tokens: int
+    num_set_aside: int = 0
+    """Problems of the whole job that have no labels, as engines died under them."""
 
 
 def make_blocks(
@@ -154,6 +158,7 @@ def run_label_job(
     Raises:
         ShardError: the output belongs to another semantic configuration.
         EngineError: engines cannot be loaded or kept alive.
+        Stopped: a signal asked for the end; what was whole is committed.
     """
     claim(store, MANIFEST, semantic, provenance)
     committed = committed_blocks(store)
@@ -172,12 +177,13 @@ def run_label_job(
         blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
         todo = (block for block in blocks if block.id not in committed)
         book = LeaseBook(todo, num_blocks=num_blocks - len(committed), journaled=journaled)
-        for report in fleet.run(book, lambda progress: on_state(tally.state(progress))):
-            tally.finished(report)
+        with deferred(book.close):
+            for report in fleet.run(book, lambda progress: on_state(tally.state(progress))):
+                tally.finished(report)
     delete_losers(store)
     for block_id in journaled_blocks(store):
         delete_journal(store, block_id)
-    return tally.report()
+    return tally.report(num_set_aside=write_set_aside(store))
 
 
 class _Tally:
@@ -204,7 +210,7 @@ class _Tally:
         self._num_rollouts += report.num_rollouts
         self._num_tokens += report.num_tokens
 
-    def report(self) -> JobReport:
+    def report(self, *, num_set_aside: int) -> JobReport:
         return JobReport(
             num_blocks=self._num_blocks,
             num_blocks_resumed=self._num_blocks_resumed,
@@ -212,6 +218,7 @@ class _Tally:
             num_solutions=self._num_solutions,
             num_rollouts=self._num_rollouts,
             num_tokens=self._num_tokens,
+            num_set_aside=num_set_aside,
         )
 
     def state(self, fleet: FleetProgress) -> JobState:

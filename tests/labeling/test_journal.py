@@ -206,7 +206,7 @@ def test_a_polite_kill_writes_the_journal(tmp_path: Path) -> None:
     time.sleep(1.5)
     job.send_signal(signal.SIGTERM)
     output, _ = job.communicate(timeout=60)
-    assert job.returncode == 130, output
+    assert job.returncode == 143, output
     assert "Run the same command again to resume" in output
     assert journaled(out)
     again = start(out, "fixed")
