@@ -167,7 +167,11 @@ async def _next(reports: AsyncGenerator[BlockReport]) -> BlockReport | None:
 
 def user_error(error: BaseException | None) -> MclabelError | None:
     """The error with a message for the user inside an error of Ray or of a task group."""
-    while error is not None and not isinstance(error, MclabelError):
+    while error is not None:
+        # Ray's own is of the same class as its cause, and says the whole traceback.
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
-        error = inner or getattr(error, "cause", None)
-    return error
+        inner = inner or getattr(error, "cause", None)
+        if inner is None and isinstance(error, MclabelError):
+            return error
+        error = inner
+    return None
