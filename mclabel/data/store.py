@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,17 @@ class Store:
                     file.write(content)
                 return
             obstore.put(self._store, name, (self.read(name) or b"") + content, mode="overwrite")
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file that only this process writes, over what it wrote before; never half."""
+        with self._clear_errors(name):
+            obstore.put(self._store, name, content, mode="overwrite")
+
+    def times(self, folder: str) -> dict[str, datetime]:
+        """When each file under `folder` was last written, by the store's clock."""
+        with self._clear_errors(folder):
+            pages = obstore.list(self._store, prefix=folder)
+            return {meta["path"]: meta["last_modified"] for page in pages for meta in page}
 
     def delete(self, name: str) -> None:
         """Remove a file that may already be gone."""

@@ -58,11 +58,12 @@ def stop_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        _State.active = False
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(wakeup)
-        os.close(writer)
+        if _State.number is None:  # else the process is about to end, and a second one may come
+            _State.active = False
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(wakeup)
+            os.close(writer)
 
 
 def install() -> None:
