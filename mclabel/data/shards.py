@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -241,22 +242,19 @@ def delete_losers(store: Store) -> int:
     that of the attempt that won, which wrote it first; the others' labels are asked. A block that
     was merged into a larger shard needs neither.
     """
-    blocks = read_catalog(store).blocks
-    by_block: dict[str, list[str]] = {}
-    for name in store.names("rollouts"):
-        by_block.setdefault(name.removeprefix("rollouts/").split(".")[0], []).append(name)
-    losers: list[str] = []
-    for block, names in by_block.items():
-        place = blocks.get(block)
+    catalog = read_catalog(store)
+    losers = list(catalog.merged_away)
+    by_block = groupby(
+        store.names("rollouts"), lambda name: name.removeprefix("rollouts/").split(".")[0]
+    )
+    for block, group in by_block:
+        names = list(group)
+        place = catalog.blocks.get(block)
         if place is None or place.is_merged:
             losers += names
         elif len(names) > 1:
             kept = read_shard(store, place.file, "labels")[0]["rollouts"]
             losers += [name for name in names if name != kept]
-    for name in store.names("labels"):
-        place = blocks.get(name.removeprefix("labels/").removesuffix(".parquet"))
-        if place is not None and place.is_merged:
-            losers.append(name)
     for name in losers:
         store.delete(name)
     store.sweep()

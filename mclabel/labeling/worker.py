@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
+from mclabel.errors import ShardError
 from mclabel.estimators import PriorLearner, Priors
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk, LoopLag
@@ -323,8 +324,8 @@ class LabelWorker:
         """Flush, in a thread. A store that fails now is tried again at the next flush."""
         try:
             await asyncio.to_thread(self.flush)
-        except Exception:
-            logger.exception("the journals could not be written; the blocks go on")
+        except ShardError as error:
+            logger.warning("the journals could not be written; the blocks go on: %s", error)
 
 
 async def _every(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
