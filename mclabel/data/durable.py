@@ -53,6 +53,22 @@ def create_durably(root: Path, name: str, content: bytes) -> bool:
         os.close(folder)
 
 
+def replace(root: Path, name: str, content: bytes) -> None:
+    """Write a file over the one there may be: readers see the old or the new. Not synced.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    partial = root / PARTIAL / uuid.uuid4().hex
+    for path in (partial, root / name):
+        path.parent.mkdir(exist_ok=True)
+    try:
+        partial.write_bytes(content)
+        partial.replace(root / name)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def sweep(root: Path) -> None:
     """Remove partial files that a kill has left."""
     for path in (root / PARTIAL).glob("*"):

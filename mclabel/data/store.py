@@ -22,7 +22,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from mclabel.data.durable import create_durably, sweep
+from mclabel.data.durable import create_durably, replace, sweep
 from mclabel.errors import ShardError
 
 _RETRIES: Any = {
@@ -115,7 +115,10 @@ class Store:
     def replace(self, name: str, content: bytes) -> None:
         """Write a file that only this process writes, over what it wrote before; never half."""
         with self._clear_errors(name):
-            obstore.put(self._store, name, content, mode="overwrite")
+            if self.is_local:
+                replace(self._path, name, content)
+            else:
+                obstore.put(self._store, name, content, mode="overwrite")
 
     def times(self, folder: str) -> dict[str, datetime]:
         """When each file under `folder` was last written, by the store's clock."""

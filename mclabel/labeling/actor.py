@@ -75,11 +75,6 @@ class LabelActor:
         """A snapshot, answered after a short while so that asking does not cost."""
         return self._wait(_progress(self._loaded()))
 
-    def flush(self) -> None:
-        """Write down what the blocks under way have sampled."""
-        if self._worker is not None:
-            self._worker.flush()
-
     def end(self) -> None:
         """Give up the blocks under way, with their journals, and end the engine."""
         if self._worker is not None:
@@ -92,7 +87,8 @@ class LabelActor:
             asyncio.run_coroutine_threadsafe(_flush_often(self._worker), self._loop)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        self.flush()
+        if self._worker is not None:
+            self._worker.flush()
         os._exit(128 + number)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

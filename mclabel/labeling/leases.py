@@ -20,7 +20,7 @@ MIN_LEASES, MAX_LEASES = 2, 64
 """Blocks a worker holds at a time."""
 MAX_SET_ASIDE_IN_A_ROW = 3
 """Problems that kill engines, with nothing done between: then it is the engines' fault."""
-LOGS = "The engine's log is in the folder of Ray on its node (session_latest/logs)"
+LOGS = "With Ray, the engine's log is in its folder on the engine's node (session_latest/logs)"
 
 
 def num_more_leases(held: int, engine: EngineStats) -> int:
