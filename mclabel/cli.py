@@ -92,16 +92,19 @@ def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run:
         f"{report.num_blocks_resumed} of {report.num_blocks} blocks were there before.",
         highlight=False,
     )
-    if report.num_set_aside:
+    _say_rejected(report.num_rejected, checked.out)
+    console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+def _say_rejected(count: int, out: str) -> None:
+    if count:
         errors.print(
-            f"{report.num_set_aside} problems are set aside, as engines died under them; reasons: "
-            f"{checked.out}/rejects.jsonl",
+            f"{count:,} rows or problems have no labels; the reasons: {out}/rejects.jsonl",
             style="yellow",
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
-    console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
 
 
 @main.group()

@@ -10,6 +10,7 @@ be dead at once on the same node, after `STALE_S` elsewhere, by the store's own 
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -39,11 +40,12 @@ class DriverSign:
         self._store = store
         self._name = f"{FOLDER}/{uuid.uuid4().hex}.json"
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        self._said = {"process": os.getpid(), "node": platform.node(), "since": since}
+        said = {"process": os.getpid(), "node": platform.node(), "since": since}
+        self._said = json.dumps(said).encode()
         self._over = threading.Event()
 
     def __enter__(self) -> DriverSign:
-        self._beat()
+        self._store.create(self._name, self._said)
         threading.Thread(target=self._live, name="driver-sign", daemon=True).start()
         return self
 
@@ -104,4 +106,4 @@ class DriverSign:
                 logger.info("the sign of this driver could not be written: %s", error)
 
     def _beat(self) -> None:
-        self._store.replace(self._name, json.dumps(self._said).encode())
+        self._store.replace(self._name, io.BytesIO(self._said))

@@ -22,7 +22,6 @@ from mclabel.data.store import Store
 from mclabel.labeling.drivers import DriverSign
 from mclabel.labeling.fleet import Fleet, FleetProgress
 from mclabel.labeling.leases import LeaseBook
-from mclabel.labeling.poison import write_set_aside
 from mclabel.labeling.scheduler import GivenSolution
 from mclabel.labeling.stop import deferred
 from mclabel.labeling.worker import Block, BlockReport, WorkerProgress
@@ -97,8 +96,8 @@ class JobReport:
     """Labelled by this run."""
     num_rollouts: int
     num_tokens: int
-    num_set_aside: int = 0
-    """Problems of the whole job that have no labels, as engines died under them."""
+    num_rejected: int = 0
+    """Rows and problems of the whole job without labels; `rejects.jsonl` says why."""
 
 
 def make_blocks(
@@ -187,7 +186,7 @@ def run_label_job(
             delete_losers(store)
             for block_id in journaled_blocks(store):
                 delete_journal(store, block_id)
-        return tally.report(num_set_aside=write_set_aside(store))
+        return tally.report()
 
 
 class _Tally:
@@ -214,7 +213,7 @@ class _Tally:
         self._num_rollouts += report.num_rollouts
         self._num_tokens += report.num_tokens
 
-    def report(self, *, num_set_aside: int) -> JobReport:
+    def report(self) -> JobReport:
         return JobReport(
             num_blocks=self._num_blocks,
             num_blocks_resumed=self._num_blocks_resumed,
@@ -222,7 +221,6 @@ class _Tally:
             num_solutions=self._num_solutions,
             num_rollouts=self._num_rollouts,
             num_tokens=self._num_tokens,
-            num_set_aside=num_set_aside,
         )
 
     def state(self, fleet: FleetProgress) -> JobState:

@@ -7,7 +7,7 @@ journals hold; the one under which two engines died is set aside, and the block 
 it. What a trial samples goes to the journals, so that nothing of it is done twice.
 
 Counts are the driver's memory: after a restart they begin anew. What was set aside stands in the
-metadata of the block's shard (`poison`).
+metadata of the block's shard (`mclabel.data.rejects`).
 """
 
 from __future__ import annotations

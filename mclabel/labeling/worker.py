@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from mclabel.data.rejects import note_set_aside
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
@@ -19,7 +20,6 @@ from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk, LoopLag
 from mclabel.labeling.gate import GatedPolicy
 from mclabel.labeling.journal import BlockJournal
-from mclabel.labeling.poison import note_set_aside
 from mclabel.labeling.scheduler import GivenSolution, LabelSettings, ProblemLabels, label_problem
 from mclabel.policy import EngineStats, Policy
 from mclabel.records import Outcome, Problem

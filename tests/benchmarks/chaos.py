@@ -193,7 +193,7 @@ def _check(world: World, out: str, found: Figures) -> None:
         found.faults.append("shards of several configurations or versions")
     left = {*store.names("rollouts"), *store.names("merged/rollouts")} - named
     left |= {*store.names("journals"), *store.names("drivers"), *store.names(PARTIAL)}
-    left |= {*store.names("poison"), *store.names("rejects")}
+    left |= {*store.names("rejects"), *store.names("rejects.jsonl")}
     found.faults += [f"left behind: {name}" for name in sorted(left)]
     found.mismatched = len(found.faults)
     found.lost += (wanted - rows).total()

@@ -14,10 +14,10 @@ from scripted_jobs import scripted_overrides, write_config
 from mclabel import edge
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.compact import compact
+from mclabel.data.rejects import FILE, set_aside, write_rejects
 from mclabel.data.shards import label_tables
 from mclabel.data.store import Store
 from mclabel.labeling.job import JobReport
-from mclabel.labeling.poison import REJECTS, write_set_aside
 
 POISON = {3, 13}
 NUM_PROBLEMS = 16
@@ -46,7 +46,7 @@ def label(folder: Path, *overrides: str) -> JobReport:
 
 
 def rejects(out: Path) -> list[dict[str, str | None]]:
-    return [json.loads(line) for line in (out / REJECTS).read_text().splitlines()]
+    return [json.loads(line) for line in (out / FILE).read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, 
     more = [scripted, f"ray.address={address}", "ray.max_engines=2", "journal_s=0.2"]
     more.append("estimator.kind=fixed")
     report = label(tmp_path, *more)
-    assert report.num_set_aside == 2
+    assert report.num_rejected == 2
     out = tmp_path / "out"
     rest = sorted(set(range(NUM_PROBLEMS)) - POISON)
     check_solutions(Store(str(out)), rest)
@@ -78,7 +78,7 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, 
     assert not list((out / "journals").rglob("*.gz"))
     # Again: nothing is left to do, and nothing is said twice.
     again = label(tmp_path, *more)
-    assert (again.num_problems, again.num_set_aside) == (0, 2)
+    assert (again.num_problems, again.num_rejected) == (0, 2)
     assert rejects(out) == found
 
 
@@ -88,13 +88,8 @@ def test_what_was_set_aside_is_found_after_a_kill_and_after_a_merge(tmp_path: Pa
     store = Store(str(out))
     found = rejects(out)
     compact(store, rows=1000)
-    (out / REJECTS).unlink()
-    assert write_set_aside(store) == 2 and rejects(out) == found
-    torn = (out / REJECTS).read_bytes()[:-20]
-    (out / REJECTS).write_bytes(torn)
-    assert write_set_aside(store) == 2
-    lines = (out / REJECTS).read_text().splitlines()
-    assert [json.loads(line) for line in (lines[0], lines[2])] == found
+    (out / FILE).unlink()
+    assert write_rejects(store, set_aside(store)) == 2 and rejects(out) == found
 
 
 def test_a_block_that_another_attempt_committed_whole_rejects_nothing(tmp_path: Path) -> None:
@@ -102,6 +97,6 @@ def test_a_block_that_another_attempt_committed_whole_rejects_nothing(tmp_path: 
     store = Store(str(tmp_path / "out"))
     for name in store.names("labels"):
         block = name.removeprefix("labels/").removesuffix(".parquet")
-        store.create(f"poison/{block}.json", b"{}")
-    assert write_set_aside(store) == 0
-    assert store.read(REJECTS) is None
+        store.create(f"rejects/{block}.json", b"{}")
+    assert write_rejects(store, set_aside(store)) == 0
+    assert store.read(FILE) is None
