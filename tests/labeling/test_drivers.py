@@ -27,7 +27,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
     more = [
         "ray.address=none",
         "journal_s=0.2",
-        "policy.scripted={repeatable: false, delay_s: 0.1}",
+        "policy.scripted={repeatable: false, delay_s: 0.2}",
     ]
     source = folder / "problems.jsonl"
     return subprocess.Popen(
@@ -41,9 +41,9 @@ def start(folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_sign(out: Path, driver: subprocess.Popen[str]) -> None:
+def wait_for_signs(out: Path, count: int, driver: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 60
-    while not list(out.glob("drivers/*")):
+    while len(list(out.glob("drivers/*"))) < count:
         assert driver.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -54,10 +54,11 @@ def test_two_drivers_at_the_same_time(tmp_path: Path, killed: bool) -> None:
     write_config(tmp_path)
     out = tmp_path / "out"
     first = start(tmp_path)
-    wait_for_sign(out, first)
+    wait_for_signs(out, 1, first)
     second = start(tmp_path)
+    wait_for_signs(out, 2, second)
     if killed:
-        time.sleep(4)
+        time.sleep(2)  # both are at work
         first.send_signal(signal.SIGKILL)
     outputs = [driver.communicate(timeout=120)[0] for driver in (first, second)]
     assert SAYS not in outputs[0] and SAYS in outputs[1].replace("\n", " ")
