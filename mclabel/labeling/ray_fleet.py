@@ -126,6 +126,7 @@ class _Engine:
     progress: WorkerProgress | None = None
     blocks: set[str] = field(default_factory=set)
     told_to_drain: bool = False
+    """Since it was loaded. All that it loses then is nobody's fault."""
     ask_again: bool = False
     """Where it has found room: the last call was not answered."""
 
@@ -212,7 +213,7 @@ class _Run:
             self._call("load", engine)
         else:
             self._failed_loads = 0
-            engine.loaded_at = time.monotonic()
+            engine.loaded_at, engine.told_to_drain = time.monotonic(), False
             self._call("progress", engine)
             self._begin()
             self._lease(engine)
@@ -297,7 +298,7 @@ class _Run:
         self._num_failures += 1
         self._engine_s += time.monotonic() - engine.loaded_at
         engine.loaded_at = engine.progress = engine.node = None
-        engine.told_to_drain, engine.ask_again = False, True
+        engine.ask_again = True
 
     def _not_loaded(self, kind: _Kind, engine: _Engine, error: Exception) -> None:
         """An actor did not come up, or its engine did not load."""
