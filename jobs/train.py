@@ -17,6 +17,7 @@ from mclabel import edge
 from mclabel.config import TrainConfig, load_config
 from mclabel.errors import MclabelError
 from mclabel.labeling.progress import StageProgress
+from mclabel.labeling.stop import Stopped, stop_signals
 
 
 def main(config_path: str, *overrides: str) -> None:
@@ -32,7 +33,11 @@ def main(config_path: str, *overrides: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("usage: jobs/train.py CONFIG [KEY=VALUE]…")
-    try:
-        main(*sys.argv[1:])
-    except MclabelError as error:
-        sys.exit(f"mclabel: {error}")
+    with stop_signals():
+        try:
+            main(*sys.argv[1:])
+        except MclabelError as error:
+            sys.exit(f"mclabel: {error}")
+        except Stopped as stopped:
+            print(f"mclabel: stopped by {stopped}. Run it again to resume", file=sys.stderr)
+            sys.exit(stopped.exit_code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +14,12 @@ from rich.console import Console
 from mclabel.cli_eval import eval_labels, eval_processbench, processbench_golds
 from mclabel.data.exchange import FORMATS, Format
 from mclabel.errors import DataError, MclabelError
+from mclabel.labeling.stop import Stopped, stop_signals
 
 EXIT_BAD_LINES = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+RESUME = "Run the same command again to resume"
 
 # Messages carry text of users and models: nothing in it is markup or an emoji code.
 console = Console(emoji=False)
@@ -29,12 +30,15 @@ class _Commands(click.Group):
     """Prints errors that have a message for the user, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except MclabelError as error:
-            _fail(str(error), EXIT_USER_ERROR)
-        except KeyboardInterrupt:
-            _fail("interrupted. Run the same command again to resume", EXIT_INTERRUPTED)
+        with stop_signals():
+            try:
+                return super().invoke(ctx)
+            except MclabelError as error:
+                _fail(str(error), EXIT_USER_ERROR)
+            except Stopped as stopped:
+                _fail(f"stopped by {stopped}: what was whole is kept. {RESUME}", stopped.exit_code)
+            except KeyboardInterrupt:
+                _fail(f"interrupted. {RESUME}", EXIT_INTERRUPTED)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -80,8 +84,6 @@ def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run:
         for name, planned in edge.plan(checked).lines():
             console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
         return
-    # A scheduler's polite kill is an interrupt: what was sampled is written down before the end.
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with job_progress(console, "label") as progress:
         report = edge.label(checked, progress)
     console.print(
@@ -90,7 +92,19 @@ def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run:
         f"{report.num_blocks_resumed} of {report.num_blocks} blocks were there before.",
         highlight=False,
     )
+    _say_rejected(report.num_rejected, checked.out)
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+def _say_rejected(count: int, out: str) -> None:
+    if count:
+        errors.print(
+            f"{count:,} rows or problems have no labels; the reasons: {out}/rejects.jsonl",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 @main.group()

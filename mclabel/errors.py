@@ -14,7 +14,11 @@ class DataError(MclabelError):
 
 
 class EngineError(MclabelError):
-    """A policy's engine that cannot be loaded, or that died."""
+    """A policy's engine that cannot be loaded, refuses its work, or died."""
+
+
+class EngineDied(EngineError):
+    """An engine that died under its work. Another may do it: blocks are leased anew."""
 
 
 class ShardError(MclabelError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -22,6 +23,11 @@ def check_exact(out: Path, num_problems: int = 20, per_problem: int = 4) -> None
 
 def check_exact_store(store: Store, num_problems: int = 20, per_problem: int = 4) -> None:
     """The same, of any store."""
+    check_solutions(store, range(num_problems), per_problem)
+
+
+def check_solutions(store: Store, problems: Iterable[int], per_problem: int = 4) -> None:
+    """The same, where these problems alone have labels."""
     named = set()
     for metadata, labels in label_tables(store):
         named.add(metadata["rollouts"])
@@ -35,7 +41,5 @@ def check_exact_store(store: Store, num_problems: int = 20, per_problem: int = 4
                 for outcome in Outcome:
                     assert step[f"num_{outcome}"] == found[outcome]
     rows = [(row.problem.id, row.solution.sample_index) for row in read_labels(store)]
-    assert sorted(rows) == sorted(
-        (f"p{i}", j) for i in range(num_problems) for j in range(per_problem)
-    )
+    assert sorted(rows) == sorted((f"p{i}", j) for i in problems for j in range(per_problem))
     assert {*store.names("rollouts"), *store.names("merged/rollouts")} == named

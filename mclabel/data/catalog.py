@@ -51,6 +51,8 @@ class Catalog:
     blocks: dict[str, Place]
     number: int
     """Of the last merge; 0 before the first."""
+    merged_away: tuple[str, ...] = ()
+    """Small shards that a merge has replaced, and that are still there."""
     files: tuple[str, ...] = field(init=False)
     """Labels shards, each once, in a fixed order."""
 
@@ -75,12 +77,17 @@ def read_catalog(store: Store) -> Catalog:
     """What is committed now."""
     names = [name for name in store.names("labels") if name.endswith(".parquet")]
     blocks = {name.removeprefix("labels/").removesuffix(".parquet"): Place(name) for name in names}
+    merged_away = []
     number = 0
     for name in store.names(FOLDER):
         number = int(name.removeprefix(f"{FOLDER}/").removesuffix(".parquet"))
         for row in _rows(store, name):
-            blocks[row["block"]] = Place(row["file"], row["offset"], row["num_rows"])
-    return Catalog(blocks=blocks, number=number)
+            block = row["block"]
+            before = blocks.get(block)
+            if before is not None and not before.is_merged:
+                merged_away.append(before.file)
+            blocks[block] = Place(row["file"], row["offset"], row["num_rows"])
+    return Catalog(blocks=blocks, number=number, merged_away=tuple(merged_away))
 
 
 def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -120,6 +121,7 @@ def commit_block(
     rollouts: Sequence[Rollout] | None,
     provenance: Mapping[str, Any],
     dropped: Mapping[str, Mapping[str, int]] | None = None,
+    set_aside: Mapping[str, Mapping[str, str]] | None = None,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -131,6 +133,7 @@ def commit_block(
         rollouts: rows of the rollouts shard, None to keep none.
         provenance: goes into the shards' metadata, JSON-serialisable.
         dropped: problems without rows, by id, with `num_sampled` and `num_right`.
+        set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
     """
     rollouts_name = None
     if rollouts is not None:
@@ -145,6 +148,7 @@ def commit_block(
         "attempt": attempt,
         "rollouts": rollouts_name,
         "dropped": dict(dropped or {}),
+        "set_aside": dict(set_aside or {}),
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([_label_row(row) for row in labeled], schema=LABELS_SCHEMA)
@@ -238,22 +242,19 @@ def delete_losers(store: Store) -> int:
     that of the attempt that won, which wrote it first; the others' labels are asked. A block that
     was merged into a larger shard needs neither.
     """
-    blocks = read_catalog(store).blocks
-    by_block: dict[str, list[str]] = {}
-    for name in store.names("rollouts"):
-        by_block.setdefault(name.removeprefix("rollouts/").split(".")[0], []).append(name)
-    losers: list[str] = []
-    for block, names in by_block.items():
-        place = blocks.get(block)
+    catalog = read_catalog(store)
+    losers = list(catalog.merged_away)
+    by_block = groupby(
+        store.names("rollouts"), lambda name: name.removeprefix("rollouts/").split(".")[0]
+    )
+    for block, group in by_block:
+        names = list(group)
+        place = catalog.blocks.get(block)
         if place is None or place.is_merged:
             losers += names
         elif len(names) > 1:
             kept = read_shard(store, place.file, "labels")[0]["rollouts"]
             losers += [name for name in names if name != kept]
-    for name in store.names("labels"):
-        place = blocks.get(name.removeprefix("labels/").removesuffix(".parquet"))
-        if place is not None and place.is_merged:
-            losers.append(name)
     for name in losers:
         store.delete(name)
     store.sweep()

@@ -2,7 +2,7 @@
 
 `create` is the one way anything is committed: an exclusive create of the complete bytes, on a
 local or network folder (`durable`) and by `obstore` on S3, Google Cloud Storage and Azure alike: of
-two writers one is refused. Logs alone are appended to.
+two writers one is refused. Logs alone are appended to, and summaries of what is committed replaced.
 
 Requests that fail, time out or are throttled are tried again for minutes, with backoff. A create
 whose answer was lost may be refused as existing when it is tried again although it has succeeded:
@@ -14,15 +14,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from mclabel.data.durable import create_durably, sweep
+from mclabel.data.durable import create_durably, replace_durably, sweep
 from mclabel.errors import ShardError
 
 _RETRIES: Any = {
@@ -97,6 +97,22 @@ class Store:
             except (NotFoundError, FileNotFoundError):
                 return None
 
+    def replace(self, name: str, content: IO[bytes]) -> None:
+        """Write a whole file in place of any of that name: readers see the old one or the new one.
+
+        Args:
+            name: of a file that one process writes.
+            content: read to its end.
+
+        Raises:
+            ShardError: it cannot be written.
+        """
+        with self._clear_errors(name):
+            if self.is_local:
+                replace_durably(self._path, name, content)
+            else:
+                obstore.put(self._store, name, content, mode="overwrite")
+
     def names(self, folder: str) -> list[str]:
         """Names of all files under `folder`, sorted."""
         with self._clear_errors(folder):
@@ -111,6 +127,12 @@ class Store:
                     file.write(content)
                 return
             obstore.put(self._store, name, (self.read(name) or b"") + content, mode="overwrite")
+
+    def times(self, folder: str) -> dict[str, datetime]:
+        """When each file under `folder` was last written, by the store's clock."""
+        with self._clear_errors(folder):
+            pages = obstore.list(self._store, prefix=folder)
+            return {meta["path"]: meta["last_modified"] for page in pages for meta in page}
 
     def delete(self, name: str) -> None:
         """Remove a file that may already be gone."""

@@ -6,6 +6,7 @@ import logging
 import math
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -18,6 +19,7 @@ from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.config import LabelConfig, ProblemsConfig
 from mclabel.data.manifest import check_claim
 from mclabel.data.problems import read_problems, unparsed_golds
+from mclabel.data.rejects import set_aside, write_rejects
 from mclabel.data.solutions import read_solutions
 from mclabel.data.steps import StepRules
 from mclabel.data.store import Store
@@ -68,7 +70,7 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
         on_state(state)
 
     try:
-        return run_label_job(
+        report = run_label_job(
             problems,
             make_fleet(config, make_worker),
             store,
@@ -78,6 +80,7 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
             provenance=provenance,
             on_state=show,
         )
+        return replace(report, num_rejected=write_rejects(store, set_aside(store)))
     finally:
         log.close()
 

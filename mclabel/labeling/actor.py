@@ -11,17 +11,19 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, TypeVar
 
 import ray
 
-from mclabel.errors import EngineError
-from mclabel.labeling.fleet import user_error
+from mclabel.errors import EngineDied
+from mclabel.labeling.fleet import run_lease, user_error
 from mclabel.labeling.leases import MAX_LEASES
 from mclabel.labeling.resources import Place
-from mclabel.labeling.worker import Block, BlockReport, LabelWorker, WorkerProgress
+from mclabel.labeling.suspects import Lease
+from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
 
 T = TypeVar("T")
 
@@ -42,12 +44,15 @@ class LabelActor:
     def __init__(self, make_worker: Callable[[], LabelWorker]) -> None:
         self._make_worker = make_worker
         self._worker: LabelWorker | None = None
+        self._dying = False
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
         signal.signal(signal.SIGTERM, self._terminate)
 
     def node(self) -> str:
         """Id of the node that the actor has found room on."""
+        if self._dying:  # and does not answer any more
+            time.sleep(2 * LAST_WORDS_S)
         return str(ray.get_runtime_context().get_node_id())
 
     def load(self) -> None:
@@ -55,12 +60,13 @@ class LabelActor:
         if self._worker is None:
             self._worker = self._wait(_started(self._make_worker()))
 
-    def run_block(self, block: Block, replay: bool) -> BlockReport:
-        """Label and commit a block. A dead engine ends the process: it does not come back."""
+    def run_block(self, lease: Lease) -> BlockReport | None:
+        """Do what is leased. A dead engine ends the process: it does not come back."""
         try:
-            return self._wait(self._loaded().run_block(block, replay=replay))
+            return self._wait(run_lease(self._loaded(), lease))
         except BaseException as error:
-            if isinstance(known := user_error(error), EngineError):
+            if isinstance(known := user_error(error), EngineDied):
+                self._dying = True
                 self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, os._exit, 1)
                 raise known from error
             raise
@@ -69,10 +75,10 @@ class LabelActor:
         """A snapshot, answered after a short while so that asking does not cost."""
         return self._wait(_progress(self._loaded()))
 
-    def flush(self) -> None:
-        """Write down what the blocks under way have sampled."""
+    def end(self) -> None:
+        """Give up the blocks under way, with their journals, and end the engine."""
         if self._worker is not None:
-            self._worker.flush()
+            self._wait(_ended(self._worker))
 
     def drain(self) -> None:
         """The node is about to go: write the journals now, and often from now on."""
@@ -81,14 +87,15 @@ class LabelActor:
             asyncio.run_coroutine_threadsafe(_flush_often(self._worker), self._loop)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        self.flush()
+        if self._worker is not None:
+            self._worker.flush()
         os._exit(128 + number)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _loaded(self) -> LabelWorker:
-        if self._worker is None:
+        if self._worker is None or self._dying:
             raise NotLoaded
         return self._worker
 
@@ -99,6 +106,11 @@ class LabelActor:
 async def _started(worker: LabelWorker) -> LabelWorker:
     await worker.start()
     return worker
+
+
+async def _ended(worker: LabelWorker) -> None:
+    await worker.give_up()
+    await worker.close()
 
 
 async def _progress(worker: LabelWorker) -> WorkerProgress:

@@ -10,14 +10,18 @@ from writing twice.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from mclabel.errors import MclabelError
+from mclabel.errors import EngineDied, MclabelError
 from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.suspects import Lease
 from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
+
+logger = logging.getLogger(__name__)
 
 POLL_S = 0.25
 
@@ -43,10 +47,10 @@ class Fleet(Protocol):
     """Runs blocks on one or more workers."""
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Reports of all blocks, in the order they finish.
+        """Reports of all blocks, in the order they finish; until the book is closed.
 
         Raises:
-            EngineError: engines cannot be loaded, or a block kills every worker it meets.
+            EngineError: engines cannot be loaded, or die whatever they are given.
         """
         ...
 
@@ -62,48 +66,99 @@ class LocalFleet:
         self._make_worker, self._num_gpus = make_worker, num_gpus
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
+        self._engine_s, self._num_failures = 0.0, 0
         with asyncio.Runner() as runner:
-            worker = self._make_worker()
-            runner.run(worker.start())
-            loaded = time.monotonic()
+            while not book.finished and not book.closed:
+                yield from self._run_engine(runner, book, on_progress)
 
-            def show(progress: WorkerProgress) -> None:
-                hours = (time.monotonic() - loaded) * self._num_gpus / 3600
-                on_progress(FleetProgress(workers=[progress], gpu_hours=hours))
+    def _run_engine(
+        self, runner: asyncio.Runner, book: LeaseBook, on_progress: OnProgress
+    ) -> Iterator[BlockReport]:
+        """Until all is done, the book is closed, or the engine died."""
+        worker = self._make_worker()
+        runner.run(worker.start())
+        loaded = time.monotonic()
 
-            reports = run_blocks(worker, book, show)
-            try:
-                while (report := runner.run(_next(reports))) is not None:
-                    yield report
-            finally:
-                runner.run(reports.aclose())
-                runner.run(worker.close())
+        def show(progress: WorkerProgress) -> None:
+            engine_s = self._engine_s + time.monotonic() - loaded
+            on_progress(
+                FleetProgress(
+                    workers=[progress],
+                    num_failures=self._num_failures,
+                    gpu_hours=engine_s * self._num_gpus / 3600,
+                )
+            )
+
+        reports = run_blocks(worker, book, show)
+        try:
+            while (report := runner.run(_next(reports))) is not None:
+                yield report
+        except EngineDied as error:
+            logger.warning("the engine was lost and is loaded again: %s", error)
+            self._num_failures += 1
+        finally:
+            self._engine_s += time.monotonic() - loaded
+            runner.run(reports.aclose())
+            runner.run(worker.close())
 
 
 async def run_blocks(
     worker: LabelWorker, book: LeaseBook, on_progress: Callable[[WorkerProgress], None]
 ) -> AsyncGenerator[BlockReport]:
-    """Run all blocks of a book on one started worker; reports in the order they finish."""
-    due: set[asyncio.Task[BlockReport]] = set()
+    """Run all blocks of a book on one started worker; reports in the order they finish.
+
+    Raises:
+        EngineDied: the worker's engine; its blocks are given back to the book.
+    """
+    due: dict[asyncio.Task[BlockReport | None], str] = {}
+    died: EngineDied | None = None
     try:
         progress = await worker.progress()
-        while True:
+        while not book.closed and died is None:
             for lease in book.take(worker, progress.engine):
-                due.add(asyncio.create_task(worker.run_block(lease.block, replay=lease.replay)))
+                due[asyncio.create_task(run_lease(worker, lease))] = lease.block.id
             if not due:
                 return
-            done, due = await asyncio.wait(due, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(due, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
             progress = await worker.progress()
             on_progress(progress)
             for task in done:
                 if (failure := task.exception()) is not None:
-                    raise user_error(failure) or failure
-                book.done(worker, task.result().block_id)
-                yield task.result()
-    finally:  # each block writes its journal as it ends
-        for task in due:
-            task.cancel()
-        await asyncio.gather(*due, return_exceptions=True)
+                    known = user_error(failure)
+                    if not isinstance(known, EngineDied):
+                        raise known or failure
+                    died = known
+                    continue
+                book.done(worker, due.pop(task))
+                if (report := task.result()) is not None:
+                    yield report
+        await _end(due)
+        for task, block_id in due.items():
+            if not task.cancelled() and task.exception() is None:
+                book.done(worker, block_id)
+                if (report := task.result()) is not None:
+                    yield report
+            elif died is not None:
+                book.lost(worker, block_id, str(died))
+        if died is not None:
+            raise died
+    finally:
+        await _end(due)
+
+
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Give blocks up: each writes its journal as it ends, and a commit under way is finished."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_lease(worker: LabelWorker, lease: Lease) -> BlockReport | None:
+    """Do what was leased."""
+    if lease.only is not None:
+        await worker.try_problem(lease.block, lease.only)
+        return None
+    return await worker.run_block(lease.block, replay=lease.replay, set_aside=lease.set_aside)
 
 
 async def _next(reports: AsyncGenerator[BlockReport]) -> BlockReport | None:
@@ -112,7 +167,11 @@ async def _next(reports: AsyncGenerator[BlockReport]) -> BlockReport | None:
 
 def user_error(error: BaseException | None) -> MclabelError | None:
     """The error with a message for the user inside an error of Ray or of a task group."""
-    while error is not None and not isinstance(error, MclabelError):
+    while error is not None:
+        # Ray's own is of the same class as its cause, and says the whole traceback.
         inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
-        error = inner or getattr(error, "cause", None)
-    return error
+        inner = inner or getattr(error, "cause", None)
+        if inner is None and isinstance(error, MclabelError):
+            return error
+        error = inner
+    return None

@@ -19,9 +19,11 @@ from mclabel.data.journal import delete_journal, journaled_blocks
 from mclabel.data.manifest import claim
 from mclabel.data.shards import committed_blocks, delete_losers
 from mclabel.data.store import Store
+from mclabel.labeling.drivers import DriverSign
 from mclabel.labeling.fleet import Fleet, FleetProgress
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.scheduler import GivenSolution
+from mclabel.labeling.stop import deferred
 from mclabel.labeling.worker import Block, BlockReport, WorkerProgress
 from mclabel.records import Problem
 from mclabel.seeds import ID_LENGTH, canonical_json
@@ -94,6 +96,8 @@ class JobReport:
     """Labelled by this run."""
     num_rollouts: int
     num_tokens: int
+    num_rejected: int = 0
+    """Rows and problems of the whole job without labels; `rejects.jsonl` says why."""
 
 
 def make_blocks(
@@ -154,30 +158,35 @@ def run_label_job(
     Raises:
         ShardError: the output belongs to another semantic configuration.
         EngineError: engines cannot be loaded or kept alive.
+        Stopped: a signal asked for the end; what was whole is committed.
     """
     claim(store, MANIFEST, semantic, provenance)
-    committed = committed_blocks(store)
-    journaled = journaled_blocks(store)
-    for block_id in journaled & committed:  # left by an attempt that came too late
-        delete_journal(store, block_id)
+    with DriverSign(store) as sign:
+        sign.warn()
+        committed = committed_blocks(store)
+        journaled = journaled_blocks(store)
+        for block_id in journaled & committed:  # left by an attempt that came too late
+            delete_journal(store, block_id)
 
-    num_blocks = math.ceil(len(problems) / block_problems)
-    tally = _Tally(
-        num_blocks=num_blocks,
-        num_blocks_resumed=len(committed),
-        num_problems=len(problems),
-        num_problems_resumed=min(len(problems), len(committed) * block_problems),
-    )
-    if len(committed) < num_blocks:
-        blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
-        todo = (block for block in blocks if block.id not in committed)
-        book = LeaseBook(todo, num_blocks=num_blocks - len(committed), journaled=journaled)
-        for report in fleet.run(book, lambda progress: on_state(tally.state(progress))):
-            tally.finished(report)
-    delete_losers(store)
-    for block_id in journaled_blocks(store):
-        delete_journal(store, block_id)
-    return tally.report()
+        num_blocks = math.ceil(len(problems) / block_problems)
+        tally = _Tally(
+            num_blocks=num_blocks,
+            num_blocks_resumed=len(committed),
+            num_problems=len(problems),
+            num_problems_resumed=min(len(problems), len(committed) * block_problems),
+        )
+        if len(committed) < num_blocks:
+            blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
+            todo = (block for block in blocks if block.id not in committed)
+            book = LeaseBook(todo, num_blocks=num_blocks - len(committed), journaled=journaled)
+            with deferred(book.close):
+                for report in fleet.run(book, lambda progress: on_state(tally.state(progress))):
+                    tally.finished(report)
+        if not sign.others():
+            delete_losers(store)
+            for block_id in journaled_blocks(store):
+                delete_journal(store, block_id)
+        return tally.report()
 
 
 class _Tally:

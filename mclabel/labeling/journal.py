@@ -21,7 +21,8 @@ class BlockJournal:
         block_id: of the block.
         attempt: unique to this attempt at it.
         """
-        self._store, self._block_id, self._attempt = store, block_id, attempt
+        self._store, self._block_id = store, block_id
+        self.attempt = attempt
         self._replay = Replay()
         self._solutions: list[Solution] = []
         self._rollouts: list[Rolled] = []
@@ -68,7 +69,7 @@ class BlockJournal:
                 return
             try:
                 write_journal(
-                    self._store, self._block_id, self._attempt, self.num_files, solutions, rollouts
+                    self._store, self._block_id, self.attempt, self.num_files, solutions, rollouts
                 )
             except BaseException:  # nothing is lost: the next flush writes it
                 self._solutions[:0], self._rollouts[:0] = solutions, rollouts

@@ -1,7 +1,8 @@
 """The lease book of a job: which worker holds which block, and what is left.
 
 Blocks are taken from a stream as workers want them; the book keeps only those that are out or
-were given back, so a job of any length costs it the same.
+were given back, so a job of any length costs it the same. Those under which engines die again and
+again are leased alone, until it is known which of their problems kills (`suspects`).
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Hashable, Iterable
-from dataclasses import dataclass
 
 from mclabel.errors import EngineError
+from mclabel.labeling.suspects import MAX_SHARED_LOSSES, Lease, Suspect
 from mclabel.labeling.worker import Block
 from mclabel.policy import EngineStats
 
 MIN_LEASES, MAX_LEASES = 2, 64
 """Blocks a worker holds at a time."""
-MAX_BLOCK_ATTEMPTS = 5
+MAX_SET_ASIDE_IN_A_ROW = 3
+"""Problems that kill engines, with nothing done between: then it is the engines' fault."""
+LOGS = "With Ray, the engine's log is in its folder on the engine's node (session_latest/logs)"
 
 
 def num_more_leases(held: int, engine: EngineStats) -> int:
@@ -39,15 +42,6 @@ def num_more_leases(held: int, engine: EngineStats) -> int:
     return min(more, held, MAX_LEASES - held)  # at most twice as many before looking again
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lease:
-    """A block that is to be labelled."""
-
-    block: Block
-    replay: bool
-    """Earlier attempts may have left journals."""
-
-
 class LeaseBook:
     """Blocks of a job, each leased until it is done."""
 
@@ -67,11 +61,18 @@ class LeaseBook:
         self._out: dict[str, Block] = {}
         self._held: Counter[Hashable] = Counter()
         self._ahead: Block | None = None
+        self._suspects: dict[str, Suspect] = {}
+        self._accused: deque[str] = deque()
+        self._examiner: Hashable | None = None
+        self._examining: set[Hashable] = set()
+        self._num_set_aside_in_a_row = 0
+        self.closed = False
+        """Whether no more blocks are leased: the job is to stop."""
 
     @property
     def finished(self) -> bool:
         """Whether every block is done."""
-        if self._out or self._given_back:
+        if self._out or self._given_back or self._accused:
             return False
         self._ahead = self._next()
         return self._ahead is None
@@ -79,20 +80,29 @@ class LeaseBook:
     @property
     def num_unfinished(self) -> int:
         """Blocks that are not done, about."""
-        return self._num_left + len(self._given_back) + len(self._out)
+        return self._num_left + len(self._given_back) + len(self._accused) + len(self._out)
 
     def held(self, worker: Hashable) -> int:
         """Blocks that a worker holds."""
         return self._held[worker]
 
+    def close(self) -> None:
+        """Lease no more blocks. From a signal's handler."""
+        self.closed = True
+
     def take(self, worker: Hashable, engine: EngineStats, *, num_workers: int = 1) -> list[Lease]:
-        """Lease a worker what keeps its engine full.
+        """Lease a worker what keeps its engine full, or one block that is to be alone on it.
 
         Args:
             worker: that is to have them.
             engine: its engine, as last seen.
             num_workers: among which the last blocks are shared.
         """
+        if self.closed or worker in self._examining:
+            return []
+        if self._accused and self._examiner in (None, worker):
+            self._examiner = worker  # it is given no more, until it holds nothing
+            return [] if self._held[worker] else [self._accuse(worker)]
         share = math.ceil((self._num_left + len(self._given_back)) / num_workers)
         count = min(num_more_leases(self._held[worker], engine), max(1, share))
         leases: list[Lease] = []
@@ -101,13 +111,20 @@ class LeaseBook:
             leases.append(Lease(block=block, replay=replay))
             self._out[block.id] = block
             self._held[worker] += 1
+        if self._accused and not self._held[worker]:
+            return [self._accuse(worker)]
         return leases
 
     def done(self, worker: Hashable, block_id: str) -> None:
-        """A worker has labelled a block."""
-        del self._out[block_id]
+        """A worker has done what it was leased of a block."""
+        self._release(worker, block_id)
+        self._num_set_aside_in_a_row = 0
+        suspect = self._suspects.get(block_id)
+        if suspect is not None and not suspect.passed():
+            self._accused.appendleft(block_id)
+            return
+        self._suspects.pop(block_id, None)
         self._losses.pop(block_id, None)
-        self._held[worker] -= 1
 
     def lost(self, worker: Hashable, block_id: str, reason: str, *, counts: bool = True) -> None:
         """A worker died under a block: it is leased anew, before all others.
@@ -119,17 +136,42 @@ class LeaseBook:
             counts: False where the block cannot have been the cause.
 
         Raises:
-            EngineError: too many workers died under it.
+            EngineError: engines die whatever they are given.
         """
-        block = self._out.pop(block_id)
-        self._held[worker] -= 1
+        block = self._release(worker, block_id)
+        if worker == self._examiner:
+            self._examiner = None
+        suspect = self._suspects.get(block_id)
+        if suspect is not None:
+            if counts and suspect.failed(reason):
+                self._num_set_aside_in_a_row += 1
+                if self._num_set_aside_in_a_row >= MAX_SET_ASIDE_IN_A_ROW:
+                    raise EngineError(
+                        f"engines died twice under each of {self._num_set_aside_in_a_row} "
+                        f"problems in a row, with nothing done between: the last in block "
+                        f"{block_id}; the last time: {reason}. {LOGS}"
+                    )
+            self._accused.appendleft(block_id)
+            return
         self._losses[block_id] = self._losses.get(block_id, 0) + counts
-        if self._losses[block_id] >= MAX_BLOCK_ATTEMPTS:
-            raise EngineError(
-                f"block {block_id} lost its engine {MAX_BLOCK_ATTEMPTS} times (problems "
-                f"{', '.join(p.id for p in block.problems)}); the last time: {reason}"
-            )
-        self._given_back.append(block)
+        if self._losses[block_id] >= MAX_SHARED_LOSSES:
+            self._suspects[block_id] = Suspect(block)
+            self._accused.append(block_id)
+        else:
+            self._given_back.append(block)
+
+    def _accuse(self, worker: Hashable) -> Lease:
+        lease = self._suspects[self._accused.popleft()].lease()
+        self._examining.add(worker)
+        self._examiner = None
+        self._out[lease.block.id] = lease.block
+        self._held[worker] += 1
+        return lease
+
+    def _release(self, worker: Hashable, block_id: str) -> Block:
+        self._held[worker] -= 1
+        self._examining.discard(worker)
+        return self._out.pop(block_id)
 
     def _next(self) -> Block | None:
         if self._given_back:

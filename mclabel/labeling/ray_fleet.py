@@ -11,12 +11,14 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mclabel.errors import EngineError
+from mclabel.errors import EngineDied, EngineError
+from mclabel.labeling import stop
 from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress, user_error
-from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.leases import LOGS, LeaseBook
 from mclabel.labeling.ray_cluster import connect, draining_nodes, node_resources
 from mclabel.labeling.resources import ONE_CPU, EngineResources, Place
 from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
@@ -28,11 +30,12 @@ MAX_FAILED_LOADS = 3
 LOOK_S = 2.0
 """Between two looks at the cluster: for room, and for nodes that are about to go."""
 _DIED_LOADING = (
-    " The process ended without a word, as it does when memory runs out: look for the reason in "
-    "the logs of Ray on its node (session_latest/logs), and let the engine take less"
+    "The process ended without a word, as it does when memory runs out: let the engine take less. "
 )
-LAST_FLUSH_S = 10.0
-"""For the journals when a job is stopped."""
+LAST_ANSWERS_S = 2.0
+"""For what ended engines have said to arrive."""
+LAST_S = 20.0
+"""For the engines when a job is stopped: to commit what is whole, write journals and end."""
 
 
 class RayFleet:
@@ -63,6 +66,7 @@ class RayFleet:
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
         connect(self._address)
+        stop.install()  # ray.init has taken SIGTERM
         run = _Run(self, book, on_progress)
         try:
             yield from run.reports()
@@ -122,6 +126,7 @@ class _Engine:
     progress: WorkerProgress | None = None
     blocks: set[str] = field(default_factory=set)
     told_to_drain: bool = False
+    """Since it was loaded. All that it loses then is nobody's fault."""
     ask_again: bool = False
     """Where it has found room: the last call was not answered."""
 
@@ -141,10 +146,11 @@ class _Run:
         self._looked = self._shown = -float("inf")
         self._failed_loads = self._num_failures = 0
         self._engine_s = 0.0
+        self._ended = False
 
     def reports(self) -> Iterator[BlockReport]:
-        """Reports of all blocks."""
-        while not self._book.finished:
+        """Reports of all blocks, or of those that are done when the book is closed."""
+        while not self._book.finished and not self._book.closed:
             self._look()
             try:
                 kind, engine, block_id, future = self._events.get(timeout=POLL_S)
@@ -155,18 +161,35 @@ class _Run:
                 if report is not None:
                     yield report
             self._show()
+        self._end()
+        until = time.monotonic() + LAST_ANSWERS_S
+        while any(engine.blocks for engine in self._engines) and time.monotonic() < until:
+            with suppress(queue.Empty):
+                kind, engine, block_id, future = self._events.get(timeout=POLL_S)
+                if kind == "block":
+                    engine.blocks.discard(block_id)
+                    if future.exception() is None and future.result() is not None:
+                        yield future.result()
 
     def stop(self) -> None:
         """End the actors; blocks that are under way leave their journals."""
         import ray
 
-        busy = [engine.actor for engine in self._engines if engine.loaded_at and engine.blocks]
-        if busy:
-            refs = [actor.flush.remote() for actor in busy]
-            ray.wait(refs, num_returns=len(refs), timeout=LAST_FLUSH_S)
+        self._end()
         for engine in self._engines:
             ray.kill(engine.actor)
             engine.place.give_back()
+
+    def _end(self) -> None:
+        """Let the engines commit what is whole, write journals and end; once."""
+        import ray
+
+        if not self._ended:
+            self._ended = True
+            loaded = [engine.actor for engine in self._engines if engine.loaded_at]
+            refs = [actor.end.remote() for actor in loaded]
+            if refs:
+                ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 
     def _handle(
         self, kind: _Kind, engine: _Engine, block_id: str, future: Any
@@ -190,7 +213,7 @@ class _Run:
             self._call("load", engine)
         else:
             self._failed_loads = 0
-            engine.loaded_at = time.monotonic()
+            engine.loaded_at, engine.told_to_drain = time.monotonic(), False
             self._call("progress", engine)
             self._begin()
             self._lease(engine)
@@ -236,7 +259,7 @@ class _Run:
         stats = seen.engine if seen is not None else EngineStats()
         for lease in self._book.take(engine, stats, num_workers=len(self._engines)):
             engine.blocks.add(lease.block.id)
-            self._call("block", engine, lease.block.id, lease.block, lease.replay)
+            self._call("block", engine, lease.block.id, lease)
 
     def _call(self, kind: _Kind, engine: _Engine, block_id: str = "", *arguments: Any) -> None:
         """Call the actor; its answer becomes an event."""
@@ -255,11 +278,11 @@ class _Run:
         if error is None:
             self._book.done(engine, block_id)
             self._lease(engine)
-            report: BlockReport = future.result()
+            report: BlockReport | None = future.result()
             return report
         known = user_error(error)
         restarted = isinstance(getattr(error, "cause", None), NotLoaded)
-        if isinstance(error, RayTaskError) and not restarted and not isinstance(known, EngineError):
+        if isinstance(error, RayTaskError) and not restarted and not isinstance(known, EngineDied):
             raise known or error from error  # the code failed, and would again
         preempted = isinstance(error, RayActorError) and error.preempted
         blameless = restarted or preempted or engine.told_to_drain
@@ -275,7 +298,7 @@ class _Run:
         self._num_failures += 1
         self._engine_s += time.monotonic() - engine.loaded_at
         engine.loaded_at = engine.progress = engine.node = None
-        engine.told_to_drain, engine.ask_again = False, True
+        engine.ask_again = True
 
     def _not_loaded(self, kind: _Kind, engine: _Engine, error: Exception) -> None:
         """An actor did not come up, or its engine did not load."""
@@ -292,7 +315,7 @@ class _Run:
             hint = "" if isinstance(error, RayTaskError) else _DIED_LOADING
             raise EngineError(
                 f"the engine failed to load {self._failed_loads} times; the last time: "
-                f"{error}{hint}"
+                f"{error} {hint}{LOGS}"
             ) from error
         if isinstance(error, ActorDiedError):  # for good: Ray restarts it no more
             engine.place.give_back()

@@ -117,6 +117,7 @@ async def roll_out(
     finally:
         for task in due:
             task.cancel()
+        await asyncio.gather(*due, *done, return_exceptions=True)
 
 
 async def grade_rollout(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeVar
 
+from mclabel.data.rejects import note_set_aside
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
+from mclabel.errors import ShardError
 from mclabel.estimators import PriorLearner, Priors
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk, LoopLag
@@ -44,6 +48,16 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """Why a problem is left out."""
+
+    reason: str
+    """A short code; `kills_engine`."""
+    detail: str
+    """An engine's last words, bounded."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BlockReport:
     """What one attempt at a block did."""
 
@@ -51,6 +65,8 @@ class BlockReport:
     committed: bool
     """False: another attempt had committed the block before."""
     num_problems: int
+    num_set_aside: int = 0
+    """Of these, left out."""
     num_solutions: int
     num_rollouts: int
     """Those taken from a journal included."""
@@ -116,6 +132,7 @@ class LabelWorker:
         self._known_priors: set[str] = set()
         self._journals: dict[str, BlockJournal] = {}
         self._beside: list[asyncio.Task[None]] = []
+        self._under_way: set[asyncio.Task[Any]] = set()
         self._num_problems = self._num_steps = self._num_completions = 0
         self._num_truncated = self._num_ungraded = self._num_replayed = 0
         self.draining = False
@@ -133,32 +150,68 @@ class LabelWorker:
             create(_every(self._journal_s, self.flush_beside)),
         ]
 
-    async def run_block(self, block: Block, *, replay: bool = False) -> BlockReport:
+    async def run_block(
+        self,
+        block: Block,
+        *,
+        replay: bool = False,
+        set_aside: Mapping[str, SetAside] | None = None,
+    ) -> BlockReport:
         """Label a block and commit its shards.
 
         Args:
             block: to label.
             replay: whether earlier attempts may have left journals.
+            set_aside: problems to leave out, by id.
         """
-        attempt = uuid.uuid4().hex[:12]
-        journal = self._journals[attempt] = BlockJournal(self._store, block.id, attempt)
+        left_out = set_aside or {}
+        problems = [problem for problem in block.problems if problem.id not in left_out]
+        async with self._attempt(block, replay=replay) as journal:
+            labels = [self._label(problem, block, journal) for problem in problems]
+            results = await _gather(labels)
+            commit = partial(self._commit, block, journal.attempt, problems, results, left_out)
+            report = await _whole(asyncio.to_thread(commit))
+            if replay or journal.num_files:
+                await asyncio.to_thread(journal.delete)
+        return report
+
+    async def try_problem(self, block: Block, problem_id: str) -> None:
+        """Label one problem of a block into its journal, to see whether the engine survives it."""
+        (problem,) = [problem for problem in block.problems if problem.id == problem_id]
+        async with self._attempt(block, replay=True) as journal:
+            learner = self._settings.make_learner()
+            if learner is not None and self._learner is not None:
+                learner.adopt(self._learner.priors)  # and learns nothing: the block will
+            await self._sample(problem, block, journal, learner)
+            await asyncio.to_thread(journal.flush)
+
+    async def give_up(self) -> None:
+        """End the blocks under way: those being committed in full, the others with a flush."""
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _attempt(self, block: Block, *, replay: bool) -> AsyncIterator[BlockJournal]:
+        """An attempt at a block: its journal, which is flushed if the attempt fails."""
+        journal = BlockJournal(self._store, block.id, uuid.uuid4().hex[:12])
+        self._journals[journal.attempt] = journal
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
         try:
             if replay:
                 await asyncio.to_thread(journal.read)
             if self._learner is not None:
                 await asyncio.to_thread(self._adopt_priors, self._learner)
-            labels = [self._label(problem, block, journal) for problem in block.problems]
-            results = await _gather(labels)
-            report = await asyncio.to_thread(self._commit, block, attempt, results)
-            if replay or journal.num_files:
-                await asyncio.to_thread(journal.delete)
+            yield journal
         except BaseException:
             journal.flush()
             raise
         finally:
-            del self._journals[attempt]
+            self._under_way.discard(task)
+            del self._journals[journal.attempt]
             self._num_replayed += journal.num_replayed
-        return report
 
     def flush(self) -> None:
         """Write down what the blocks under way have sampled. From any thread."""
@@ -190,19 +243,7 @@ class LabelWorker:
             await self._policy.close()
 
     async def _label(self, problem: Problem, block: Block, journal: BlockJournal) -> ProblemLabels:
-        assert self._policy is not None, "start() first"
-        result = await label_problem(
-            problem,
-            self._policy,
-            self._settings,
-            given=block.given.get(problem.id, ()),
-            learner=self._learner,
-            priority=block.priority,
-            on_completion=self._count,
-            journal=journal,
-            desk=self._desk,
-            decisions=self._decisions,
-        )
+        result = await self._sample(problem, block, journal, self._learner)
         self._num_problems += 1
         self._num_steps += sum(len(row.steps) for row in result.labeled)
         async with self._fitting:
@@ -210,11 +251,37 @@ class LabelWorker:
                 await asyncio.to_thread(self._learner.fit)
         return result
 
-    def _commit(self, block: Block, attempt: str, results: Sequence[ProblemLabels]) -> BlockReport:
+    async def _sample(
+        self, problem: Problem, block: Block, journal: BlockJournal, learner: PriorLearner | None
+    ) -> ProblemLabels:
+        assert self._policy is not None, "start() first"
+        return await label_problem(
+            problem,
+            self._policy,
+            self._settings,
+            given=block.given.get(problem.id, ()),
+            learner=learner,
+            priority=block.priority,
+            on_completion=self._count,
+            journal=journal,
+            desk=self._desk,
+            decisions=self._decisions,
+        )
+
+    def _commit(
+        self,
+        block: Block,
+        attempt: str,
+        problems: Sequence[Problem],
+        results: Sequence[ProblemLabels],
+        set_aside: Mapping[str, SetAside],
+    ) -> BlockReport:
         labeled = [row for result in results for row in result.labeled]
         rollouts = [row for result in results for row in result.rollouts]
         for priors in {r.priors.id: r.priors for r in results if r.priors is not None}.values():
             self._store.create(f"priors/{priors.id}.json", priors.to_json().encode())
+        if set_aside:
+            note_set_aside(self._store, block.id)
         committed = commit_block(
             self._store,
             block.id,
@@ -224,15 +291,17 @@ class LabelWorker:
             self._provenance,
             dropped={
                 problem.id: result.dropped
-                for problem, result in zip(block.problems, results, strict=True)
+                for problem, result in zip(problems, results, strict=True)
                 if result.dropped is not None
             },
+            set_aside={name: asdict(why) for name, why in set_aside.items()},
         )
         sampled = sum(len(r.solution.ids) for r in labeled if r.solution.origin == "sampled")
         return BlockReport(
             block_id=block.id,
             committed=committed,
             num_problems=len(block.problems),
+            num_set_aside=len(set_aside),
             num_solutions=len(labeled),
             num_rollouts=len(rollouts),
             num_tokens=sampled + sum(r.num_tokens for r in rollouts),
@@ -255,8 +324,8 @@ class LabelWorker:
         """Flush, in a thread. A store that fails now is tried again at the next flush."""
         try:
             await asyncio.to_thread(self.flush)
-        except Exception:
-            logger.exception("the journals could not be written; the blocks go on")
+        except ShardError as error:
+            logger.warning("the journals could not be written; the blocks go on: %s", error)
 
 
 async def _every(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
@@ -265,6 +334,17 @@ async def _every(seconds: float, work: Callable[[], Awaitable[None] | None]) -> 
         due = work()
         if due is not None:
             await due
+
+
+async def _whole(work: Awaitable[T]) -> T:
+    """What `work` gives: a cancellation meanwhile is dropped, as it has come too late."""
+    task = asyncio.ensure_future(work)
+    while True:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise
 
 
 async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from mclabel.errors import EngineError
+from mclabel.errors import EngineDied, EngineError
 from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
 from mclabel.policy.hub import fetch_model
 from mclabel.policy.text import PolicyText, ends_with_stop, quiet_transformers
@@ -242,8 +242,8 @@ class HfPolicy:
                 future.set_exception(self._dead())
         self._futures.clear()
 
-    def _dead(self) -> EngineError:
+    def _dead(self) -> EngineDied:
         reason = "was closed" if self._failure is None else f"died: {self._failure!r}"
-        error = EngineError(f"policy.engine=hf: the engine {reason}")
+        error = EngineDied(f"policy.engine=hf: the engine {reason}")
         error.__cause__ = self._failure
         return error

@@ -17,7 +17,7 @@ import signal
 from collections.abc import Sequence
 from typing import NoReturn
 
-from mclabel.errors import EngineError
+from mclabel.errors import EngineDied, EngineError
 from mclabel.policy.base import EngineStats, SamplingParams
 from mclabel.records import Completion
 
@@ -39,6 +39,7 @@ class ScriptedPolicy:
         crash_rate: float = 0.0,
         load_failure_rate: float = 0,
         crash_hard: bool = False,
+        poison: bool = False,
     ) -> None:
         """Args:
         sampling: only `max_tokens` is used (characters).
@@ -49,16 +50,18 @@ class ScriptedPolicy:
         crash_rate: chance that a completion ends the engine instead.
         load_failure_rate: chance that the engine cannot be loaded.
         crash_hard: a crash kills the process, as memory that runs out does.
+        poison: problems with `[poison]` in them end the engine, when a rollout of them is sampled.
         """
         self._crash_rate, self._crash_hard = crash_rate, crash_hard
         self._load_failure_rate, self._dead = load_failure_rate, False
+        self._poison = poison
         self._sampling, self._num_steps = sampling, num_steps
         self._delay_s, self._truncate_rate, self._repeatable = delay_s, truncate_rate, repeatable
         self._num_tokens = self._num_live = 0
 
     async def start(self) -> None:
         if random.random() < self._load_failure_rate:
-            self._crash("could not be loaded")
+            self._crash("could not be loaded", EngineError)
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         return self.encode(problem + "\n")
@@ -78,10 +81,12 @@ class ScriptedPolicy:
             await asyncio.sleep(rng.expovariate(1 / self._delay_s) if self._delay_s else 0)
         finally:
             self._num_live -= 1
-        if self._dead or random.random() < self._crash_rate:
+        problem = self.decode(prompt)
+        poisoned = self._poison and len(prefix) > 0 and "[poison]" in problem
+        if self._dead or poisoned or random.random() < self._crash_rate:
             self._dead = True
-            self._crash("died")
-        text = self._continue(self.decode(prompt), self.decode(prefix), rng)
+            self._crash("died", EngineDied)
+        text = self._continue(problem, self.decode(prefix), rng)
         if rng.random() < self._truncate_rate:
             text = text[: rng.randrange(len(text))]
             cut = True
@@ -99,10 +104,10 @@ class ScriptedPolicy:
     async def close(self) -> None:
         """Nothing to free."""
 
-    def _crash(self, how: str) -> NoReturn:
+    def _crash(self, how: str, kind: type[EngineError]) -> NoReturn:
         if self._crash_hard:
             os.kill(os.getpid(), signal.SIGKILL)
-        raise EngineError(f"policy.engine=scripted: the engine {how}, as it was told to")
+        raise kind(f"policy.engine=scripted: the engine {how}, as it was told to")
 
     def value(self, prefix: str) -> float:
         """The true value of a solution that begins with `prefix`, whole lines of it."""

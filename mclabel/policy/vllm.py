@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
-from mclabel.errors import EngineError
+from mclabel.errors import EngineDied, EngineError
 from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
 from mclabel.policy.hub import fetch_model
 from mclabel.policy.output_tail import MAX_REASON, OutputTail
@@ -158,7 +158,7 @@ class VllmPolicy:
             ):
                 output = final
         except (EngineDeadError, EngineGenerateError) as error:
-            raise EngineError(f"policy.engine=vllm: the engine died: {error}") from error
+            raise EngineDied(f"policy.engine=vllm: the engine died: {error}") from error
         finally:
             self._num_unfinished -= 1
         assert output is not None
@@ -195,7 +195,7 @@ class VllmPolicy:
 
     def _completion(self, ids: tuple[int, ...], finish_reason: str) -> Completion:
         if finish_reason not in ("stop", "length"):
-            raise EngineError(f"policy.engine=vllm: a completion ended with {finish_reason!r}")
+            raise EngineDied(f"policy.engine=vllm: a completion ended with {finish_reason!r}")
         if finish_reason == "stop":
             ids = stopped_ids(ids, self._end_ids, self._sampling.stop, self.decode)
         return Completion(

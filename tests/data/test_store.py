@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import threading
 import time
@@ -102,3 +103,15 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         Store(str(tmp_path / "file" / "below"), create=True)
     with pytest.raises(ShardError, match="not a usable store URL"):
         Store("nosuch://bucket")
+
+
+def test_a_replaced_file_is_never_half_and_its_time_is_the_store_s(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.create("drivers/a", b"one")
+    before = store.times("drivers")["drivers/a"]
+    os.utime(tmp_path / "drivers" / "a", (1e9, 1e9))
+    assert store.times("drivers")["drivers/a"] < before
+    store.replace("drivers/a", io.BytesIO(b"two"))
+    assert store.read("drivers/a") == b"two"
+    assert store.times("drivers")["drivers/a"] >= before
+    assert not list((tmp_path / PARTIAL).iterdir())

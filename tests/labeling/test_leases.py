@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mclabel.errors import EngineError
-from mclabel.labeling.leases import MAX_LEASES, Lease, LeaseBook, num_more_leases
-from mclabel.labeling.worker import Block
+from mclabel.labeling.leases import MAX_LEASES, LeaseBook, num_more_leases
+from mclabel.labeling.suspects import Lease
+from mclabel.labeling.worker import Block, SetAside
 from mclabel.policy import EngineStats
 from mclabel.records import Problem
 
@@ -83,13 +84,119 @@ def test_a_book_finds_itself_finished_without_being_asked_for_more() -> None:
     assert LeaseBook([], num_blocks=0).finished
 
 
-def test_a_block_that_kills_its_engines_stops_the_job_and_a_preempted_node_does_not() -> None:
-    book = LeaseBook([block(7)], num_blocks=1)
-    for _ in range(20):
+def test_a_first_loss_or_a_preempted_node_changes_nothing_for_a_block() -> None:
+    book = LeaseBook(map(block, range(2)), num_blocks=2)
+    for counts in (False, False, False, True):
+        first, second = book.take("one", IDLE)
+        assert not first.alone and not second.alone
+        for lease in (first, second):
+            book.lost("one", lease.block.id, "the node went away", counts=counts)
+
+
+def big(number: int, count: int) -> Block:
+    problems = tuple(Problem(id=f"p{number}.{i}", text="t", answer="1") for i in range(count))
+    return Block(id=f"b{number}", problems=problems, given={}, priority=number)
+
+
+def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) -> int:
+    """Run a book on workers that die under some problems; the number of deaths.
+
+    Two blocks fit a worker, and all that a worker holds ends at the same time.
+    """
+    deaths, held = 0, {worker: list[Lease]() for worker in range(workers)}
+    for step in range(steps):
+        if book.finished:
+            assert not any(held.values())
+            return deaths
+        worker = step % workers
+        held[worker] += book.take(worker, IDLE, num_workers=workers)
+        leases, held[worker] = held[worker], []
+        assert len(leases) == 1 or not any(lease.alone for lease in leases)
+        run_now = {
+            p.id
+            for lease in leases
+            for p in lease.block.problems
+            if lease.only in (None, p.id) and p.id not in lease.set_aside
+        }
+        died = run_now & poison
+        deaths += bool(died)
+        for lease in leases:
+            if died:
+                book.lost(worker, lease.block.id, "out of  memory\n" + "x" * 1000)
+            else:
+                if lease.only is None:
+                    DONE[lease.block.id] = dict(lease.set_aside)
+                book.done(worker, lease.block.id)
+    raise AssertionError("not finished")
+
+
+DONE: dict[str, dict[str, SetAside]] = {}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("poison", [set(), {"p2.1"}, {"p2.0", "p2.3"}, {"p0.3", "p5.0"}])
+def test_problems_that_kill_their_engines_are_set_aside_and_no_others(
+    workers: int, poison: set[str]
+) -> None:
+    DONE.clear()
+    blocks = [big(i, 1 if i == 5 else 4) for i in range(6)]
+    deaths = run(LeaseBook(blocks, num_blocks=6), poison, workers)
+    assert sorted(DONE) == [f"b{i}" for i in range(6)]
+    assert {name for found in DONE.values() for name in found} == poison
+    assert all(name[1] == block_id[1] for block_id, found in DONE.items() for name in found)
+    for found in DONE.values():
+        for why in found.values():
+            assert why.reason == "kills_engine"
+            assert why.detail.startswith("out of memory xxx") and len(why.detail) == 500
+    assert deaths <= 5 * len(poison)
+
+
+def test_a_death_that_counts_not_sets_nothing_aside() -> None:
+    book = LeaseBook([big(0, 1)], num_blocks=1)
+    for counts in (True, True, True, False, False):
         (lease,) = book.take("one", IDLE)
-        book.lost("one", "b7", "the node went away", counts=False)
-    with pytest.raises(EngineError, match=r"block b7 lost its engine 5 times \(problems p7\).*out"):
-        for _ in range(5):
-            (lease,) = book.take("one", IDLE)
-            assert lease.replay
-            book.lost("one", "b7", "out of memory")
+        book.lost("one", "b0", "gone", counts=counts)
+    (lease,) = book.take("one", IDLE)
+    assert lease.only == "p0.0" and not lease.set_aside and book.take("one", IDLE) == []
+    book.lost("one", "b0", "gone")
+    (lease,) = book.take("one", IDLE)
+    assert lease.only is None and set(lease.set_aside) == {"p0.0"}
+
+
+def test_engines_that_die_whatever_they_are_given_stop_the_job() -> None:
+    every = {f"p{i}.{j}" for i in range(6) for j in range(4)}
+    with pytest.raises(EngineError, match=r"(?s)under each of 3 problems in a row.*session_latest"):
+        run(LeaseBook([big(i, 4) for i in range(6)], num_blocks=6), every)
+
+
+def test_a_block_that_dies_whole_and_passes_in_parts_stops_the_job() -> None:
+    book = LeaseBook([big(0, 2)], num_blocks=1)
+    with pytest.raises(EngineError, match=r"block b0 lost its engine 5 times.*block_problems"):
+        for _ in range(100):
+            for lease in book.take("one", IDLE):
+                if lease.only is None:
+                    book.lost("one", "b0", "out of memory")
+                else:
+                    book.done("one", "b0")
+
+
+def test_while_a_block_is_alone_other_workers_go_on() -> None:
+    book = LeaseBook(map(block, range(40)), num_blocks=40)
+    for _ in range(2):
+        for lease in book.take("one", IDLE):
+            book.lost("one", lease.block.id, "gone")
+    assert [lease.alone for lease in book.take("one", IDLE)] == [True]
+    book.done("one", "b0")
+    assert ids(book.take("two", IDLE, num_workers=2)) == ["b1"]
+    assert book.take("two", IDLE, num_workers=2) == []
+    for _ in range(3):
+        leases = book.take("one", IDLE, num_workers=2)
+        assert [lease.alone for lease in leases] == [False, False]
+        for lease in leases:
+            book.done("one", lease.block.id)
+
+
+def test_a_closed_book_leases_nothing() -> None:
+    book = LeaseBook(map(block, range(3)), num_blocks=3)
+    book.close()
+    assert book.take("one", IDLE) == [] and not book.finished

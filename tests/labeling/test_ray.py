@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import time
@@ -21,7 +19,7 @@ from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel import edge
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import committed_blocks, read_labels, read_rollouts
+from mclabel.data.shards import read_labels, read_rollouts
 from mclabel.data.store import Store
 from mclabel.edge.label import label_settings
 from mclabel.errors import EngineError
@@ -33,7 +31,6 @@ from mclabel.policy import Policy
 pytestmark = pytest.mark.ray
 
 TWO = "ray.max_engines=2"
-NUM_KILLED = 360  # problems: enough that ten kills come before the end
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +83,7 @@ def test_three_failed_loads_stop_the_job(
     book = LeaseBook([Block(id="b", problems=(), given={}, priority=0)], num_blocks=1)
     with pytest.raises(EngineError, match="failed to load 3 times") as caught:
         list(fleet.run(book, lambda progress: None))
-    assert reason in str(caught.value)
+    assert reason in str(caught.value) and "session_latest/logs" in str(caught.value)
 
 
 def test_an_engine_that_is_told_to_go_leaves_its_journal(tmp_path: Path) -> None:
@@ -112,38 +109,6 @@ def test_an_engine_that_is_told_to_go_leaves_its_journal(tmp_path: Path) -> None
     assert driver.returncode == 0, output
     check_exact(out, 8)
     assert last_state(out)["num_replayed"] > 0 and last_state(out)["num_failures"] == 1
-
-
-@pytest.mark.slow
-def test_killed_at_ten_random_moments_the_output_is_exact(tmp_path: Path) -> None:
-    """SIGKILLs the driver or an actor; texts differ in every attempt."""
-    rng = random.Random(os.environ.get("CHAOS_SEED", "0"))
-    source, out = write_problems(tmp_path, NUM_KILLED), tmp_path / "out"
-    scripted = "policy.scripted={repeatable: false, delay_s: 0.15}"
-    command = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))]
-    command += scripted_overrides(source, out, TWO, scripted, "ray.num_cpus=0.5")
-    kills, progress = [], []
-    while len(kills) < 10:
-        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while len(kills) < 10 and driver.poll() is None:
-            actors = wait_for_actors(driver)
-            time.sleep(rng.uniform(0.0, 3.0))
-            if rng.random() < 0.4:
-                driver.send_signal(signal.SIGKILL)
-                kills.append("driver")
-                driver.wait()
-            else:
-                rng.choice(actors).kill()
-                kills.append("actor")
-            progress.append(len(committed_blocks(Store(str(out)))) if out.is_dir() else 0)
-        if driver.poll() is None:
-            driver.send_signal(signal.SIGKILL)
-        driver.wait()
-        assert driver.returncode != 0, f"done after {len(kills)} kills: give it more problems"
-    print(f"kills: {kills}; blocks committed at each: {progress}")
-    assert {"driver", "actor"} <= set(kills)
-    subprocess.run(command, check=True, timeout=240)
-    check_exact(out, NUM_KILLED)
 
 
 def last_state(out: Path) -> dict[str, int]:

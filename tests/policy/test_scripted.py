@@ -41,7 +41,7 @@ def test_an_engine_that_crashed_stays_dead() -> None:
         results = await asyncio.gather(*asked, return_exceptions=True)
         return Counter(type(result).__name__ for result in results)
 
-    assert asyncio.run(again()) == {"EngineError": 50}
+    assert asyncio.run(again()) == {"EngineDied": 50}
 
 
 def test_an_engine_that_cannot_be_loaded() -> None:

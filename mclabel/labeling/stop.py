@@ -1,0 +1,132 @@
+"""Ctrl-C and SIGTERM: the first ends a command in order, a second one at once.
+
+The first raises `Stopped` in the main thread, wherever it is; where that would lose work
+(`deferred`), it calls a function that asks for the end instead, and `Stopped` is raised afterwards.
+The second ends the process and all that it has started without another word. It is seen by a thread
+of its own, so that it works while the main thread waits inside a library. Signals that come within
+`SAME_S` are one: a terminal and a wrapper may both pass on the same Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+SAME_S = 0.5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_TRACKER = b"resource_tracker"
+"""Of multiprocessing: ends by itself, and frees the shared memory of what it watches."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal has asked for the end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class _State:
+    """Of this process, as its signal handlers are."""
+
+    active = False
+    number: int | None = None
+    """The first signal, if one has come."""
+    ask: Callable[[], None] | None = None
+
+
+@contextmanager
+def stop_signals() -> Iterator[None]:
+    """Handle the signals meanwhile. In the main thread, else nothing happens."""
+    if _State.active or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reader,), name="signals", daemon=True).start()
+    _State.active, _State.number, _State.ask = True, None, None
+    install()
+    try:
+        yield
+    finally:
+        if _State.number is None:  # else the process is about to end, and a second one may come
+            _State.active = False
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(wakeup)
+            os.close(writer)
+
+
+def install() -> None:
+    """Take the signals back from a library that has set handlers of its own (`ray.init`)."""
+    if _State.active and threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            signal.signal(number, _handle)
+
+
+@contextmanager
+def deferred(ask: Callable[[], None]) -> Iterator[None]:
+    """The first signal calls `ask` meanwhile, in the main thread, and raises at the end.
+
+    Raises:
+        Stopped: a signal came, and nothing else was raised.
+    """
+    _State.ask = ask
+    try:
+        yield
+    finally:
+        _State.ask = None
+    if _State.active and _State.number is not None:
+        raise Stopped(_State.number)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    if _State.number is not None:
+        return  # the thread has seen it as well
+    _State.number = number
+    if _State.ask is None:
+        raise Stopped(number)
+    _State.ask()
+
+
+def _watch(reader: int) -> None:
+    """End the process at the second signal."""
+    first: float | None = None
+    while signals := os.read(reader, 1):
+        if signals[0] not in _SIGNALS:
+            continue
+        if first is None:
+            first = time.monotonic()
+        elif time.monotonic() - first > SAME_S:
+            _end_at_once(signals[0])
+    os.close(reader)
+
+
+def _end_at_once(number: int) -> None:
+    for pid in _descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            if _TRACKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+    os._exit(128 + number)
+
+
+def _descendants(root: int) -> list[int]:
+    """Processes that this one has started, and those that they have; none without /proc."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+    found = [root]
+    for parent in found:  # grows meanwhile
+        found += [pid for pid, its in parents.items() if its == parent]
+    return found[1:]

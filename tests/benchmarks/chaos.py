@@ -1,0 +1,212 @@
+"""Everything that can fail, at random: kill, resume, and see whether the output is exact.
+
+    python -m tests.benchmarks.chaos [--quick] [--seeds N]
+
+Each seed labels one list of problems under faults and ends with an undisturbed run of the same
+command. By seed (`chaos_world.WORLDS`) it runs in one process or on a Ray cluster of two worker
+nodes, on a folder, a small disk or S3 (moto's server), with the scripted policy, whose texts differ
+in every attempt, or with the bundled one. The faults: SIGKILL of the driver, of an actor, of a
+whole node; SIGTERM; a node that drains, and is then killed; writes that fail half-way; a full disk;
+S3 that refuses, drops, answers into the void, or stalls. CI runs three seeds
+(`tests/labeling/test_chaos.py`); `--seeds 50` is for the night, about an hour on two cores.
+
+Then every solution of the problem list must be there once (lost, duplicated), and the rest right
+(mismatched): each label's counts those of its own rollouts file, golds and metadata those of the
+problems, the same configuration and versions in every shard, and no journal, partial file, losing
+rollouts file or driver's sign left.
+
+What a fault costs: the time of all runs of the command together, from each one's start to its end,
+less that of an undisturbed run, times the engines, divided by the faults. So it is the sampling
+that was done twice, and idle engines, and also the start of Python and Ray and the load of engines
+after each; not the time until somebody runs the command again. Journals are flushed every 2 s here;
+at the default of 60 s a SIGKILL costs 29 s more in the mean, which is added for each. The last line
+is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.durable import PARTIAL
+from mclabel.data.shards import label_tables, read_shard
+from mclabel.data.store import Store
+from mclabel.edge.label import load_problems
+from mclabel.labeling.worker import JOURNAL_S
+from mclabel.records import Outcome
+from tests.benchmarks.chaos_world import FLUSH_S, WORLDS, World, open_world
+
+MAX_OUTPUTS = 10
+LAST_S = 300.0
+console = Console()
+
+
+@dataclass(kw_only=True)
+class Figures:
+    """What was found after one seed, or after all."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    """Faults by kind."""
+    lost: int = 0
+    duplicated: int = 0
+    mismatched: int = 0
+    faults: list[str] = field(default_factory=list)
+    """What is wrong, in words."""
+    cost_s: float = 0.0
+    """Of all faults."""
+
+    @property
+    def num_kills(self) -> int:
+        return sum(self.kills.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="three seeds")
+    parser.add_argument("--seeds", type=int, default=10)
+    args = parser.parse_args()
+    table = Table("seed", "world", "faults", "wrong", "cost of one")
+    results = []
+    for seed in range(3 if args.quick else args.seeds):
+        found = run_seed(seed)
+        results.append(found)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.kills.items()))
+        wrong = "; ".join(found.faults[:5]) or "nothing"
+        if found.lost or found.duplicated:
+            wrong += f"; {found.lost} solutions lost, {found.duplicated} too many"
+        mean = f"{found.cost_s / max(1, found.num_kills):.0f} s"
+        table.add_row(str(seed), str(WORLDS[seed % len(WORLDS)]), kinds, wrong, mean)
+        console.print(
+            f"seed {seed}: {kinds}; wrong: {wrong}; a fault costs {mean}", highlight=False
+        )
+    console.print(table)
+    kills = sum(found.num_kills for found in results)
+    result = {
+        "kills": kills,
+        "lost": sum(found.lost for found in results),
+        "duplicated": sum(found.duplicated for found in results),
+        "mismatched": sum(found.mismatched for found in results),
+        "mean_cost_s": round(sum(found.cost_s for found in results) / max(1, kills), 1),
+        "seeds": len(results),
+        "by_kind": dict(sum((found.kills for found in results), Counter[str]())),
+    }
+    print(json.dumps(result))
+
+
+def run_seed(seed: int, *, num_faults: int = 4) -> Figures:
+    """Label under random faults, resume, and check.
+
+    Args:
+        seed: chooses the world, the faults and their moments.
+        num_faults: to happen; an output that is whole before that is followed by another one.
+    """
+    rng = random.Random(seed)
+    found = Figures()
+    with open_world(WORLDS[seed % len(WORLDS)], rng) as world:
+        whole_s = _run_to_end(world, "calibration")
+        extra_s = 0.0
+        for number in range(MAX_OUTPUTS):
+            out = f"out{number}"
+            spent_s = _run_under_faults(world, out, found, num_faults, 0.2 * whole_s)
+            spent_s += _run_to_end(world, out)
+            extra_s += max(0.0, spent_s - whole_s)
+            _check(world, out, found)
+            if found.num_kills >= num_faults:
+                break
+        found.cost_s = extra_s * world.num_engines
+        hard = sum(count for kind, count in found.kills.items() if kind.endswith("killed"))
+        found.cost_s += hard * (JOURNAL_S - FLUSH_S) / 2
+    return found
+
+
+def _run_under_faults(
+    world: World, out: str, found: Figures, num_faults: int, longest_s: float
+) -> float:
+    """Run a command again and again until enough has happened to it, or all is done; seconds."""
+    spent_s = 0.0
+    while found.num_kills < num_faults:
+        started = time.monotonic()
+        driver = world.start(out)
+        while found.num_kills < num_faults and world.wait_for_work(driver, out):
+            time.sleep(world.rng.uniform(0.0, longest_s))
+            if driver.poll() is not None:
+                break
+            found.kills[world.break_something(driver)] += 1
+        if found.num_kills >= num_faults and driver.poll() is None:
+            time.sleep(FLUSH_S)  # for the last one to be felt
+            world.heal()
+        code = world.wait_for_end(driver)
+        spent_s += time.monotonic() - started
+        world.heal()
+        if code == 0:
+            break
+    return spent_s
+
+
+def _run_to_end(world: World, out: str) -> float:
+    """Seconds of a run without faults."""
+    started = time.monotonic()
+    driver = world.start(out)
+    output, _ = driver.communicate(timeout=LAST_S)
+    if driver.returncode != 0:
+        raise RuntimeError(f"the run without faults ended with {driver.returncode}: {output}")
+    return time.monotonic() - started
+
+
+def _check(world: World, out: str, found: Figures) -> None:
+    """Compare what is there with what should be."""
+    config = load_config(LabelConfig, None, world.overrides(out))
+    problems = {problem.id: problem for problem in load_problems(config.problems)}
+    store = Store(config.out)
+    wanted = Counter(
+        (problem, index) for problem in problems for index in range(config.solutions.per_problem)
+    )
+    rows: Counter[tuple[str, int]] = Counter()
+    named, same = set(), set()
+    for metadata, table in label_tables(store):
+        named.add(metadata["rollouts"])
+        same.add(json.dumps([metadata[key] for key in ("config", "versions")], sort_keys=True))
+        theirs, rollouts = read_shard(store, metadata["rollouts"], "rollouts")
+        if theirs["attempt"] != metadata["attempt"] or theirs["block"] != metadata["block"]:
+            found.faults.append(f"{metadata['block']}: rollouts of another attempt")
+        counted: dict[str, Counter[str]] = {}
+        for rollout in rollouts.to_pylist():
+            counted.setdefault(rollout["prefix_id"], Counter())[rollout["outcome"]] += 1
+        for row in table.to_pylist():
+            rows[row["problem_id"], row["sample_index"]] += 1
+            problem = problems.get(row["problem_id"])
+            gold = None if problem is None else (problem.text, problem.answer, dict(problem.meta))
+            if gold != (row["problem"], row["answer"], json.loads(row["meta"])):
+                found.faults.append(f"{row['problem_id']}: another problem, gold or metadata")
+            if not _counts_agree(row["steps"], counted):
+                found.faults.append(f"{row['solution_id']}: counts are not those of its rollouts")
+    if len(same) > 1:
+        found.faults.append("shards of several configurations or versions")
+    left = {*store.names("rollouts"), *store.names("merged/rollouts")} - named
+    left |= {*store.names("journals"), *store.names("drivers"), *store.names(PARTIAL)}
+    left |= {*store.names("rejects"), *store.names("rejects.jsonl")}
+    found.faults += [f"left behind: {name}" for name in sorted(left)]
+    found.mismatched = len(found.faults)
+    found.lost += (wanted - rows).total()
+    found.duplicated += (rows - wanted).total()
+
+
+def _counts_agree(steps: list[dict[str, Any]], counted: dict[str, Counter[str]]) -> bool:
+    return all(
+        step[f"num_{outcome}"] == counted.get(step["prefix_id"], Counter())[outcome]
+        for step in steps[:-1]
+        for outcome in Outcome
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""What resuming a large run costs: 100,000 committed shards, all but four.
+
+    python -m tests.benchmarks.resume [--quick]
+
+Makes runs of 10,000 and 100,000 blocks of one problem, in a folder and on S3 (a server in this
+process that lists pages of 1,000 names, 50 ms each), whose blocks are committed but for the last
+four, and runs `mclabel label` on them in a process of its own: it lists, finds the four, labels
+them, and looks for what attempts that lost have left. The committed shards hold one byte: nothing
+opens them.
+Times are of the whole command without the import of the package; memory is the process's largest,
+and its growth from 10,000 to 100,000 blocks. `--quick`: 1,000 and 10,000. The last line is JSON:
+seconds_100k (the slower of the two stores), rss_mb.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mclabel.config import LabelConfig, load_config
+from mclabel.edge.label import load_problems, semantic_config
+from mclabel.labeling.job import make_blocks
+from tests.benchmarks.large_bucket import LargeBucket, serve
+
+NUM_LEFT = 4
+CHILD = """
+import json, resource, sys, time
+from mclabel import edge
+from mclabel.config import LabelConfig, load_config
+import mclabel.labeling.ray_fleet, mclabel.policy.scripted
+started = time.monotonic()
+report = edge.label(load_config(LabelConfig, None, sys.argv[1:]), lambda state: None)
+seconds = time.monotonic() - started
+rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps([seconds, rss_mb, report.num_blocks_resumed, report.num_problems]))
+"""
+
+Put = Callable[[str], None]
+"""Makes a file of a run, by its name."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    sizes = (1_000, 10_000) if parser.parse_args().quick else (10_000, 100_000)
+    table = Table("store", "shards", "seconds", "memory")
+    seconds: dict[tuple[str, int], float] = {}
+    memory: dict[tuple[str, int], float] = {}
+    for count in sizes:
+        with tempfile.TemporaryDirectory(prefix="resume-") as folder:
+            source = _write_problems(Path(folder), count)
+            for store, opened in (("folder", _folder), ("s3", _s3)):
+                with opened(Path(folder)) as (out, put, environment):
+                    found = _resume(source, out, put, environment, count)
+                    seconds[store, count], memory[store, count] = found
+                    table.add_row(store, f"{count:,}", f"{found[0]:.1f}", f"{found[1]:.0f} MB")
+    Console().print(table)
+    few, many = sizes
+    stores = ("folder", "s3")
+    result = {
+        "seconds_100k": round(max(seconds[store, many] for store in stores), 1),
+        "rss_mb": round(max(memory[store, many] for store in stores)),
+        "rss_growth_mb": round(max(memory[store, many] - memory[store, few] for store in stores)),
+        "shards": many,
+        "seconds": {store: round(seconds[store, many], 1) for store in stores},
+    }
+    print(json.dumps(result))
+
+
+def _resume(
+    source: Path, out: str, put: Put, environment: dict[str, str], count: int
+) -> tuple[float, float]:
+    """Seconds and MB of a job that finds all but a few blocks committed."""
+    changes = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
+    changes += ["ray.address=none", "block_problems=1", "estimator.kind=fixed"]
+    config = load_config(LabelConfig, None, changes)
+    problems = load_problems(config.problems)
+    blocks = [b.id for b in make_blocks(problems, size=1, semantic=semantic_config(config))]
+    for block in blocks[:-NUM_LEFT]:
+        put(f"labels/{block}.parquet")
+        put(f"rollouts/{block}.0123456789ab.parquet")
+    run = subprocess.run(
+        [sys.executable, "-c", CHILD, *changes],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode != 0:
+        raise RuntimeError(run.stderr)
+    took, rss_mb, resumed, labeled = json.loads(run.stdout.splitlines()[-1])
+    assert (resumed, labeled) == (count - NUM_LEFT, NUM_LEFT), run.stdout
+    return took, rss_mb
+
+
+def _write_problems(folder: Path, count: int) -> Path:
+    path = folder / "problems.jsonl"
+    with path.open("w") as file:
+        for i in range(count):
+            row = {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)}
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[tuple[str, Put, dict[str, str]]]:
+    out = folder / "out"
+    for name in ("labels", "rollouts"):
+        (out / name).mkdir(parents=True)
+    yield str(out), lambda name: (out / name).write_bytes(b"x") and None, {}
+
+
+@contextmanager
+def _s3(folder: Path) -> Iterator[tuple[str, Put, dict[str, str]]]:
+    """A bucket that is filled without asking its server."""
+    bucket = LargeBucket()
+    with serve(bucket) as address:
+        environment = {
+            "AWS_ENDPOINT_URL": address,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+        yield "s3://bucket/run", lambda name: bucket.put(f"run/{name}", b"x"), environment
+
+
+if __name__ == "__main__":
+    main()

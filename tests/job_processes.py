@@ -1,0 +1,73 @@
+"""Labelling jobs in processes of their own, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+from scripted_jobs import scripted_overrides, write_config, write_problems
+
+TOKEN = "MCLABEL_TEST_TOKEN"
+"""Environment variable that marks all that a command has started."""
+NUM_PROBLEMS = 40
+VLLM = ["problems.source=arith", "problems.limit=40", "policy.engine=vllm", "policy.device=cpu"]
+VLLM += ["policy.kv_cache_gib=0.1", "policy.max_live=64", "estimator.kind=fixed"]
+
+
+def start(folder: Path, address: str, *more: str) -> subprocess.Popen[str]:
+    source = write_problems(folder, NUM_PROBLEMS)
+    scripted = "policy.scripted={repeatable: false, delay_s: 0.3}"
+    changes = [f"ray.address={address}", "ray.max_engines=2", "journal_s=1000", scripted, *more]
+    return subprocess.Popen(
+        [
+            *[sys.executable, "-m", "mclabel", "label", str(write_config(folder))],
+            *scripted_overrides(source, folder / "out", *changes),
+        ],
+        env={**os.environ, TOKEN: str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def started_by(folder: Path) -> list[psutil.Process]:
+    """Processes of a command, those that were left by others that ended included."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN) == str(folder):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for_work(out: Path, job: subprocess.Popen[str], timeout_s: float = 240) -> None:
+    deadline = time.monotonic() + timeout_s
+    file = out / "progress.jsonl"
+    while True:
+        lines = file.read_text().splitlines() if file.is_file() else []
+        if lines and json.loads(lines[-1])["num_completions"] > 0:
+            return
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def check_nothing_is_left(folder: Path, shared: set[str], timeout_s: float = 20) -> None:
+    """No process, and no shared memory of one, after a moment in which they may end."""
+    deadline = time.monotonic() + timeout_s
+    while left := [*started_by(folder), *(shared_memory() - shared)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def shared_memory() -> set[str]:
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()

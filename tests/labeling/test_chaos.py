@@ -1,0 +1,27 @@
+"""Random faults, three seeds of the benchmark: S3, a cluster of two nodes, a full disk."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = str(Path(__file__).parents[2])
+
+
+@pytest.fixture(autouse=True)
+def benchmarks_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", [ROOT, *sys.path])
+    yield
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_killed_the_output_is_exact(seed: int) -> None:
+    from tests.benchmarks.chaos import run_seed
+
+    found = run_seed(seed, num_faults=3)
+    assert found.num_kills >= 3
+    assert (found.lost, found.duplicated, found.faults) == (0, 0, [])

@@ -1,0 +1,102 @@
+"""Problems that kill engines are set aside with their reason, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from exactness import check_solutions
+from scripted_jobs import scripted_overrides, write_config
+
+from mclabel import edge
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.compact import compact
+from mclabel.data.rejects import FILE, set_aside, write_rejects
+from mclabel.data.shards import label_tables
+from mclabel.data.store import Store
+from mclabel.labeling.job import JobReport
+
+POISON = {3, 13}
+NUM_PROBLEMS = 16
+
+
+@pytest.fixture(autouse=True)
+def own_ray() -> Iterator[None]:
+    yield
+    ray.shutdown()
+
+
+def label(folder: Path, *overrides: str) -> JobReport:
+    """A job of blocks of four, two problems of which kill their engine."""
+    source = folder / "problems.jsonl"
+    rows = [
+        {
+            "id": f"p{i}",
+            "problem": f"P{i} [answer {i}]{' [poison]' if i in POISON else ''}",
+            "answer": str(i),
+        }
+        for i in range(NUM_PROBLEMS)
+    ]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    changes = scripted_overrides(source, folder / "out", *overrides)
+    return edge.label(load_config(LabelConfig, write_config(folder), changes), lambda state: None)
+
+
+def rejects(out: Path) -> list[dict[str, str | None]]:
+    return [json.loads(line) for line in (out / FILE).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("address", "hard"),
+    [
+        ("none", False),
+        pytest.param("local", False, marks=pytest.mark.ray),
+        pytest.param("local", True, marks=pytest.mark.ray),
+    ],
+)
+def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, hard: bool) -> None:
+    """Hard: the engine's process is killed, as when memory runs out."""
+    scripted = f"policy.scripted={{poison: true, repeatable: false, crash_hard: {hard}}}"
+    more = [scripted, f"ray.address={address}", "ray.max_engines=2", "journal_s=0.2"]
+    more.append("estimator.kind=fixed")
+    report = label(tmp_path, *more)
+    assert report.num_rejected == 2
+    out = tmp_path / "out"
+    rest = sorted(set(range(NUM_PROBLEMS)) - POISON)
+    check_solutions(Store(str(out)), rest)
+    found = rejects(out)
+    assert [row["problem_id"] for row in found] == ["p13", "p3"]
+    for row in found:
+        assert row["reason"] == "kills_engine" and row["row"] is row["source"] is None
+        assert row["detail"] and len(row["detail"]) <= 500
+        assert hard or "the engine died, as it was told to" in row["detail"]
+    told = [metadata["set_aside"] for metadata, _ in label_tables(Store(str(out)))]
+    assert sorted(name for one in told for name in one) == ["p13", "p3"]
+    assert not list((out / "journals").rglob("*.gz"))
+    # Again: nothing is left to do, and nothing is said twice.
+    again = label(tmp_path, *more)
+    assert (again.num_problems, again.num_rejected) == (0, 2)
+    assert rejects(out) == found
+
+
+def test_what_was_set_aside_is_found_after_a_kill_and_after_a_merge(tmp_path: Path) -> None:
+    label(tmp_path, "policy.scripted={poison: true}", "ray.address=none", "estimator.kind=fixed")
+    out = tmp_path / "out"
+    store = Store(str(out))
+    found = rejects(out)
+    compact(store, rows=1000)
+    (out / FILE).unlink()
+    assert write_rejects(store, set_aside(store)) == 2 and rejects(out) == found
+
+
+def test_a_block_that_another_attempt_committed_whole_rejects_nothing(tmp_path: Path) -> None:
+    label(tmp_path, "ray.address=none")
+    store = Store(str(tmp_path / "out"))
+    for name in store.names("labels"):
+        block = name.removeprefix("labels/").removesuffix(".parquet")
+        store.create(f"rejects/{block}.json", b"{}")
+    assert write_rejects(store, set_aside(store)) == 0
+    assert store.read(FILE) is None

@@ -1,0 +1,33 @@
+"""vLLM's engine process is killed under a job: it goes on, and the output is exact."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from job_processes import VLLM, check_nothing_is_left, shared_memory, start, started_by
+from job_processes import wait_for_work as wait
+
+from mclabel.data.shards import read_labels
+from mclabel.data.store import Store
+
+pytestmark = [pytest.mark.vllm, pytest.mark.ray]
+
+
+def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
+    shared, out = shared_memory(), tmp_path / "out"
+    job = start(tmp_path, "local", *VLLM, "ray.max_engines=1", "journal_s=1")
+    wait(out, job)
+    time.sleep(3)  # for the journals
+    (engine,) = [one for one in started_by(tmp_path) if "EngineCore" in " ".join(one.cmdline())]
+    engine.kill()
+    output, _ = job.communicate(timeout=400)
+    assert job.returncode == 0, output
+    rows = [(row.problem.id, row.solution.sample_index) for row in read_labels(Store(str(out)))]
+    assert len(rows) == len(set(rows)) == 160
+    state = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
+    assert state["num_failures"] == 1 and state["num_replayed"] > 0
+    assert not (out / "rejects.jsonl").exists()
+    check_nothing_is_left(tmp_path, shared)
