@@ -397,6 +397,35 @@ def compact(run: str, rows: int) -> None:
 
 
 @main.command()
+@click.argument("run")
+@click.option("-o", "--out", required=True, help="Folder or URL of the new run.")
+@click.option("--golds", help="File of corrected golds: problem_id and answer.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="NAME=BOOL",
+    help="Rule of the checker, e.g. units_optional=false; several may be given.",
+)
+def regrade(run: str, out: str, golds: str | None, rules: tuple[str, ...]) -> None:
+    """Grade a run's solutions and rollouts again, without an engine.
+
+    RUN is a folder or URL, labelled with keep_rollouts=true. Its estimator judges again on the
+    verdicts of the checker that is installed, and the labels are written to a run of their own.
+    Running the same command again resumes.
+    """
+    from mclabel import edge
+    from mclabel.labeling.progress import StageProgress
+
+    changes = dict(rule.partition("=")[::2] for rule in rules)
+    with StageProgress(console, "grade", "blocks") as stage:
+        done = edge.regrade(run, out, golds=golds, rules=changes, on_progress=stage.update)
+    for line in done.lines():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Labels lie in {out}.", highlight=False, markup=False, soft_wrap=True)
+
+
+@main.command()
 @click.argument("shards")
 @click.option("--limit", default=5, show_default=True, help="Solutions to print.")
 @click.option("--problem", help="Only of the problem with this id.")

@@ -7,6 +7,7 @@ from mclabel.edge.best_of_n import best_of_n
 from mclabel.edge.exchange import export_run, import_file
 from mclabel.edge.label import label
 from mclabel.edge.plan import plan
+from mclabel.edge.regrade import regrade
 from mclabel.edge.train import train
 
-__all__ = ["best_of_n", "export_run", "import_file", "label", "plan", "train"]
+__all__ = ["best_of_n", "export_run", "import_file", "label", "plan", "regrade", "train"]

@@ -15,7 +15,7 @@ from typing import Any
 from mclabel.answers import CHECKER_VERSION
 from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
-from mclabel.config import LabelConfig, ProblemsConfig
+from mclabel.config import EstimatorConfig, LabelConfig, ProblemsConfig
 from mclabel.data.manifest import check_claim
 from mclabel.data.problems import read_problems, unparsed_golds
 from mclabel.data.solutions import read_solutions
@@ -149,23 +149,28 @@ def label_settings(config: LabelConfig) -> LabelSettings:
         balance=config.solutions.balance,
         max_samples=config.solutions.max_samples or 4 * config.solutions.per_problem,
         split=StepRules(**dict(config.split)),
-        estimator=EstimatorSettings(
-            kind=config.estimator.kind,
-            rollouts=config.estimator.rollouts,
-            root_rollouts=config.estimator.root_rollouts,
-            batch=config.estimator.batch,
-            threshold=config.estimator.threshold,
-            width=config.estimator.width,
-            price=config.estimator.price,
-            every=config.estimator.every,
-            max_tokens=config.estimator.max_tokens or math.inf,
-            agreement=config.estimator.agreement,
-            searches=config.estimator.searches,
-            truncated=config.estimator.truncated,
-        ),
+        estimator=estimator_settings(config.estimator),
         pilot=config.estimator.pilot,
         tokens_per_solution=config.estimator.tokens_per_solution,
         priors=read_priors(config.estimator.priors),
+    )
+
+
+def estimator_settings(config: EstimatorConfig) -> EstimatorSettings:
+    """What is rolled out, and when to stop."""
+    return EstimatorSettings(
+        kind=config.kind,
+        rollouts=config.rollouts,
+        root_rollouts=config.root_rollouts,
+        batch=config.batch,
+        threshold=config.threshold,
+        width=config.width,
+        price=config.price,
+        every=config.every,
+        max_tokens=config.max_tokens or math.inf,
+        agreement=config.agreement,
+        searches=config.searches,
+        truncated=config.truncated,
     )
 
 

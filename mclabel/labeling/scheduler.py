@@ -14,21 +14,19 @@ from dataclasses import dataclass, field, replace
 from mclabel.data.steps import StepRules, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
-    ROOT,
     Estimator,
     EstimatorSettings,
-    Judgement,
     PosteriorEstimator,
     PriorLearner,
     Priors,
-    SolutionPath,
     make_estimator,
 )
 from mclabel.estimators.posterior.priors import answer_class
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk
 from mclabel.labeling.journal import BlockJournal
-from mclabel.labeling.prefixes import Prefix, PrefixTable
+from mclabel.labeling.labeled import Sampling, labeled_solutions
+from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import grade_rollout, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.policy import Policy
@@ -40,10 +38,8 @@ from mclabel.records import (
     Problem,
     Rollout,
     Solution,
-    StepLabel,
 )
-from mclabel.seeds import content_id, prefix_id, sampling_seed
-from mclabel.values import root_value
+from mclabel.seeds import content_id, sampling_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +163,9 @@ async def label_problem(
     learner = learner or settings.make_learner()
     chosen, priors, rests_on = settings.estimator, None, None
     if learner is not None:
-        priors, chosen = learner.priors, replace(chosen, price=learner.price)
-        rests_on = f"{priors.id}@{chosen.price:.6g}"
+        price = f"{learner.price:.6g}"  # used as it is written down
+        priors, chosen = learner.priors, replace(chosen, price=float(price))
+        rests_on = f"{priors.id}@{price}"
     kind = answer_class(problem.answer)
 
     def begin() -> tuple[PrefixTable, Estimator]:
@@ -199,35 +196,21 @@ async def label_problem(
         tokens = sum(rollout.num_tokens for rollout in rollouts)
         evidence, once = await desk.run(lambda e: (e.evidence(), e.evidence_once()), estimator)
         learner.add(kind, evidence, num_tokens=tokens, once=once)
-    siblings = sampled.first
-    root = table.prefixes[ROOT].counts
-    share = root_value(root, siblings, truncated=settings.estimator.truncated)
-    judged = iter(zip(table.paths, judgements, strict=True))
-    labeled = []
-    for solution in solutions:
-        steps: tuple[StepLabel, ...] = ()
-        judgement = None
-        if solution.steps:
-            path, judgement = next(judged)
-            steps = _labels(solution, table.prefixes, path, judgement)
-        stopped = judgement.root if judgement else None
-        labeled.append(
-            LabeledSolution(
-                problem=problem,
-                solution=solution,
-                prompt_ids=prompt,
-                steps=steps,
-                first_error=judgement.first_error if judgement else None,
-                root=root,
-                siblings=siblings,
-                root_value=share if stopped is None else stopped.value,
-                posterior=judgement.posterior if judgement else None,
-                priors=rests_on,
-                num_sampled=sampled.num_sampled,
-                num_sampled_right=sampled.num_right,
-                chosen_by_outcome=chosen_by_outcome,
-            )
-        )
+    labeled = labeled_solutions(
+        problem,
+        prompt,
+        solutions,
+        table,
+        judgements,
+        sampling=Sampling(
+            siblings=sampled.first,
+            num_sampled=sampled.num_sampled,
+            num_sampled_right=sampled.num_right,
+            chosen_by_outcome=chosen_by_outcome,
+        ),
+        rests_on=rests_on,
+        truncated=settings.estimator.truncated,
+    )
     return ProblemLabels(labeled=labeled, rollouts=rollouts, priors=priors)
 
 
@@ -290,26 +273,4 @@ async def _given(
         origin="given",
         prediction=prediction,
         outcome=outcome,
-    )
-
-
-def _labels(
-    solution: Solution, prefixes: Sequence[Prefix], path: SolutionPath, judgement: Judgement
-) -> tuple[StepLabel, ...]:
-    last = prefix_id(solution.problem_id, solution.ids)
-    ids = [*(prefixes[number].id for number in path.prefixes), last]
-    counts = [*(prefixes[number].counts for number in path.prefixes), Counts()]
-    columns = zip(ids, counts, judgement.rules, judgement.hard, judgement.estimates, strict=True)
-    return tuple(
-        StepLabel(
-            prefix_id=identity,
-            counts=count,
-            rule=rule,
-            hard=hard,
-            value=estimate.value,
-            low=estimate.low,
-            high=estimate.high,
-            mean=estimate.mean,
-        )
-        for identity, count, rule, hard, estimate in columns
     )
