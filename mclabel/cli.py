@@ -63,7 +63,14 @@ def quickstart(size: str, out: str) -> None:
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--address", help="Ray cluster to join, the same as ray.address=.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run: bool) -> None:
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Stop at the first row or problem that cannot be labelled, the same as strict=true.",
+)
+def label(
+    config: str, overrides: tuple[str, ...], address: str | None, dry_run: bool, strict: bool
+) -> None:
     """Label the steps of solutions: problems in, Parquet shards out.
 
     CONFIG is a YAML file; every key can be overridden, e.g. estimator.kind=bisect. Running the
@@ -71,6 +78,8 @@ def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run:
     """
     if address is not None:
         overrides = (*overrides, f"ray.address={address}")
+    if strict:
+        overrides = (*overrides, "strict=true")
     from mclabel import edge
     from mclabel.config import LabelConfig, load_config
     from mclabel.labeling.progress import job_progress
@@ -90,7 +99,19 @@ def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run:
         f"{report.num_blocks_resumed} of {report.num_blocks} blocks were there before.",
         highlight=False,
     )
+    _say_rejected(report.num_rejected, checked.out)
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+def _say_rejected(count: int, out: str) -> None:
+    if count:
+        errors.print(
+            f"{count:,} rows or problems have no labels; the reasons: {out}/rejects.jsonl",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 @main.group()

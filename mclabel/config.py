@@ -149,6 +149,8 @@ class LabelConfig(Config):
     """Write rollout texts, so that a better checker can grade them again."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
     """Seconds between two flushes of the journals: what a kill costs of an engine's work."""
+    strict: Annotated[bool, OPERATIONAL] = False
+    """Stop at the first row or problem that cannot be labelled, in place of leaving it out."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
 
 

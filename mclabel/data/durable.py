@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
 import uuid
 from pathlib import Path
+from typing import IO
 
 PARTIAL = ".partial"
 _STALE_S = 600.0
@@ -51,6 +53,30 @@ def create_durably(root: Path, name: str, content: bytes) -> bool:
         return True
     finally:
         os.close(folder)
+
+
+def replace_durably(root: Path, name: str, content: IO[bytes]) -> None:
+    """Write a file in place of any of that name, at once and as a whole.
+
+    Args:
+        root: folder that exists.
+        name: relative to it.
+        content: read to its end.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    partial = root / PARTIAL / uuid.uuid4().hex
+    partial.parent.mkdir(exist_ok=True)
+    try:
+        with partial.open("xb") as file:
+            shutil.copyfileobj(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, root / name)
+    finally:
+        partial.unlink(missing_ok=True)
+    _sync_folder((root / name).parent)
 
 
 def sweep(root: Path) -> None:

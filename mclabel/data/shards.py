@@ -124,6 +124,7 @@ def commit_block(
     rollouts: Sequence[Rollout] | None,
     provenance: Mapping[str, Any],
     dropped: Mapping[str, Mapping[str, int]] | None = None,
+    set_aside: Mapping[str, Mapping[str, str]] | None = None,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -135,6 +136,7 @@ def commit_block(
         rollouts: rows of the rollouts shard, None to keep none.
         provenance: goes into the shards' metadata, JSON-serialisable.
         dropped: problems without rows, by id, with `num_sampled` and `num_right`.
+        set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
     """
     rollouts_name = None
     if rollouts is not None:
@@ -149,6 +151,7 @@ def commit_block(
         "attempt": attempt,
         "rollouts": rollouts_name,
         "dropped": dict(dropped or {}),
+        "set_aside": dict(set_aside or {}),
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([_label_row(row) for row in labeled], schema=LABELS_SCHEMA)

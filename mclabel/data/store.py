@@ -2,7 +2,7 @@
 
 `create` is the one way anything is committed: an exclusive create of the complete bytes, on a
 local or network folder (`durable`) and by `obstore` on S3, Google Cloud Storage and Azure alike: of
-two writers one is refused. Logs alone are appended to.
+two writers one is refused. Logs alone are appended to, and summaries of what is committed replaced.
 
 Requests that fail, time out or are throttled are tried again for minutes, with backoff. A create
 whose answer was lost may be refused as existing when it is tried again although it has succeeded:
@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from mclabel.data.durable import create_durably, sweep
+from mclabel.data.durable import create_durably, replace_durably, sweep
 from mclabel.errors import ShardError
 
 _RETRIES: Any = {
@@ -34,6 +34,8 @@ _RETRIES: Any = {
         "base": 2,
     },
 }
+_PIECE = 1 << 25
+"""Bytes of a large file that are asked for at a time."""
 _CLIENT: Any = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10)}
 
 
@@ -96,6 +98,39 @@ class Store:
                 return bytes(obstore.get(self._store, name).bytes())
             except (NotFoundError, FileNotFoundError):
                 return None
+
+    def replace(self, name: str, content: IO[bytes]) -> None:
+        """Write a whole file in place of any of that name: readers see the old one or the new one.
+
+        Args:
+            name: of a file that one process writes.
+            content: read to its end.
+
+        Raises:
+            ShardError: it cannot be written.
+        """
+        with self._clear_errors(name):
+            if self.is_local:
+                replace_durably(self._path, name, content)
+            else:
+                obstore.put(self._store, name, content, mode="overwrite")
+
+    def fetch(self, name: str, path: Path) -> bool:
+        """Copy a file to this machine, piece by piece; False if there is none.
+
+        Raises:
+            ShardError: it cannot be read, or changes meanwhile.
+        """
+        with self._clear_errors(name), path.open("wb") as file:
+            try:
+                about = obstore.head(self._store, name)
+            except (NotFoundError, FileNotFoundError):
+                return False
+            options: Any = {"if_match": about["e_tag"]} if about["e_tag"] else {}
+            for start in range(0, about["size"], _PIECE):
+                options["range"] = (start, min(start + _PIECE, about["size"]))
+                file.write(obstore.get(self._store, name, options=options).bytes())
+            return True
 
     def names(self, folder: str) -> list[str]:
         """Names of all files under `folder`, sorted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import uuid
 from collections import defaultdict
@@ -17,7 +18,8 @@ from mclabel.answers import CHECKER_VERSION, GradeRules, reference_answer
 from mclabel.config import EstimatorConfig
 from mclabel.data.catalog import read_catalog
 from mclabel.data.manifest import claim
-from mclabel.data.problems import file_rows
+from mclabel.data.rejects import FILE as REJECTS
+from mclabel.data.rows import file_rows
 from mclabel.data.shards import (
     commit_block,
     committed_blocks,
@@ -132,6 +134,10 @@ def regrade(
     return work.run(str(config.get("checker")), on_progress)
 
 
+_SAID_ONCE: Mapping[str, Any] = {"dropped": {}, "set_aside": {}}
+"""Of a shard of several blocks: problems without rows, which go with its first block."""
+
+
 class _Regrading:
     def __init__(
         self,
@@ -168,10 +174,13 @@ class _Regrading:
             for block in todo:
                 place = catalog.blocks[block]
                 rows = table.slice(place.offset, place.num_rows).to_pylist()
-                self._block(block, metadata, list(map(labeled_solution, rows)), rollouts, report)
+                said = metadata if block == blocks[0] else {**metadata, **_SAID_ONCE}
+                self._block(block, said, list(map(labeled_solution, rows)), rollouts, report)
                 finished += 1
                 on_progress(finished, report.num_blocks)
         delete_losers(self._target)
+        if (rejects := self._source.read(REJECTS)) is not None:
+            self._target.replace(REJECTS, io.BytesIO(rejects))
         report.num_golds_unknown = len(unknown)
         return report
 
@@ -215,6 +224,7 @@ class _Regrading:
             None if rollouts is None else again.rollouts,
             self._provenance,
             dropped=metadata["dropped"],
+            set_aside=metadata.get("set_aside"),
         )
         _count(report, rows, again)
 
@@ -296,7 +306,7 @@ def _rules(changes: Mapping[str, str]) -> GradeRules | None:
 
 def _golds(path: str) -> dict[str, str]:
     golds: dict[str, str] = {}
-    for place, row in file_rows(Path(path)):
+    for place, row in file_rows(path):
         identity, answer = (
             (row.get("problem_id"), row.get("answer")) if isinstance(row, dict) else (None, None)
         )

@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from mclabel.data.journal import delete_journal, journaled_blocks
 from mclabel.data.manifest import claim
+from mclabel.data.problems import Problems
 from mclabel.data.shards import committed_blocks, delete_losers
 from mclabel.data.store import Store
 from mclabel.labeling.fleet import Fleet, FleetProgress
@@ -94,6 +95,8 @@ class JobReport:
     """Labelled by this run."""
     num_rollouts: int
     num_tokens: int
+    num_rejected: int = 0
+    """Rows and problems of the whole job without labels; `rejects.jsonl` says why."""
 
 
 def make_blocks(
@@ -118,14 +121,6 @@ def make_blocks(
             id=whole.hexdigest()[:ID_LENGTH], problems=part, given=solutions, priority=number
         )
         number += 1
-
-
-class Problems(Protocol):
-    """Problems that can be gone through again and again; a list, or what reads a file."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Problem]: ...
 
 
 def run_label_job(

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mclabel.answers import default_checker
+from mclabel.data.rejects import bounded
+from mclabel.data.rows import BadRow
 from mclabel.data.steps import StepRules, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
@@ -61,6 +64,8 @@ class LabelSettings:
     """Budget that the price of `posterior` is led by."""
     priors: Priors | None = None
     """To begin with, in place of a pilot (`posterior`)."""
+    strict: bool = False
+    """A problem that cannot be labelled is an error."""
 
     def make_learner(self) -> PriorLearner | None:
         """What learns priors over a run, if the estimator has any."""
@@ -94,6 +99,8 @@ class ProblemLabels:
     dropped: Mapping[str, int] | None = None
     """Of a problem without labels, as no right and wrong solutions could be kept: how many were
     sampled, and how many were right."""
+    set_aside: BadRow | None = None
+    """Why the problem cannot be labelled."""
 
 
 async def label_problem(
@@ -125,10 +132,15 @@ async def label_problem(
 
     Raises:
         EngineError: the engine died.
-        DataError: a given solution does not survive the policy's tokenizer.
+        DataError: a given solution does not survive the policy's tokenizer; if strict, the problem
+            cannot be labelled.
     """
     desk = desk or Desk()
     prompt = policy.prompt_ids(problem.text)
+    if (fault := await desk.run(_fault, problem, len(prompt), policy.max_context)) is not None:
+        if settings.strict:
+            raise DataError(f"problem {problem.id}: {fault.detail}")
+        return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
     thinks = settings.split.begins_in(policy.decode(prompt))
 
     async def sample(index: int) -> Solution:
@@ -212,6 +224,23 @@ async def label_problem(
         truncated=settings.estimator.truncated,
     )
     return ProblemLabels(labeled=labeled, rollouts=rollouts, priors=priors)
+
+
+def _fault(problem: Problem, num_prompt: int, max_context: float) -> BadRow | None:
+    """Why no rollout of a problem could be sampled, or graded."""
+    if num_prompt >= max_context:
+        return BadRow(
+            "prompt_too_long",
+            f"its prompt has {num_prompt} tokens, the model takes {max_context:g} of prompt and "
+            "solution together",
+        )
+    reason = default_checker().unparsed_gold(problem.answer)
+    if reason is None or reason in ("no_worker", "worker_died"):  # those say nothing of the gold
+        return None
+    return BadRow(
+        "unparsed_gold",
+        f"the answer checker does not understand the gold {bounded(problem.answer)!r} ({reason})",
+    )
 
 
 async def _sample(

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from mclabel.data.rejects import note_set_aside
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
 from mclabel.estimators import PriorLearner, Priors
@@ -215,6 +216,13 @@ class LabelWorker:
         rollouts = [row for result in results for row in result.rollouts]
         for priors in {r.priors.id: r.priors for r in results if r.priors is not None}.values():
             self._store.create(f"priors/{priors.id}.json", priors.to_json().encode())
+        set_aside = {
+            problem.id: asdict(result.set_aside)
+            for problem, result in zip(block.problems, results, strict=True)
+            if result.set_aside is not None
+        }
+        if set_aside:
+            note_set_aside(self._store, block.id)
         committed = commit_block(
             self._store,
             block.id,
@@ -227,6 +235,7 @@ class LabelWorker:
                 for problem, result in zip(block.problems, results, strict=True)
                 if result.dropped is not None
             },
+            set_aside=set_aside,
         )
         sampled = sum(len(r.solution.ids) for r in labeled if r.solution.origin == "sampled")
         return BlockReport(
