@@ -18,6 +18,7 @@ from mclabel.errors import DataError, MclabelError
 
 EXIT_BAD_LINES = 1
 EXIT_USER_ERROR = 2
+EXIT_BUDGET = 3
 EXIT_INTERRUPTED = 130
 
 # Messages carry text of users and models: nothing in it is markup or an emoji code.
@@ -100,6 +101,13 @@ def label(
         highlight=False,
     )
     _say_rejected(report.num_rejected, checked.out)
+    if report.stopped_by is not None:
+        _fail(
+            f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of {report.num_blocks:,} "
+            "blocks are left. What is whole is committed, what was under way journaled; run the "
+            "same command with a larger budget to go on",
+            EXIT_BUDGET,
+        )
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +27,7 @@ from mclabel.data.store import Store
 from mclabel.edge.policy import policy_maker, resolve_model, resolved_policy, resources_of
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.estimators import EstimatorSettings, Priors
+from mclabel.labeling.budget import Ledger, Limits
 from mclabel.labeling.fleet import Fleet, LocalFleet
 from mclabel.labeling.job import MANIFEST, JobReport, JobState, run_label_job
 from mclabel.labeling.progress_log import ProgressLog
@@ -35,10 +37,21 @@ from mclabel.labeling.worker import LabelWorker
 from mclabel.policy.hub import model_source, weights_fingerprint
 
 
-def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobReport:
+def label(
+    config: LabelConfig,
+    on_state: Callable[[JobState], None],
+    *,
+    choose: Callable[[Work], Collection[int]] | None = None,
+) -> JobReport:
     """Run a labelling job. Everything that can be wrong with it is found before it writes.
 
-    What cannot be labelled is left out; `rejects.jsonl` says why, also if the job is stopped.
+    What cannot be labelled is left out; `rejects.jsonl` says why, also if the job is stopped. On
+    reaching a limit of the budget it ends early, and goes on when it is run with a larger one.
+
+    Args:
+        config: of the job.
+        on_state: called often with its state.
+        choose: numbers of the blocks to label now; None labels all.
     """
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
     semantic = semantic_config(config)
@@ -60,11 +73,18 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
         keep_rollouts=config.keep_rollouts,
         journal_s=config.journal_s,
     )
-    log = ProgressLog(store)
+    log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())
+    limits = Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours)
+    only = None if choose is None else choose(work)
+    if limits.reached(ledger.spent):
+        only = ()
 
     def show(state: JobState) -> None:
         log(state)
         on_state(state)
+
+    def enough(state: JobState) -> bool:
+        return limits.reached(ledger.update(state, time.monotonic())) is not None
 
     if config.strict and (left_out := next(set_aside(store), None)) is not None:
         raise DataError(
@@ -81,11 +101,15 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
             semantic=semantic,
             provenance=provenance,
             on_state=show,
+            enough=enough,
+            only=only,
         )
     finally:
         log.close()
+        ledger.write(time.monotonic())
         num_rejected = write_rejects(store, chain(work.rejects(), set_aside(store)))
-    return replace(report, num_rejected=num_rejected)
+    stopped_by = limits.reached(ledger.spent) if report.num_blocks_left else None
+    return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
 
 
 def semantic_config(config: LabelConfig) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Fleet(Protocol):
     """Runs blocks on one or more workers."""
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
-        """Reports of all blocks, in the order they finish.
+        """Reports of all blocks, in the order they finish; until the book is closed.
 
         Raises:
             EngineError: engines cannot be loaded, or a block kills every worker it meets.
@@ -87,7 +87,7 @@ async def run_blocks(
     due: set[asyncio.Task[BlockReport]] = set()
     try:
         progress = await worker.progress()
-        while True:
+        while not book.closed:
             for lease in book.take(worker, progress.engine):
                 due.add(asyncio.create_task(worker.run_block(lease.block, replay=lease.replay)))
             if not due:

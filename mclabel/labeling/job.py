@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -95,6 +95,10 @@ class JobReport:
     """Labelled by this run."""
     num_rollouts: int
     num_tokens: int
+    num_blocks_left: int = 0
+    """Not committed, where the run was stopped before all were."""
+    stopped_by: str | None = None
+    """The limit of the budget that was reached before all blocks were done."""
     num_rejected: int = 0
     """Rows and problems of the whole job without labels; `rejects.jsonl` says why."""
 
@@ -133,6 +137,8 @@ def run_label_job(
     semantic: Mapping[str, Any],
     provenance: Mapping[str, Any],
     on_state: Callable[[JobState], None] = lambda state: None,
+    enough: Callable[[JobState], bool] = lambda state: False,
+    only: Collection[int] | None = None,
 ) -> JobReport:
     """Label every problem whose block the store does not hold yet.
 
@@ -145,6 +151,9 @@ def run_label_job(
         semantic: configuration that the output belongs to.
         provenance: versions and the like, written beside it.
         on_state: called often with the state of the job.
+        enough: whether to stop at a state: no more blocks are begun, those under way leave their
+            journals.
+        only: numbers of the blocks to label, counted from the first; None is all.
 
     Raises:
         ShardError: the output belongs to another semantic configuration.
@@ -163,12 +172,31 @@ def run_label_job(
         num_problems=len(problems),
         num_problems_resumed=min(len(problems), len(committed) * block_problems),
     )
+    num_wanted = num_blocks if only is None else len(only)
+    stopped = False
     if len(committed) < num_blocks:
         blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
-        todo = (block for block in blocks if block.id not in committed)
-        book = LeaseBook(todo, num_blocks=num_blocks - len(committed), journaled=journaled)
-        for report in fleet.run(book, lambda progress: on_state(tally.state(progress))):
-            tally.finished(report)
+        todo = (
+            block
+            for block in blocks
+            if block.id not in committed and (only is None or block.priority in only)
+        )
+        book = LeaseBook(
+            todo, num_blocks=min(num_wanted, num_blocks - len(committed)), journaled=journaled
+        )
+
+        def heard(progress: FleetProgress) -> None:
+            state = tally.state(progress)
+            on_state(state)
+            if enough(state):
+                book.close()
+
+        if not book.finished:
+            for report in fleet.run(book, heard):
+                tally.finished(report)
+        stopped = book.closed and not book.finished
+    if stopped or only is not None:  # journals of other blocks are still of use
+        return tally.report()
     delete_losers(store)
     for block_id in journaled_blocks(store):
         delete_journal(store, block_id)
@@ -207,6 +235,7 @@ class _Tally:
             num_solutions=self._num_solutions,
             num_rollouts=self._num_rollouts,
             num_tokens=self._num_tokens,
+            num_blocks_left=max(0, self._num_blocks - self._num_blocks_resumed - self._num_reports),
         )
 
     def state(self, fleet: FleetProgress) -> JobState:

@@ -67,6 +67,8 @@ class LeaseBook:
         self._out: dict[str, Block] = {}
         self._held: Counter[Hashable] = Counter()
         self._ahead: Block | None = None
+        self.closed = False
+        """Whether no more blocks are leased: the job is to stop."""
 
     @property
     def finished(self) -> bool:
@@ -85,6 +87,10 @@ class LeaseBook:
         """Blocks that a worker holds."""
         return self._held[worker]
 
+    def close(self) -> None:
+        """Lease no more blocks. From a signal's handler."""
+        self.closed = True
+
     def take(self, worker: Hashable, engine: EngineStats, *, num_workers: int = 1) -> list[Lease]:
         """Lease a worker what keeps its engine full.
 
@@ -93,6 +99,8 @@ class LeaseBook:
             engine: its engine, as last seen.
             num_workers: among which the last blocks are shared.
         """
+        if self.closed:
+            return []
         share = math.ceil((self._num_left + len(self._given_back)) / num_workers)
         count = min(num_more_leases(self._held[worker], engine), max(1, share))
         leases: list[Lease] = []

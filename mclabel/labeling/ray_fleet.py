@@ -143,8 +143,8 @@ class _Run:
         self._engine_s = 0.0
 
     def reports(self) -> Iterator[BlockReport]:
-        """Reports of all blocks."""
-        while not self._book.finished:
+        """Reports of all blocks, or of those that are done when the book is closed."""
+        while not self._book.finished and not self._book.closed:
             self._look()
             try:
                 kind, engine, block_id, future = self._events.get(timeout=POLL_S)
