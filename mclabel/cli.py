@@ -7,7 +7,7 @@ import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.console import Console
 from mclabel.cli_eval import eval_labels, eval_processbench, processbench_golds
 from mclabel.data.exchange import FORMATS, Format
 from mclabel.errors import DataError, MclabelError
+
+if TYPE_CHECKING:
+    from mclabel.config import LabelConfig
 
 EXIT_BAD_LINES = 1
 EXIT_USER_ERROR = 2
@@ -63,14 +66,31 @@ def quickstart(size: str, out: str) -> None:
 @click.argument("config")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--address", help="Ray cluster to join, the same as ray.address=.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would be done and, from blocks that are done, what it would cost.",
+)
+@click.option(
+    "--pilot",
+    is_flag=False,
+    flag_value=0,
+    type=click.IntRange(0),
+    metavar="[PROBLEMS]",
+    help="With --dry-run: label some blocks first, for the forecast; the job finds them done.",
+)
 @click.option(
     "--strict",
     is_flag=True,
     help="Stop at the first row or problem that cannot be labelled, the same as strict=true.",
 )
 def label(
-    config: str, overrides: tuple[str, ...], address: str | None, dry_run: bool, strict: bool
+    config: str,
+    overrides: tuple[str, ...],
+    address: str | None,
+    dry_run: bool,
+    pilot: int | None,
+    strict: bool,
 ) -> None:
     """Label the steps of solutions: problems in, Parquet shards out.
 
@@ -87,9 +107,10 @@ def label(
 
     checked = load_config(LabelConfig, config, overrides)
     if dry_run:
-        for name, planned in edge.plan(checked).lines():
-            console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
+        _dry_run(checked, pilot)
         return
+    if pilot is not None:
+        raise click.UsageError("--pilot goes with --dry-run")
     # A scheduler's polite kill is an interrupt: what was sampled is written down before the end.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     with job_progress(console, "label") as progress:
@@ -109,6 +130,24 @@ def label(
             EXIT_BUDGET,
         )
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+def _dry_run(config: LabelConfig, pilot: int | None) -> None:
+    from mclabel import edge
+    from mclabel.labeling.progress import job_progress
+
+    lines = edge.plan(config).lines()
+    if pilot is not None:
+        with job_progress(console, "pilot") as progress:
+            report = edge.run_pilot(config, progress, num_problems=pilot or None)
+        _say_rejected(report.num_rejected, config.out)
+    found = edge.forecast(config) if "://" in config.out or Path(config.out).is_dir() else None
+    if found is None:
+        lines.append(("forecast", "none yet; add --pilot to label some blocks first"))
+    else:
+        lines += found.lines()
+    for name, planned in lines:
+        console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_rejected(count: int, out: str) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from mclabel.errors import ShardError
 
 MERGED = "merged"
 _WITHOUT_ROWS = ("dropped", "set_aside")
-_OWN = ("block", "attempt", "rollouts", *_WITHOUT_ROWS)
+_OWN = ("block", "attempt", "rollouts", "cost", *_WITHOUT_ROWS)
 """Of a shard's metadata, what may differ among shards that are merged."""
 
 
@@ -49,6 +49,8 @@ class _Pile:
     """With their numbers of rows."""
     without_rows: dict[str, dict[str, Any]]
     """Problems without labels, by what they are called in the metadata, and by id."""
+    costs: list[dict[str, int] | None] = field(default_factory=list)
+    """Of the shards; None where it is not known."""
     num_rows: int = 0
 
 
@@ -115,6 +117,7 @@ def _piles(
             _Pile(metadata=kept, labels=[], rollouts=[], blocks=[], without_rows=_nobody()),
         )
         pile.labels.append(labels)
+        pile.costs.append(metadata.get("cost"))
         for name, problems in pile.without_rows.items():
             problems.update(metadata.get(name, {}))
         if metadata["rollouts"] is not None:
@@ -130,6 +133,13 @@ def _piles(
     yield from open_piles.values()
 
 
+def _sum(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None
+    return {name: sum(cost[name] for cost in known) for name in known[0]}
+
+
 def _nobody() -> dict[str, dict[str, Any]]:
     return {name: {} for name in _WITHOUT_ROWS}
 
@@ -142,7 +152,7 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
         whole = pa.concat_tables(pile.rollouts)
         write_shard(store, rollouts, whole, ROLLOUTS_SCHEMA, {**metadata, "kind": "rollouts"})
     whole = pa.concat_tables(pile.labels)
-    said = {**metadata, **pile.without_rows, "rollouts": rollouts}
+    said = {**metadata, **pile.without_rows, "rollouts": rollouts, "cost": _sum(pile.costs)}
     write_shard(store, f"{MERGED}/labels/{name}", whole, LABELS_SCHEMA, said)
 
 

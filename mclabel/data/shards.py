@@ -125,6 +125,7 @@ def commit_block(
     provenance: Mapping[str, Any],
     dropped: Mapping[str, Mapping[str, int]] | None = None,
     set_aside: Mapping[str, Mapping[str, str]] | None = None,
+    cost: Mapping[str, int] | None = None,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -137,6 +138,7 @@ def commit_block(
         provenance: goes into the shards' metadata, JSON-serialisable.
         dropped: problems without rows, by id, with `num_sampled` and `num_right`.
         set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
+        cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
     """
     rollouts_name = None
     if rollouts is not None:
@@ -152,6 +154,7 @@ def commit_block(
         "rollouts": rollouts_name,
         "dropped": dict(dropped or {}),
         "set_aside": dict(set_aside or {}),
+        "cost": None if cost is None else dict(cost),
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([_label_row(row) for row in labeled], schema=LABELS_SCHEMA)

@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
@@ -103,6 +103,7 @@ def label(
             on_state=show,
             enough=enough,
             only=only,
+            num_chars=work.num_chars,
         )
     finally:
         log.close()
@@ -131,7 +132,7 @@ def semantic_config(config: LabelConfig) -> dict[str, Any]:
     return semantic
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Work:
     """What is to be labelled."""
 
@@ -140,6 +141,11 @@ class Work:
     """Solutions by problem id; None lets the policy sample them."""
     rejects: Callable[[], Iterable[Reject]]
     """What of the input cannot be used."""
+
+    @cached_property
+    def num_chars(self) -> int:
+        """Of the texts of all problems."""
+        return sum(len(problem.text) for problem in self.problems)
 
 
 def load_work(config: LabelConfig) -> Work:

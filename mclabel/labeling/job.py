@@ -21,6 +21,7 @@ from mclabel.data.problems import Problems
 from mclabel.data.shards import committed_blocks, delete_losers
 from mclabel.data.store import Store
 from mclabel.labeling.fleet import Fleet, FleetProgress
+from mclabel.labeling.forecast import CostModel
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.scheduler import GivenSolution
 from mclabel.labeling.worker import Block, BlockReport, WorkerProgress
@@ -73,6 +74,8 @@ class JobState:
     num_failures: int
     """Engines lost."""
     gpu_hours: float
+    num_tokens_left: float | None = None
+    """To be sampled, as forecast from the blocks that are done; None before any is."""
 
     @property
     def cache_hits(self) -> float | None:
@@ -139,6 +142,7 @@ def run_label_job(
     on_state: Callable[[JobState], None] = lambda state: None,
     enough: Callable[[JobState], bool] = lambda state: False,
     only: Collection[int] | None = None,
+    num_chars: int | None = None,
 ) -> JobReport:
     """Label every problem whose block the store does not hold yet.
 
@@ -154,6 +158,7 @@ def run_label_job(
         enough: whether to stop at a state: no more blocks are begun, those under way leave their
             journals.
         only: numbers of the blocks to label, counted from the first; None is all.
+        num_chars: of the texts of all problems, for the forecast; None makes none.
 
     Raises:
         ShardError: the output belongs to another semantic configuration.
@@ -166,13 +171,15 @@ def run_label_job(
         delete_journal(store, block_id)
 
     num_blocks = math.ceil(len(problems) / block_problems)
+    num_wanted = num_blocks if only is None else len(only)
+    num_problems = min(len(problems), num_wanted * block_problems)
     tally = _Tally(
         num_blocks=num_blocks,
         num_blocks_resumed=len(committed),
-        num_problems=len(problems),
-        num_problems_resumed=min(len(problems), len(committed) * block_problems),
+        num_problems=num_problems,
+        num_problems_resumed=min(num_problems, len(committed) * block_problems) * (only is None),
+        num_chars=num_chars if only is None else None,
     )
-    num_wanted = num_blocks if only is None else len(only)
     stopped = False
     if len(committed) < num_blocks:
         blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
@@ -213,7 +220,9 @@ class _Tally:
         num_blocks_resumed: int,
         num_problems: int,
         num_problems_resumed: int,
+        num_chars: int | None,
     ) -> None:
+        self._num_chars, self._chars_done, self._model = num_chars, 0, CostModel()
         self._num_blocks, self._num_blocks_resumed = num_blocks, num_blocks_resumed
         self._num_problems, self._num_problems_resumed = num_problems, num_problems_resumed
         self._workers: dict[str, WorkerProgress] = {}
@@ -226,6 +235,8 @@ class _Tally:
         self._num_solutions += report.num_solutions
         self._num_rollouts += report.num_rollouts
         self._num_tokens += report.num_tokens
+        self._chars_done += report.num_chars
+        self._model.add(report.num_problems, report.num_chars, report.num_tokens)
 
     def report(self) -> JobReport:
         return JobReport(
@@ -268,4 +279,14 @@ class _Tally:
             num_starting=fleet.num_starting,
             num_failures=fleet.num_failures,
             gpu_hours=fleet.gpu_hours,
+            num_tokens_left=self._tokens_left(sum(w.engine.num_sampled_tokens for w in every)),
         )
+
+    def _tokens_left(self, num_sampled: int) -> float | None:
+        """Forecast for the problems that are not committed, less what was sampled of them."""
+        fresh = self._num_problems - self._num_problems_resumed
+        if self._num_chars is None or not fresh:
+            return None
+        chars = self._num_chars * fresh / self._num_problems - self._chars_done
+        left = self._model.predict(fresh - self._labeled, max(0.0, chars))
+        return None if left is None else max(0.0, left - max(0, num_sampled - self._num_tokens))

@@ -94,6 +94,8 @@ class ProblemLabels:
 
     labeled: list[LabeledSolution]
     rollouts: list[Rollout]
+    num_tokens: int = 0
+    """Of all solutions that were sampled, kept or not, and of all rollouts."""
     priors: Priors | None = None
     """What the labels rest on."""
     dropped: Mapping[str, int] | None = None
@@ -170,7 +172,9 @@ async def label_problem(
         solutions = list(sampled.kept)
         if not solutions:
             counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
-            return ProblemLabels(labeled=[], rollouts=[], dropped=counts)
+            return ProblemLabels(
+                labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts
+            )
     chosen_by_outcome = settings.balance is not None and not given
     learner = learner or settings.make_learner()
     chosen, priors, rests_on = settings.estimator, None, None
@@ -223,7 +227,12 @@ async def label_problem(
         rests_on=rests_on,
         truncated=settings.estimator.truncated,
     )
-    return ProblemLabels(labeled=labeled, rollouts=rollouts, priors=priors)
+    return ProblemLabels(
+        labeled=labeled,
+        rollouts=rollouts,
+        num_tokens=sampled.num_tokens + sum(rollout.num_tokens for rollout in rollouts),
+        priors=priors,
+    )
 
 
 def _fault(problem: Problem, num_prompt: int, max_context: float) -> BadRow | None:

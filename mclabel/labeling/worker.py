@@ -57,6 +57,8 @@ class BlockReport:
     """Those taken from a journal included."""
     num_tokens: int
     """Of all solutions and rollouts."""
+    num_chars: int
+    """Of the problems' texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +223,7 @@ class LabelWorker:
             for problem, result in zip(block.problems, results, strict=True)
             if result.set_aside is not None
         }
+        num_tokens = sum(result.num_tokens for result in results)
         if set_aside:
             note_set_aside(self._store, block.id)
         committed = commit_block(
@@ -236,15 +239,16 @@ class LabelWorker:
                 if result.dropped is not None
             },
             set_aside=set_aside,
+            cost={"num_tokens": num_tokens, "num_rollouts": len(rollouts)},
         )
-        sampled = sum(len(r.solution.ids) for r in labeled if r.solution.origin == "sampled")
         return BlockReport(
             block_id=block.id,
             committed=committed,
             num_problems=len(block.problems),
             num_solutions=len(labeled),
             num_rollouts=len(rollouts),
-            num_tokens=sampled + sum(r.num_tokens for r in rollouts),
+            num_tokens=num_tokens,
+            num_chars=sum(len(problem.text) for problem in block.problems),
         )
 
     def _adopt_priors(self, learner: PriorLearner) -> None:
