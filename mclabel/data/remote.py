@@ -41,8 +41,7 @@ def _fetched(url: str) -> Path:
     folder, _, name = url.rpartition("/")
     if not name or folder.endswith(":/"):
         raise DataError(f"{url}: must name a file, as in s3://bucket/problems.jsonl")
-    path = Path(_folder().name) / str(_fetched.cache_info().currsize) / name
-    path.parent.mkdir()
+    path = Path(tempfile.mkdtemp(dir=_folder().name)) / name
     try:
         found = Store(folder).fetch(name, path)
     except ShardError as error:
