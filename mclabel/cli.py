@@ -123,10 +123,12 @@ def label(
     )
     _say_rejected(report.num_rejected, checked.out)
     if report.stopped_by is not None:
+        tokens = report.num_tokens_left
+        about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
         _fail(
             f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of {report.num_blocks:,} "
-            "blocks are left. What is whole is committed, what was under way journaled; run the "
-            "same command with a larger budget to go on",
+            f"blocks{about} are left. What is whole is committed, what was under way journaled; "
+            "run the same command with a larger budget to go on",
             EXIT_BUDGET,
         )
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")

@@ -63,11 +63,12 @@ class ProblemStream:
         self._columns = (problem_column, answer_column)
         self._limit, self._may_repeat = limit, may_repeat
         self._repeats: dict[int, Literal["duplicate", "id_taken"]] = {}
-        self._count = self.num_rejected = 0
+        self._count = self.num_rejected = self.num_chars = 0
         seen = array("Q")
         for _, _, found in self._judged():
             if isinstance(found, Problem):
                 seen.append(_hash(found.id))
+                self.num_chars += len(found.text)
                 if len(seen) == limit:
                     break
             else:
@@ -131,7 +132,7 @@ class ProblemStream:
     def _find_repeats(self) -> None:
         """Which rows repeat a problem, for a source in which some do."""
         known: dict[int, int] = {}
-        self.num_rejected = 0
+        self.num_rejected = self.num_chars = 0
         for number, _, found in self._judged():
             if len(known) == self._limit:
                 break
@@ -147,6 +148,7 @@ class ProblemStream:
                 self.num_rejected += not self._passes(fault)
             else:
                 known[identity] = content
+                self.num_chars += len(found.text)
         self._count = len(known)
 
     def _passes(self, fault: BadRow) -> bool:

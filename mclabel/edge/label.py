@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
@@ -132,20 +132,17 @@ def semantic_config(config: LabelConfig) -> dict[str, Any]:
     return semantic
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """What is to be labelled."""
 
     problems: Problems
     given: Mapping[str, tuple[GivenSolution, ...]] | None
     """Solutions by problem id; None lets the policy sample them."""
+    num_chars: int
+    """Of the texts of all problems."""
     rejects: Callable[[], Iterable[Reject]]
     """What of the input cannot be used."""
-
-    @cached_property
-    def num_chars(self) -> int:
-        """Of the texts of all problems."""
-        return sum(len(problem.text) for problem in self.problems)
 
 
 def load_work(config: LabelConfig) -> Work:
@@ -157,6 +154,7 @@ def load_work(config: LabelConfig) -> Work:
     source, path = config.problems, config.solutions.path
     if source.source == "arith":
         problems: Problems = _arith_problems(source)
+        num_chars = sum(len(problem.text) for problem in problems)
         bad_rows: Callable[[], Iterable[Reject]] = tuple
     else:
         problems = stream = read_problems(
@@ -169,14 +167,21 @@ def load_work(config: LabelConfig) -> Work:
             may_repeat=path == source.source,
             strict=config.strict,
         )
+        num_chars = stream.num_chars
         bad_rows = stream.rejects if stream.num_rejected else tuple
     if path is None:
-        return Work(problems=problems, given=None, rejects=bad_rows)
+        return Work(problems=problems, given=None, num_chars=num_chars, rejects=bad_rows)
     found = read_solutions(path, problems, strict=config.strict)
     given = found.by_problem
     if len(given) < len(problems):
         problems = Chosen(problems, given, count=len(given))
-    return Work(problems=problems, given=given, rejects=lambda: chain(bad_rows(), found.rejects))
+        num_chars = sum(len(problem.text) for problem in problems)
+    return Work(
+        problems=problems,
+        given=given,
+        num_chars=num_chars,
+        rejects=lambda: chain(bad_rows(), found.rejects),
+    )
 
 
 def _arith_problems(config: ProblemsConfig) -> Problems:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -100,6 +100,8 @@ class JobReport:
     num_tokens: int
     num_blocks_left: int = 0
     """Not committed, where the run was stopped before all were."""
+    num_tokens_left: float | None = None
+    """To be sampled for these, as forecast from the blocks of this run; None without any."""
     stopped_by: str | None = None
     """The limit of the budget that was reached before all blocks were done."""
     num_rejected: int = 0
@@ -203,7 +205,8 @@ def run_label_job(
                 tally.finished(report)
         stopped = book.closed and not book.finished
     if stopped or only is not None:  # journals of other blocks are still of use
-        return tally.report()
+        num_left = num_blocks - len(committed_blocks(store))  # a last commit may go unreported
+        return replace(tally.report(), num_blocks_left=max(0, num_left))
     delete_losers(store)
     for block_id in journaled_blocks(store):
         delete_journal(store, block_id)
@@ -246,6 +249,9 @@ class _Tally:
             num_solutions=self._num_solutions,
             num_rollouts=self._num_rollouts,
             num_tokens=self._num_tokens,
+            num_tokens_left=self._tokens_left(
+                sum(w.engine.num_sampled_tokens for w in self._workers.values())
+            ),
             num_blocks_left=max(0, self._num_blocks - self._num_blocks_resumed - self._num_reports),
         )
 

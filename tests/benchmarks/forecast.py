@@ -135,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer problems, two estimators")
     quick = parser.parse_args().quick
-    count, pilot = (120, 32) if quick else (400, 64)
+    count, pilot = (160, 64) if quick else (320, 96)
     names = ["fixed", "posterior"] if quick else list(ESTIMATORS)
     errors: dict[str, float] = {}
     for skewed in (False, True):

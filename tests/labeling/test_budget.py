@@ -62,7 +62,7 @@ def test_a_job_stops_at_its_hours_with_its_own_exit_code(tmp_path: Path) -> None
     result = CliRunner().invoke(main, [*arguments, "budget.max_hours=1e-4"])
     assert result.exit_code == 3, result.output
     assert "stopped by budget.max_hours=0.0001:" in result.output
-    assert "of 10 blocks are left" in result.output and "larger budget" in result.output
+    assert "of 10 blocks" in result.output and "larger budget" in result.output
     assert CliRunner().invoke(main, [*arguments, "budget.max_hours=1"]).exit_code == 0
     check_exact(tmp_path / "out", num_problems=40)
 
