@@ -13,6 +13,7 @@ import numpy as np
 from mclabel.answers import reference_answer
 from mclabel.data.rejects import Reject
 from mclabel.data.rows import BadRow, row_place, scan_rows
+from mclabel.data.sizes import Size
 from mclabel.errors import DataError
 from mclabel.records import Problem
 from mclabel.seeds import content_id
@@ -63,12 +64,13 @@ class ProblemStream:
         self._columns = (problem_column, answer_column)
         self._limit, self._may_repeat = limit, may_repeat
         self._repeats: dict[int, Literal["duplicate", "id_taken"]] = {}
-        self._count = self.num_rejected = self.num_chars = 0
+        self._count = self.num_rejected = 0
+        self._num_chars = self._num_squares = 0
         seen = array("Q")
         for _, _, found in self._judged():
             if isinstance(found, Problem):
                 seen.append(_hash(found.id))
-                self.num_chars += len(found.text)
+                self._measure(found)
                 if len(seen) == limit:
                     break
             else:
@@ -96,6 +98,11 @@ class ProblemStream:
             if isinstance(found, Problem):
                 yield found
                 left -= 1
+
+    @property
+    def size(self) -> Size:
+        """Of the problems."""
+        return Size(self._count, self._num_chars, self._num_squares)
 
     def rejects(self) -> Iterator[Reject]:
         """The rows that were left out, in order; those behind `limit` problems are not read."""
@@ -132,7 +139,7 @@ class ProblemStream:
     def _find_repeats(self) -> None:
         """Which rows repeat a problem, for a source in which some do."""
         known: dict[int, int] = {}
-        self.num_rejected = self.num_chars = 0
+        self.num_rejected = self._num_chars = self._num_squares = 0
         for number, _, found in self._judged():
             if len(known) == self._limit:
                 break
@@ -148,8 +155,12 @@ class ProblemStream:
                 self.num_rejected += not self._passes(fault)
             else:
                 known[identity] = content
-                self.num_chars += len(found.text)
+                self._measure(found)
         self._count = len(known)
+
+    def _measure(self, problem: Problem) -> None:
+        self._num_chars += len(problem.text)
+        self._num_squares += len(problem.text) ** 2
 
     def _passes(self, fault: BadRow) -> bool:
         return self._may_repeat and fault.reason == "duplicate"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from math import ceil
+from pathlib import Path
 
 from mclabel.config import LabelConfig
 from mclabel.data.catalog import read_catalog
 from mclabel.data.manifest import check_claim
 from mclabel.data.problems import Problems
 from mclabel.data.shards import read_shard
+from mclabel.data.sizes import Size
 from mclabel.data.store import Store
 from mclabel.edge.label import Work, label, load_work, semantic_config
 from mclabel.edge.policy import resolved_policy, resources_of
@@ -21,6 +25,10 @@ from mclabel.labeling.job import MANIFEST, JobReport, JobState, make_blocks
 
 MIN_BLOCKS = 8
 """Of a pilot, where the user does not say: fewer say little of the spread."""
+NUM_PROBLEMS = 96
+"""Of a pilot, where the user does not say."""
+_MARGIN = 1.25
+"""Of what priors are first learned on, as some solutions have no steps."""
 MAX_BLOCKS = 500
 """That a forecast looks at."""
 
@@ -85,16 +93,34 @@ def run_pilot(
     Args:
         config: of the job.
         on_state: called often with the state of the pilot.
-        num_problems: about; by default a few dozen, and enough for `posterior` to learn priors.
+        num_problems: about. Those that `posterior` learns its first priors on come on top.
     """
+    wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
+    estimator = config.estimator
+    learns = estimator.kind == "posterior" and estimator.priors is None
+    if learns and not _learned(config.out):
+        # What is begun before priors are learned costs more than all that comes later.
+        first = _MARGIN * estimator.pilot / config.solutions.per_problem
+        alone = config.ray.model_copy(update={"min_engines": 1, "max_engines": 1})
+        before = config.model_copy(update={"ray": alone})
+        label(before, on_state, choose=_choice(config, ceil(first), seed=config.seed))
+    return label(config, on_state, choose=_choice(config, wanted, seed=config.seed + 1))
 
+
+def _choice(config: LabelConfig, wanted: int, *, seed: int) -> Callable[[Work], frozenset[int]]:
     def choose(work: Work) -> frozenset[int]:
-        wanted = num_problems or max(_enough(config), MIN_BLOCKS * config.block_problems)
-        blocks = -(-wanted // config.block_problems)
-        chars = [num_chars for _, num_chars in _sizes(work.problems, config.block_problems)]
-        return pilot_blocks(chars, blocks, seed=config.seed)
+        sizes = list(_sizes(work.problems, config.block_problems))
+        return pilot_blocks(sizes, ceil(wanted / config.block_problems), seed=seed)
 
-    return label(config, on_state, choose=choose)
+    return choose
+
+
+def _learned(out: str) -> bool:
+    """Whether a run has fitted priors."""
+    if "://" not in out and not Path(out).is_dir():
+        return False
+    names = set(Store(out).names("priors"))
+    return bool(names - {f"priors/{wide_priors().id}.json"})
 
 
 def forecast(config: LabelConfig) -> Forecast | None:
@@ -109,19 +135,18 @@ def forecast(config: LabelConfig) -> Forecast | None:
     check_claim(store, MANIFEST, semantic)
     work = load_work(config)
     catalog = read_catalog(store)
-    done: dict[str, tuple[int, int]] = {}
-    num_blocks = chars_left = problems_left = 0
+    done: dict[str, Size] = {}
+    num_blocks, size_left = 0, Size()
     blocks = make_blocks(
         work.problems, size=config.block_problems, semantic=semantic, given=work.given
     )
     for block in blocks:
         num_blocks += 1
-        chars = sum(len(problem.text) for problem in block.problems)
+        size = Size.of(block.problems)
         if block.id in catalog.blocks:
-            done[block.id] = (len(block.problems), chars)
+            done[block.id] = size
         else:
-            chars_left += chars
-            problems_left += len(block.problems)
+            size_left += size
     files = sorted({catalog.blocks[block].file for block in done})
     seen = list(_seen(store, catalog.by_file(), files, done, seed=config.seed))
     if not seen:
@@ -131,10 +156,8 @@ def forecast(config: LabelConfig) -> Forecast | None:
     spent = read_spent(store)
 
     def left(costs: list[int]) -> Interval:
-        rows = [
-            (one.num_problems, one.num_chars, cost) for one, cost in zip(chosen, costs, strict=True)
-        ]
-        return predict(rows, problems_left, chars_left, seed=config.seed)
+        rows = [(one.size, cost) for one, cost in zip(chosen, costs, strict=True)]
+        return predict(rows, size_left, seed=config.seed)
 
     tokens_left = left([one.num_tokens for one in chosen])
     scale = len(done) / max(1, sum(one.num_blocks for one in seen))
@@ -166,8 +189,7 @@ class _Seen:
     """What the blocks of one labels shard cost."""
 
     num_blocks: int
-    num_problems: int
-    num_chars: int
+    size: Size
     num_tokens: int
     num_rollouts: int
     learning: bool
@@ -178,7 +200,7 @@ def _seen(
     store: Store,
     by_file: dict[str, list[str]],
     files: list[str],
-    done: dict[str, tuple[int, int]],
+    done: dict[str, Size],
     *,
     seed: int,
 ) -> Iterator[_Seen]:
@@ -193,32 +215,18 @@ def _seen(
         priors = table["priors"].unique().to_pylist()
         yield _Seen(
             num_blocks=len(sizes),
-            num_problems=sum(problems for problems, _ in sizes),
-            num_chars=sum(chars for _, chars in sizes),
+            size=sum(sizes, Size()),
             num_tokens=metadata["cost"]["num_tokens"],
             num_rollouts=metadata["cost"]["num_rollouts"],
             learning=any(name is not None and name.startswith(wide) for name in priors),
         )
 
 
-def _enough(config: LabelConfig) -> int:
-    """Problems of a pilot, where the user does not say: of arith, 90% of errors are then under 10%."""
-    learning = 0
-    if config.estimator.kind == "posterior" and config.estimator.priors is None:
-        learning = 2 * config.estimator.pilot // config.solutions.per_problem
-    return 96 + learning
-
-
-def _sizes(problems: Problems, size: int) -> Iterator[tuple[int, int]]:
-    """Number of problems and of their characters, block by block."""
-    count = chars = 0
-    for problem in problems:
-        count, chars = count + 1, chars + len(problem.text)
-        if count == size:
-            yield count, chars
-            count = chars = 0
-    if count:
-        yield count, chars
+def _sizes(problems: Problems, size: int) -> Iterator[Size]:
+    """Of each block."""
+    stream = iter(problems)
+    while (found := Size.of(islice(stream, size))).num_problems:
+        yield found
 
 
 def _money(config: LabelConfig, tokens: Interval, gpu_hours: Interval | None) -> Interval | None:

@@ -21,6 +21,7 @@ from mclabel.data.manifest import check_claim
 from mclabel.data.problems import Chosen, Problems, read_problems
 from mclabel.data.rejects import Reject, set_aside, write_rejects
 from mclabel.data.remote import local_path
+from mclabel.data.sizes import Size
 from mclabel.data.solutions import read_solutions
 from mclabel.data.steps import StepRules
 from mclabel.data.store import Store
@@ -103,7 +104,7 @@ def label(
             on_state=show,
             enough=enough,
             only=only,
-            num_chars=work.num_chars,
+            size=work.size,
         )
     finally:
         log.close()
@@ -139,8 +140,8 @@ class Work:
     problems: Problems
     given: Mapping[str, tuple[GivenSolution, ...]] | None
     """Solutions by problem id; None lets the policy sample them."""
-    num_chars: int
-    """Of the texts of all problems."""
+    size: Size
+    """Of all problems."""
     rejects: Callable[[], Iterable[Reject]]
     """What of the input cannot be used."""
 
@@ -154,7 +155,7 @@ def load_work(config: LabelConfig) -> Work:
     source, path = config.problems, config.solutions.path
     if source.source == "arith":
         problems: Problems = _arith_problems(source)
-        num_chars = sum(len(problem.text) for problem in problems)
+        size = Size.of(problems)
         bad_rows: Callable[[], Iterable[Reject]] = tuple
     else:
         problems = stream = read_problems(
@@ -167,19 +168,19 @@ def load_work(config: LabelConfig) -> Work:
             may_repeat=path == source.source,
             strict=config.strict,
         )
-        num_chars = stream.num_chars
+        size = stream.size
         bad_rows = stream.rejects if stream.num_rejected else tuple
     if path is None:
-        return Work(problems=problems, given=None, num_chars=num_chars, rejects=bad_rows)
+        return Work(problems=problems, given=None, size=size, rejects=bad_rows)
     found = read_solutions(path, problems, strict=config.strict)
     given = found.by_problem
     if len(given) < len(problems):
         problems = Chosen(problems, given, count=len(given))
-        num_chars = sum(len(problem.text) for problem in problems)
+        size = Size.of(problems)
     return Work(
         problems=problems,
         given=given,
-        num_chars=num_chars,
+        size=size,
         rejects=lambda: chain(bad_rows(), found.rejects),
     )
 

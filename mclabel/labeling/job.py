@@ -19,6 +19,7 @@ from mclabel.data.journal import delete_journal, journaled_blocks
 from mclabel.data.manifest import claim
 from mclabel.data.problems import Problems
 from mclabel.data.shards import committed_blocks, delete_losers
+from mclabel.data.sizes import Size
 from mclabel.data.store import Store
 from mclabel.labeling.fleet import Fleet, FleetProgress
 from mclabel.labeling.forecast import CostModel
@@ -144,7 +145,7 @@ def run_label_job(
     on_state: Callable[[JobState], None] = lambda state: None,
     enough: Callable[[JobState], bool] = lambda state: False,
     only: Collection[int] | None = None,
-    num_chars: int | None = None,
+    size: Size | None = None,
 ) -> JobReport:
     """Label every problem whose block the store does not hold yet.
 
@@ -160,7 +161,7 @@ def run_label_job(
         enough: whether to stop at a state: no more blocks are begun, those under way leave their
             journals.
         only: numbers of the blocks to label, counted from the first; None is all.
-        num_chars: of the texts of all problems, for the forecast; None makes none.
+        size: of all problems, for the forecast; None makes none.
 
     Raises:
         ShardError: the output belongs to another semantic configuration.
@@ -180,7 +181,7 @@ def run_label_job(
         num_blocks_resumed=len(committed),
         num_problems=num_problems,
         num_problems_resumed=min(num_problems, len(committed) * block_problems) * (only is None),
-        num_chars=num_chars if only is None else None,
+        size=size if only is None else None,
     )
     stopped = False
     if len(committed) < num_blocks:
@@ -223,9 +224,9 @@ class _Tally:
         num_blocks_resumed: int,
         num_problems: int,
         num_problems_resumed: int,
-        num_chars: int | None,
+        size: Size | None,
     ) -> None:
-        self._num_chars, self._chars_done, self._model = num_chars, 0, CostModel()
+        self._size, self._done, self._model = size, Size(), CostModel()
         self._num_blocks, self._num_blocks_resumed = num_blocks, num_blocks_resumed
         self._num_problems, self._num_problems_resumed = num_problems, num_problems_resumed
         self._workers: dict[str, WorkerProgress] = {}
@@ -238,8 +239,8 @@ class _Tally:
         self._num_solutions += report.num_solutions
         self._num_rollouts += report.num_rollouts
         self._num_tokens += report.num_tokens
-        self._chars_done += report.num_chars
-        self._model.add(report.num_problems, report.num_chars, report.num_tokens)
+        self._done += report.size
+        self._model.add(report.size, report.num_tokens)
 
     def report(self) -> JobReport:
         return JobReport(
@@ -290,9 +291,12 @@ class _Tally:
 
     def _tokens_left(self, num_sampled: int) -> float | None:
         """Forecast for the problems that are not committed, less what was sampled of them."""
-        fresh = self._num_problems - self._num_problems_resumed
-        if self._num_chars is None or not fresh:
+        if self._size is None:
             return None
-        chars = self._num_chars * fresh / self._num_problems - self._chars_done
-        left = self._model.predict(fresh - self._labeled, max(0.0, chars))
-        return None if left is None else max(0.0, left - max(0, num_sampled - self._num_tokens))
+        # What earlier runs did is taken for a share of all that is like the whole.
+        fresh = 1 - self._num_problems_resumed / max(1, self._num_problems)
+        whole, seen = self._model.predict(self._size), self._model.predict(self._done)
+        if whole is None or seen is None:
+            return None
+        under_way = max(0, num_sampled - self._num_tokens)
+        return max(0.0, fresh * whole - seen - under_way)

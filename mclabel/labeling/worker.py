@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from mclabel.data.rejects import note_set_aside
 from mclabel.data.shards import commit_block
+from mclabel.data.sizes import Size
 from mclabel.data.store import Store
 from mclabel.estimators import PriorLearner, Priors
 from mclabel.labeling.decisions import Decisions
@@ -57,8 +58,8 @@ class BlockReport:
     """Those taken from a journal included."""
     num_tokens: int
     """Of all solutions and rollouts."""
-    num_chars: int
-    """Of the problems' texts."""
+    size: Size
+    """Of the problems."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +211,14 @@ class LabelWorker:
         self._num_steps += sum(len(row.steps) for row in result.labeled)
         async with self._fitting:
             if self._learner is not None and self._learner.due:
-                await asyncio.to_thread(self._learner.fit)
+                await asyncio.to_thread(self._learn, self._learner)
         return result
 
     def _commit(self, block: Block, attempt: str, results: Sequence[ProblemLabels]) -> BlockReport:
         labeled = [row for result in results for row in result.labeled]
         rollouts = [row for result in results for row in result.rollouts]
         for priors in {r.priors.id: r.priors for r in results if r.priors is not None}.values():
-            self._store.create(f"priors/{priors.id}.json", priors.to_json().encode())
+            self._write_priors(priors)
         set_aside = {
             problem.id: asdict(result.set_aside)
             for problem, result in zip(block.problems, results, strict=True)
@@ -248,8 +249,16 @@ class LabelWorker:
             num_solutions=len(labeled),
             num_rollouts=len(rollouts),
             num_tokens=num_tokens,
-            num_chars=sum(len(problem.text) for problem in block.problems),
+            size=Size.of(block.problems),
         )
+
+    def _learn(self, learner: PriorLearner) -> None:
+        """Fit priors, and let other engines and later runs know them."""
+        learner.fit()
+        self._write_priors(learner.priors)
+
+    def _write_priors(self, priors: Priors) -> None:
+        self._store.create(f"priors/{priors.id}.json", priors.to_json().encode())
 
     def _adopt_priors(self, learner: PriorLearner) -> None:
         """Hear of priors that were fitted elsewhere in this run."""

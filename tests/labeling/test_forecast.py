@@ -18,67 +18,80 @@ from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.compact import compact
 from mclabel.data.shards import committed_blocks, label_tables
+from mclabel.data.sizes import Size
 from mclabel.data.store import Store
+from mclabel.labeling.budget import read_spent
 from mclabel.labeling.forecast import CostModel, Interval, pilot_blocks, predict
 from mclabel.labeling.meter import Meter
 
 
+def sized(*lengths: int) -> Size:
+    """Of problems with texts of these lengths."""
+    return Size(len(lengths), sum(lengths), sum(length**2 for length in lengths))
+
+
 def test_the_cost_model_by_hand() -> None:
     model = CostModel()
-    assert model.predict(1, 1) is None
-    model.add(2, 100, 2 * 30 + 100 * 0.5)  # 30 a problem and half a token a character
-    assert model.predict(4, 200) == pytest.approx(220)  # one block: in proportion
-    model.add(2, 300, 2 * 30 + 300 * 0.5)
-    model.add(3, 60, 3 * 30 + 60 * 0.5)
-    assert model.predict(10, 1000) == pytest.approx(800)
-    assert model.predict(0, 0) == 0
+    assert model.predict(sized(1)) is None
+    # 30 a problem, half a token a character, a hundredth for squares.
+    for lengths in [(50, 50), (100, 200), (20, 20, 20), (7,), (300, 10)]:
+        size = sized(*lengths)
+        model.add(size, 30 * len(lengths) + 0.5 * size.num_chars + 0.01 * size.num_squares)
+    assert model.predict(sized(100, 100)) == pytest.approx(60 + 100 + 200, rel=1e-6)
+    assert model.predict(sized(400)) == pytest.approx(30 + 200 + 1600, rel=1e-6)
+    assert model.predict(Size()) == 0
+    one = CostModel()
+    one.add(sized(10, 10), 50)
+    assert one.predict(sized(10, 10, 10, 10)) == pytest.approx(100)
 
 
 def test_coefficients_are_never_negative_and_the_sum_is_that_of_what_was_seen() -> None:
     falling = CostModel()  # dearer where texts are shorter: length says nothing
-    for chars, cost in [(10, 100), (20, 80), (30, 60)]:
-        falling.add(1, chars, cost)
-    assert falling.predict(3, 600) == pytest.approx(240)
-    curved = CostModel()  # rises with the square: the least squares alone would miss the sum
-    sizes = [10.0, 20, 30, 40, 100]
-    for chars in sizes:
-        curved.add(1, chars, chars**2)
-    assert curved.predict(5, sum(sizes)) == pytest.approx(sum(x**2 for x in sizes))
+    for length, cost in [(10, 100), (20, 80), (30, 60)]:
+        falling.add(sized(length), cost)
+    assert falling.predict(sized(200, 200, 200)) == pytest.approx(240)
+    curved = CostModel()  # rises with the cube: the least squares alone would miss the sum
+    lengths = (10, 20, 30, 40, 100)
+    for length in lengths:
+        curved.add(sized(length), length**3)
+    assert curved.predict(sized(*lengths)) == pytest.approx(sum(x**3 for x in lengths))
 
 
 def test_a_pilot_is_spread_over_all_lengths() -> None:
-    chars = list(map(float, range(100)))
-    random.Random(0).shuffle(chars)
+    lengths = list(range(100))
+    random.Random(0).shuffle(lengths)
+    sizes = [sized(length) for length in lengths]
     for seed in range(20):
-        picked = sorted(chars[i] for i in pilot_blocks(chars, 10, seed=seed))
-        assert [int(x // 10) for x in picked] == list(range(10))  # one of each tenth
-    assert pilot_blocks(chars, 10, seed=3) == pilot_blocks(chars, 10, seed=3)
-    assert pilot_blocks([1.0, 2.0], 10, seed=0) == {0, 1}
-    counts = np.bincount([i for s in range(2000) for i in pilot_blocks(chars, 9, seed=s)])
+        picked = sorted(lengths[i] for i in pilot_blocks(sizes, 10, seed=seed))
+        assert [x // 10 for x in picked] == list(range(10))  # one of each tenth
+    assert pilot_blocks(sizes, 10, seed=3) == pilot_blocks(sizes, 10, seed=3)
+    assert pilot_blocks(sizes[:2], 10, seed=0) == {0, 1}
+    counts = np.bincount([i for s in range(2000) for i in pilot_blocks(sizes, 9, seed=s)])
     assert counts.min() > 120 and counts.max() < 240  # of 180
 
 
 def test_the_interval_holds_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = errors = 0.0
-    for trial in range(150):
-        chars = rng.lognormal(5, 1, size=120)
-        cost = (200 + 3 * chars) * rng.lognormal(0, 0.2, size=120)
-        pilot = pilot_blocks(chars.tolist(), 10, seed=trial)
-        seen = [(8.0, float(chars[i]), float(cost[i])) for i in sorted(pilot)]
+    for trial in range(40):
+        lengths = rng.lognormal(5, 1, size=120).astype(int) + 1
+        cost = (200 + 3 * lengths + 0.002 * lengths**2) * rng.lognormal(0, 0.2, size=120)
+        sizes = [sized(int(length)) for length in lengths]
+        pilot = pilot_blocks(sizes, 12, seed=trial)
         left = [i for i in range(120) if i not in pilot]
         truth = float(cost[left].sum())
-        found = predict(seen, 8 * len(left), float(chars[left].sum()), seed=trial)
+        seen = [(sizes[i], float(cost[i])) for i in sorted(pilot)]
+        found = predict(seen, sum((sizes[i] for i in left), Size()), seed=trial)
         hits += found.low <= truth <= found.high
         errors += abs(found.expected / truth - 1)
-    assert hits / 150 >= 0.9
-    assert errors / 150 < 0.07
+    assert hits / 40 >= 0.85
+    assert errors / 40 < 0.12
 
 
 def test_intervals() -> None:
-    one = predict([(2, 10, 50)], 4, 20)
-    assert one == Interval(expected=100, low=0, high=float("inf"))
-    same = predict([(2, 10, 50)] * 5, 4, 20)
+    one = predict([(sized(5, 5), 50)], sized(5, 5, 5, 5))
+    assert one.expected == pytest.approx(100) and (one.low, one.high) == (0, float("inf"))
+    same = predict([(sized(5, 5), 50)] * 5, sized(5, 5, 5, 5))
     assert (same.low, same.expected, same.high) == pytest.approx((100, 100, 100))
     assert same.times(2, plus=1).expected == pytest.approx(201)
 
@@ -126,6 +139,17 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     )
     assert done.num_tokens == Interval(expected=tokens, low=tokens, high=tokens)
     assert done.num_rollouts.expected == rollouts
+
+
+def test_a_pilot_first_learns_priors_where_the_job_will(tmp_path: Path) -> None:
+    more = ["estimator.kind=posterior", "estimator.pilot=40"]
+    config = load_config(LabelConfig, None, overrides(tmp_path, *more))
+    edge.run_pilot(config, lambda state: None, num_problems=32)
+    found = edge.forecast(config)
+    assert found is not None and not found.still_learning
+    assert found.num_blocks_done > found.num_blocks_seen >= 4
+    edge.label(config, lambda state: None)
+    assert read_spent(Store(config.out)).num_tokens < 1.5 * found.num_tokens.expected
 
 
 def test_blocks_under_wide_priors_say_little_of_later_ones(tmp_path: Path) -> None:
