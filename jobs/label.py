@@ -26,6 +26,8 @@ def main(config_path: str, *overrides: str) -> None:
     with job_progress(Console(emoji=False), "label") as progress:
         report = edge.label(config, progress)
     print(report)
+    if report.stopped_by is not None:
+        sys.exit(3)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from rich.console import Console
@@ -16,8 +16,12 @@ from mclabel.data.exchange import FORMATS, Format
 from mclabel.errors import DataError, MclabelError
 from mclabel.labeling.stop import Stopped, stop_signals
 
+if TYPE_CHECKING:
+    from mclabel.config import LabelConfig
+
 EXIT_BAD_LINES = 1
 EXIT_USER_ERROR = 2
+EXIT_BUDGET = 3
 EXIT_INTERRUPTED = 130
 RESUME = "Run the same command again to resume"
 
@@ -66,8 +70,32 @@ def quickstart(size: str, out: str) -> None:
 @click.argument("config")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--address", help="Ray cluster to join, the same as ray.address=.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run: bool) -> None:
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would be done and, from blocks that are done, what it would cost.",
+)
+@click.option(
+    "--pilot",
+    is_flag=False,
+    flag_value=0,
+    type=click.IntRange(0),
+    metavar="[PROBLEMS]",
+    help="With --dry-run: label some blocks first, for the forecast; the job finds them done.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Stop at the first row or problem that cannot be labelled, the same as strict=true.",
+)
+def label(
+    config: str,
+    overrides: tuple[str, ...],
+    address: str | None,
+    dry_run: bool,
+    pilot: int | None,
+    strict: bool,
+) -> None:
     """Label the steps of solutions: problems in, Parquet shards out.
 
     CONFIG is a YAML file; every key can be overridden, e.g. estimator.kind=bisect. Running the
@@ -75,15 +103,18 @@ def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run:
     """
     if address is not None:
         overrides = (*overrides, f"ray.address={address}")
+    if strict:
+        overrides = (*overrides, "strict=true")
     from mclabel import edge
     from mclabel.config import LabelConfig, load_config
     from mclabel.labeling.progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides)
     if dry_run:
-        for name, planned in edge.plan(checked).lines():
-            console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
+        _dry_run(checked, pilot)
         return
+    if pilot is not None:
+        raise click.UsageError("--pilot goes with --dry-run")
     with job_progress(console, "label") as progress:
         report = edge.label(checked, progress)
     console.print(
@@ -93,7 +124,34 @@ def label(config: str, overrides: tuple[str, ...], address: str | None, dry_run:
         highlight=False,
     )
     _say_rejected(report.num_rejected, checked.out)
+    if report.stopped_by is not None:
+        tokens = report.num_tokens_left
+        about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
+        _fail(
+            f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of {report.num_blocks:,} "
+            f"blocks{about} are left. What is whole is committed, what was under way journaled; "
+            "run the same command with a larger budget to go on",
+            EXIT_BUDGET,
+        )
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+def _dry_run(config: LabelConfig, pilot: int | None) -> None:
+    from mclabel import edge
+    from mclabel.labeling.progress import job_progress
+
+    lines = edge.plan(config).lines()
+    if pilot is not None:
+        with job_progress(console, "pilot") as progress:
+            report = edge.run_pilot(config, progress, num_problems=pilot or None)
+        _say_rejected(report.num_rejected, config.out)
+    found = edge.forecast(config) if "://" in config.out or Path(config.out).is_dir() else None
+    if found is None:
+        lines.append(("forecast", "none yet; add --pilot to label some blocks first"))
+    else:
+        lines += found.lines()
+    for name, planned in lines:
+        console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_rejected(count: int, out: str) -> None:
@@ -408,6 +466,35 @@ def compact(run: str, rows: int) -> None:
         markup=False,
         soft_wrap=True,
     )
+
+
+@main.command()
+@click.argument("run")
+@click.option("-o", "--out", required=True, help="Folder or URL of the new run.")
+@click.option("--golds", help="File of corrected golds: problem_id and answer.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="NAME=BOOL",
+    help="Rule of the checker, e.g. units_optional=false; several may be given.",
+)
+def regrade(run: str, out: str, golds: str | None, rules: tuple[str, ...]) -> None:
+    """Grade a run's solutions and rollouts again, without an engine.
+
+    RUN is a folder or URL, labelled with keep_rollouts=true. Its estimator judges again on the
+    verdicts of the checker that is installed, and the labels are written to a run of their own.
+    Running the same command again resumes.
+    """
+    from mclabel import edge
+    from mclabel.labeling.progress import StageProgress
+
+    changes = dict(rule.partition("=")[::2] for rule in rules)
+    with StageProgress(console, "grade", "blocks") as stage:
+        done = edge.regrade(run, out, golds=golds, rules=changes, on_progress=stage.update)
+    for line in done.lines():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Labels lie in {out}.", highlight=False, markup=False, soft_wrap=True)
 
 
 @main.command()

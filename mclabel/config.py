@@ -132,6 +132,19 @@ class RayConfig(Config):
         return self
 
 
+class BudgetConfig(Config):
+    """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
+
+    max_tokens: int | None = Field(None, ge=1)
+    """Sampled tokens, about: what is under way when they are reached comes on top."""
+    max_hours: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Hours that the job may run, loading of engines included."""
+    price_per_gpu_hour: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Money, for the forecast."""
+    price_per_million_tokens: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Money for sampled tokens, for the forecast."""
+
+
 class LabelConfig(Config):
     """A labelling job."""
 
@@ -149,6 +162,9 @@ class LabelConfig(Config):
     """Write rollout texts, so that a better checker can grade them again."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
     """Seconds between two flushes of the journals: what a kill costs of an engine's work."""
+    budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
+    strict: Annotated[bool, OPERATIONAL] = False
+    """Stop at the first row or problem that cannot be labelled, in place of leaving it out."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
 
 

@@ -99,6 +99,11 @@ class Rollout:
     finish_reason: FinishReason
     prediction: str | None
     outcome: Outcome
+    step_ends: tuple[int, ...] | None = None
+    """Characters of the text where its steps end; None where no estimator asked for them."""
+    through: tuple[str, ...] | None = None
+    """Prefixes of the problem's solutions that it went through after its own, by id and in order;
+    None where no estimator asked for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,3 +192,6 @@ class LabeledSolution:
     """Of these, right ones: the problem's pass rate."""
     chosen_by_outcome: bool = False
     """The solution was kept for its outcome, which therefore is no evidence of any value."""
+    num_missing: int | None = None
+    """Rollouts of the problem that its estimator wanted and that nobody had sampled, where the
+    labels were graded again; None where they were sampled for it."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,9 @@ from mclabel.data.store import Store
 from mclabel.errors import ShardError
 
 MERGED = "merged"
+_WITHOUT_ROWS = ("dropped", "set_aside")
+_OWN = ("block", "attempt", "rollouts", "cost", *_WITHOUT_ROWS)
+"""Of a shard's metadata, what may differ among shards that are merged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,10 @@ class _Pile:
     rollouts: list[pa.Table]
     blocks: list[tuple[str, int]]
     """With their numbers of rows."""
+    without_rows: dict[str, dict[str, Any]]
+    """Problems without labels, by what they are called in the metadata, and by id."""
+    costs: list[dict[str, int] | None] = field(default_factory=list)
+    """Of the shards; None where it is not known."""
     num_rows: int = 0
 
 
@@ -103,13 +110,16 @@ def _piles(
         metadata, labels = read_shard(store, file, "labels")
         if len(labels) * 2 >= rows:
             continue
-        kept = {k: v for k, v in metadata.items() if k not in ("block", "attempt", "rollouts")}
+        kept = {k: v for k, v in metadata.items() if k not in _OWN}
         kept["keeps_rollouts"] = metadata["rollouts"] is not None
         pile = open_piles.setdefault(
             json.dumps(kept, sort_keys=True),
-            _Pile(metadata=kept, labels=[], rollouts=[], blocks=[]),
+            _Pile(metadata=kept, labels=[], rollouts=[], blocks=[], without_rows=_nobody()),
         )
         pile.labels.append(labels)
+        pile.costs.append(metadata.get("cost"))
+        for name, problems in pile.without_rows.items():
+            problems.update(metadata.get(name, {}))
         if metadata["rollouts"] is not None:
             pile.rollouts.append(read_shard(store, metadata["rollouts"], "rollouts")[1])
         pile.blocks += [
@@ -123,6 +133,17 @@ def _piles(
     yield from open_piles.values()
 
 
+def _sum(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None
+    return {name: sum(cost[name] for cost in known) for name in known[0]}
+
+
+def _nobody() -> dict[str, dict[str, Any]]:
+    return {name: {} for name in _WITHOUT_ROWS}
+
+
 def _write(store: Store, name: str, pile: _Pile) -> None:
     metadata = {k: v for k, v in pile.metadata.items() if k != "keeps_rollouts"}
     rollouts = None
@@ -131,7 +152,7 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
         whole = pa.concat_tables(pile.rollouts)
         write_shard(store, rollouts, whole, ROLLOUTS_SCHEMA, {**metadata, "kind": "rollouts"})
     whole = pa.concat_tables(pile.labels)
-    said = {**metadata, "rollouts": rollouts}
+    said = {**metadata, **pile.without_rows, "rollouts": rollouts, "cost": _sum(pile.costs)}
     write_shard(store, f"{MERGED}/labels/{name}", whole, LABELS_SCHEMA, said)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mclabel.data.problems import file_rows
+from mclabel.data.rows import file_rows
 from mclabel.errors import DataError
 
 
@@ -36,7 +36,7 @@ def read_processbench(path: str | Path) -> list[JudgedSolution]:
         DataError: an empty file, one of another format, or two rows of one id; names the row.
     """
     rows: dict[str, JudgedSolution] = {}
-    for place, row in file_rows(Path(path)):
+    for place, row in file_rows(str(path)):
         solution = _processbench_row(place, row)
         if solution.id in rows:
             raise DataError(f"{place}: id {solution.id!r} is that of a row before it")
@@ -57,7 +57,7 @@ def read_prm800k(path: str | Path) -> list[JudgedSolution]:
         DataError: an empty file or one of another format; names the row.
     """
     solutions, empty = [], True
-    for place, row in file_rows(Path(path)):
+    for place, row in file_rows(str(path)):
         empty = False
         try:
             if row["is_quality_control_question"] or row["is_initial_screening_question"]:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from mclabel.data.problems import file_rows
+from mclabel.data.rows import FORMATS, file_rows
 from mclabel.data.shards import label_tables
 from mclabel.data.store import Store
 from mclabel.errors import DataError
@@ -34,8 +34,8 @@ def leak_keys(sources: Sequence[str]) -> frozenset[str]:
     """
     found: set[str] = set()
     for source in sources:
-        if Path(source).is_file():
-            for place, row in file_rows(Path(source)):
+        if Path(source).is_file() or source.endswith(FORMATS):
+            for place, row in file_rows(source):
                 text = next((row[c] for c in _COLUMNS if isinstance(row.get(c), str)), None)
                 if text is None:
                     raise DataError(f"{place}: needs one of {', '.join(_COLUMNS)} (text)")

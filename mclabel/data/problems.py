@@ -1,20 +1,19 @@
-"""Read problems from arith, JSON Lines, Parquet, CSV or a Hugging Face data set."""
+"""Read problems from JSON Lines, JSON, Parquet, CSV or a Hugging Face data set."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from mclabel.answers import Checker, default_checker, reference_answer
+from mclabel.answers import reference_answer
+from mclabel.data.rejects import Reject
+from mclabel.data.rows import Fault, row_place, scan_rows
+from mclabel.data.sizes import Size
 from mclabel.errors import DataError
 from mclabel.records import Problem
 from mclabel.seeds import content_id
@@ -23,61 +22,170 @@ PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
 ANSWER_COLUMNS = ("answer", "final_answer", "solution")
 
 
+class Problems(Protocol):
+    """Problems that can be gone through again and again; a list, or what reads a file."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Problem]: ...
+
+
 class ProblemStream:
     """Problems of a source, read anew each time they are gone through.
 
-    Nothing is kept of them but which rows repeat a problem; so a source of millions costs little.
+    Rows that cannot be used are left out, which depends on nothing but the rows. Nothing is kept of
+    them but which repeat a problem; so a source of millions costs little.
     """
 
     def __init__(
         self,
-        rows: Callable[[], Iterable[tuple[str, Mapping[str, Any]]]],
-        read: Callable[[Mapping[str, Any], str], Problem],
+        rows: Callable[[], Iterable[tuple[int, Any]]],
         *,
-        limit: int | None,
+        source: str,
+        problem_column: str | None = None,
+        answer_column: str | None = None,
+        limit: int | None = None,
+        may_repeat: bool = False,
+        strict: bool = False,
     ) -> None:
         """Args:
-        rows: the source's rows, each with its place, from the first.
-        read: the problem in a row.
+        rows: the source's rows, each with its number, from the first.
+        source: its name.
+        problem_column: as in `read_problems`.
+        answer_column: as in `read_problems`.
         limit: distinct problems at most.
+        may_repeat: as in `read_problems`.
+        strict: whether a row that cannot be used is an error.
 
         Raises:
-            DataError: a row is malformed, or one id names two problems.
+            DataError: no row can be used; if strict, one cannot.
         """
-        self._rows, self._read = rows, read
-        self._repeats: frozenset[int] = frozenset()
-        seen = array("Q", (_hash(problem.id) for _, problem in islice(self._all(), limit)))
+        self._rows, self._source, self._strict = rows, source, strict
+        self._columns = (problem_column, answer_column)
+        self._limit, self._may_repeat = limit, may_repeat
+        self._repeats: dict[int, Literal["duplicate", "id_taken"]] = {}
+        self._count = self.num_rejected = 0
+        self._num_chars = self._num_squares = 0
+        seen = array("Q")
+        for _, _, found in self._judged():
+            if isinstance(found, Problem):
+                seen.append(_hash(found.id))
+                self._measure(found)
+                if len(seen) == limit:
+                    break
+            else:
+                self.num_rejected += 1
         self._count = len(seen)
         if len(np.unique(np.frombuffer(seen, dtype=np.uint64))) < self._count:
-            self._find_repeats(limit)
+            self._find_repeats()
+        if not self._count:
+            first = next(self.rejects(), None)
+            if first is None:
+                raise DataError(f"{source}: holds no problems")
+            raise DataError(
+                f"{source}: holds no problems, {self.num_rejected} of {self.num_rejected} rows "
+                f"cannot be used; {row_place(source, first.row or 0)}: {first.detail}"
+            )
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Problem]:
-        distinct = (
-            problem
-            for number, (_, problem) in enumerate(self._all())
-            if number not in self._repeats
-        )
-        return islice(distinct, self._count)
+        left = self._count
+        for _, _, found in self._judged():
+            if not left:
+                return
+            if isinstance(found, Problem):
+                yield found
+                left -= 1
 
-    def _all(self) -> Iterator[tuple[str, Problem]]:
-        return ((place, self._read(row, place)) for place, row in self._rows())
+    @property
+    def size(self) -> Size:
+        """Of the problems."""
+        return Size(self._count, self._num_chars, self._num_squares)
 
-    def _find_repeats(self, limit: int | None) -> None:
+    def rejects(self) -> Iterator[Reject]:
+        """The rows that were left out, in order; those behind `limit` problems are not read."""
+        left = self._limit if self._count == self._limit else None
+        for number, identity, found in self._judged():
+            if left == 0:
+                return
+            if isinstance(found, Problem):
+                left = None if left is None else left - 1
+                continue
+            if self._passes(found):
+                continue
+            yield Reject(
+                problem_id=identity,
+                row=number,
+                source=self._source,
+                reason=found.reason,
+                detail=found.detail,
+            )
+
+    def _judged(self) -> Iterator[tuple[int, str | None, Problem | Fault]]:
+        """Every row: its number, its problem's id if it has one, and the problem or its fault."""
+        for number, row in self._rows():
+            found = row if isinstance(row, Fault) else _problem(row, *self._columns)
+            if isinstance(found, Problem):
+                identity: str | None = found.id
+            else:
+                identity = _given_id(row)
+                self._refuse(number, found)
+            if isinstance(found, Problem) and number in self._repeats:
+                found = _repeat(self._repeats[number], found.id)
+            yield number, identity, found
+
+    def _find_repeats(self) -> None:
         """Which rows repeat a problem, for a source in which some do."""
-        known: dict[str, int] = {}
-        repeats: set[int] = set()
-        for number, (place, problem) in enumerate(self._all()):
-            if len(known) == limit:
+        known: dict[int, int] = {}
+        self.num_rejected = self._num_chars = self._num_squares = 0
+        for number, _, found in self._judged():
+            if len(known) == self._limit:
                 break
-            content = _hash(problem.text + "\0" + problem.answer)
-            if known.setdefault(problem.id, content) != content:
-                raise DataError(f"{place}: id {problem.id!r} names another problem before it")
-            if number != len(known) + len(repeats) - 1:
-                repeats.add(number)
-        self._repeats, self._count = frozenset(repeats), len(known)
+            if not isinstance(found, Problem):
+                self.num_rejected += 1
+                continue
+            identity, content = _hash(found.id), _hash(found.text + "\0" + found.answer)
+            if identity in known:
+                same = known[identity] == content
+                self._repeats[number] = "duplicate" if same else "id_taken"
+                fault = _repeat(self._repeats[number], found.id)
+                self._refuse(number, fault)
+                self.num_rejected += not self._passes(fault)
+            else:
+                known[identity] = content
+                self._measure(found)
+        self._count = len(known)
+
+    def _measure(self, problem: Problem) -> None:
+        self._num_chars += len(problem.text)
+        self._num_squares += len(problem.text) ** 2
+
+    def _passes(self, fault: Fault) -> bool:
+        return self._may_repeat and fault.reason == "duplicate"
+
+    def _refuse(self, number: int, fault: Fault) -> None:
+        if self._strict and not self._passes(fault):
+            raise DataError(f"{row_place(self._source, number)}: {fault.detail}")
+
+
+class Chosen:
+    """Those of some problems whose ids are in a set."""
+
+    def __init__(self, problems: Problems, ids: Container[str], *, count: int) -> None:
+        """Args:
+        problems: to choose from.
+        ids: of those that are chosen.
+        count: how many these are.
+        """
+        self._problems, self._ids, self._count = problems, ids, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Problem]:
+        return (problem for problem in self._problems if problem.id in self._ids)
 
 
 def _hash(text: str) -> int:
@@ -92,94 +200,50 @@ def read_problems(
     problem_column: str | None = None,
     answer_column: str | None = None,
     limit: int | None = None,
+    may_repeat: bool = False,
+    strict: bool = False,
 ) -> ProblemStream:
     r"""Problems with their gold answers, in the order of the source.
 
     Args:
-        source: a `.jsonl`, `.json`, `.parquet` or `.csv` file, or `hf:NAME`, a data set of
-            the Hugging Face hub or a local one that `datasets.load_dataset` understands.
+        source: a `.jsonl`, `.json`, `.parquet` or `.csv` file, the URL of one, or `hf:NAME`, a
+            data set of the Hugging Face hub or a local one that `datasets.load_dataset`
+            understands.
         split: of a Hugging Face data set.
         subset: of a Hugging Face data set (its configuration name).
         problem_column: by default the first of `problem`, `question`, `prompt`, `text`.
         answer_column: by default the first of `answer`, `final_answer`, `solution`. A text
             with `\boxed{}` or `####` gives what it boxes, any other text is the answer.
         limit: read no more than this many.
+        may_repeat: whether several rows may hold the same problem, as where each has a solution.
+        strict: whether a row that cannot be used is an error; else it is left out.
 
     Returns:
-        Problems with distinct ids; rows that repeat a problem and its answer are left out.
+        Problems with distinct ids; of rows that repeat an id the first.
 
     Raises:
-        DataError: the source is missing or unreadable, a column is missing, a row has no
-            problem or no answer, or one id names two problems.
+        DataError: the source is missing or unreadable, or no row can be used; if strict, one
+            cannot.
     """
-
-    def read(row: Mapping[str, Any], place: str) -> Problem:
-        return _problem(row, place, problem_column, answer_column)
-
-    problems = ProblemStream(_rows(source, split, subset), read, limit=limit)
-    if not len(problems):
-        raise DataError(f"{source}: holds no problems")
-    return problems
-
-
-def unparsed_golds(
-    problems: Iterable[Problem], *, checker: Checker | None = None
-) -> dict[str, str]:
-    """Golds that the answer checker does not understand, so that it compares them as texts.
-
-    Args:
-        problems: whose golds to look at.
-        checker: the process-wide one by default.
-
-    Returns:
-        Problem ids, each with the reason.
-    """
-    checker = checker or default_checker()
-    reasons = ((problem.id, checker.unparsed_gold(problem.answer)) for problem in problems)
-    return {identity: reason for identity, reason in reasons if reason is not None}
+    return ProblemStream(
+        _rows(source, split, subset),
+        source=source,
+        problem_column=problem_column,
+        answer_column=answer_column,
+        limit=limit,
+        may_repeat=may_repeat,
+        strict=strict,
+    )
 
 
-def file_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Rows of a JSON Lines, JSON, Parquet or CSV file, each with the place it came from."""
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Give an existing .jsonl, .parquet or .csv file")
-    match path.suffix:
-        case ".jsonl":
-            yield from _jsonl_rows(path)
-        case ".json":
-            yield from _numbered(path, _parse_json(path.read_bytes(), str(path)))
-        case ".csv":
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                yield from _numbered(path, csv.DictReader(file))
-        case ".parquet":
-            yield from _numbered(path, _parquet_rows(path))
-        case other:
-            raise DataError(
-                f"{path}: {other or 'no suffix'}: must be .jsonl, .json, .parquet or .csv"
-            )
-
-
-def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    import pyarrow.parquet as pq
-    from pyarrow.lib import ArrowException
-
-    try:
-        for batch in pq.ParquetFile(path).iter_batches():
-            yield from batch.to_pylist()
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error})") from error
-
-
-def _rows(
-    source: str, split: str, subset: str | None
-) -> Callable[[], Iterator[tuple[str, Mapping[str, Any]]]]:
+def _rows(source: str, split: str, subset: str | None) -> Callable[[], Iterable[tuple[int, Any]]]:
     if not source.startswith("hf:"):
-        return partial(file_rows, Path(source))
+        return partial(scan_rows, source)
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
 
-    name = source.removeprefix("hf:")
+    name = source.removeprefix("hf:").removeprefix("//")
     try:
         rows = load_dataset(name, subset, split=split)
     except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
@@ -187,62 +251,66 @@ def _rows(
             f"{source}: cannot load split {split!r}, subset {subset!r} ({error}). "
             "Check the name, log in with `hf auth login` if it is gated, or give a local file"
         ) from error
-    return lambda: ((f"{source}, row {i}", row) for i, row in enumerate(rows))
+    return lambda: enumerate(rows, 1)
 
 
-def _jsonl_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                place = f"{path}, line {number}"
-                yield place, _parse_json(line, place)
-
-
-def _parse_json(raw: bytes, place: str) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place}: not valid JSON ({error})") from error
-
-
-def _numbered(
-    path: Path, rows: Iterable[Mapping[str, Any]]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
-
-
-def _problem(
-    row: Mapping[str, Any], place: str, problem_column: str | None, answer_column: str | None
-) -> Problem:
+def _problem(row: Any, problem_column: str | None, answer_column: str | None) -> Problem | Fault:
     if not isinstance(row, Mapping):
-        raise DataError(f"{place}: must be an object with a problem and an answer")
-    text = _column(row, place, "problem", problem_column, PROBLEM_COLUMNS)
-    given = _column(row, place, "answer", answer_column, ANSWER_COLUMNS)
+        return Fault("not_an_object", "must be an object with a problem and an answer")
+    text = _column(row, "problem", problem_column, PROBLEM_COLUMNS)
+    if isinstance(text, Fault):
+        return text
+    given = _column(row, "answer", answer_column, ANSWER_COLUMNS)
+    if isinstance(given, Fault):
+        return given
     answer = reference_answer(given)
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
     meta = {k: str(v) for k, v in row.items() if k not in used and isinstance(v, str | int | float)}
     if isinstance(row.get("meta"), Mapping):
         meta |= {str(k): str(v) for k, v in row["meta"].items()}
-    identity = row.get("id")
+    identity = _given_id(row)
+    try:
+        "".join([text, answer, identity or "", *map(str, meta), *meta.values()]).encode()
+    except UnicodeEncodeError:
+        return Fault("not_utf8", "a text is not valid Unicode: it holds lone surrogates")
     return Problem(
-        id=str(identity) if identity not in (None, "") else content_id("problem", text, answer),
+        id=content_id("problem", text, answer) if identity is None else identity,
         text=text,
         answer=answer,
         meta=meta,
     )
 
 
+def _given_id(row: Any) -> str | None:
+    identity = row.get("id") if isinstance(row, Mapping) else None
+    return None if identity in (None, "") else str(identity)
+
+
 def _column(
-    row: Mapping[str, Any], place: str, what: str, name: str | None, defaults: Iterable[str]
-) -> str:
+    row: Mapping[str, Any], what: str, name: str | None, defaults: Iterable[str]
+) -> str | Fault:
     names = [name] if name else [d for d in defaults if d in row]
+    missing = "no_gold" if what == "answer" else "no_problem"
     if not names or names[0] not in row:
-        raise DataError(
-            f"{place}: no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
-            f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column"
+        return Fault(
+            missing,
+            f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
+            f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
         )
     content = row[names[0]]
-    text = content if isinstance(content, str) else "" if content is None else str(content)
-    if not text.strip():
-        raise DataError(f"{place}: the {what} in column {names[0]!r} is empty. Remove the row")
-    return text
+    if content is None or (isinstance(content, str) and not content.strip()):
+        return Fault(missing, f"the {what} in column {names[0]!r} is empty. Remove the row")
+    if isinstance(content, str):
+        return content
+    if what == "answer" and isinstance(content, int | float):
+        return str(content)
+    return Fault(
+        "wrong_type",
+        f"the {what} in column {names[0]!r} must be a text, is a {type(content).__name__}",
+    )
+
+
+def _repeat(how: Literal["duplicate", "id_taken"], identity: str) -> Fault:
+    if how == "duplicate":
+        return Fault(how, f"repeats problem {identity!r}")
+    return Fault(how, f"id {identity!r} names another problem before it")

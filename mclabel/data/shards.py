@@ -93,6 +93,7 @@ LABELS_SCHEMA = pa.schema(
         pa.field("num_sampled", pa.int32(), nullable=False),
         pa.field("num_sampled_right", pa.int32(), nullable=False),
         pa.field("chosen_by_outcome", pa.bool_(), nullable=False),
+        pa.field("num_missing", pa.int32()),
     ]
 )
 """One row a labelled solution; the columns are explained in docs/formats.md."""
@@ -108,9 +109,12 @@ ROLLOUTS_SCHEMA = pa.schema(
         pa.field("finish_reason", pa.string(), nullable=False),
         pa.field("prediction", pa.string()),
         pa.field("outcome", pa.string(), nullable=False),
+        pa.field("step_ends", pa.list_(pa.int32())),
+        pa.field("through", pa.list_(pa.string())),
     ]
 )
 """One row a rollout."""
+_SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
 
 def commit_block(
@@ -122,6 +126,7 @@ def commit_block(
     provenance: Mapping[str, Any],
     dropped: Mapping[str, Mapping[str, int]] | None = None,
     set_aside: Mapping[str, Mapping[str, str]] | None = None,
+    cost: Mapping[str, int] | None = None,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -134,6 +139,7 @@ def commit_block(
         provenance: goes into the shards' metadata, JSON-serialisable.
         dropped: problems without rows, by id, with `num_sampled` and `num_right`.
         set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
+        cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
     """
     rollouts_name = None
     if rollouts is not None:
@@ -149,6 +155,7 @@ def commit_block(
         "rollouts": rollouts_name,
         "dropped": dict(dropped or {}),
         "set_aside": dict(set_aside or {}),
+        "cost": None if cost is None else dict(cost),
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([_label_row(row) for row in labeled], schema=LABELS_SCHEMA)
@@ -213,7 +220,7 @@ def read_rollouts(store: Store) -> Iterator[Rollout]:
         if metadata["rollouts"] is None:
             continue
         for row in read_shard(store, metadata["rollouts"], "rollouts")[1].to_pylist():
-            yield Rollout(**{**row, "outcome": Outcome(row["outcome"])})
+            yield recorded_rollout(row)
 
 
 def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.Table]:
@@ -284,9 +291,17 @@ def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[st
                 f"{metadata.get('schema_version')!r}; this mclabel reads {kind!r}, version "
                 f"{SCHEMA_VERSION}"
             )
-        return metadata, file.read()
+        return metadata, _whole(file.read(), _SCHEMAS[kind])
     except pa.ArrowException as error:
         raise ShardError(f"{store.location}/{name}: torn or no Parquet file ({error})") from error
+
+
+def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with every column; those younger than the shard are null."""
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table
 
 
 def _counts_row(counts: Counts) -> dict[str, int]:
@@ -333,6 +348,7 @@ def _label_row(row: LabeledSolution) -> dict[str, Any]:
         "num_sampled": row.num_sampled,
         "num_sampled_right": row.num_sampled_right,
         "chosen_by_outcome": row.chosen_by_outcome,
+        "num_missing": row.num_missing,
     }
 
 
@@ -389,4 +405,18 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         num_sampled=row["num_sampled"],
         num_sampled_right=row["num_sampled_right"],
         chosen_by_outcome=row["chosen_by_outcome"],
+        num_missing=row["num_missing"],
+    )
+
+
+def recorded_rollout(row: Mapping[str, Any]) -> Rollout:
+    """A row of a rollouts shard."""
+    ends, through = row["step_ends"], row["through"]
+    return Rollout(
+        **{
+            **row,
+            "outcome": Outcome(row["outcome"]),
+            "step_ends": None if ends is None else tuple(ends),
+            "through": None if through is None else tuple(through),
+        }
     )

@@ -4,45 +4,90 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-from mclabel.data.problems import file_rows
+from mclabel.data.rejects import Reject
+from mclabel.data.rows import Fault, row_place, scan_rows
 from mclabel.errors import DataError
 from mclabel.labeling.scheduler import GivenSolution
 from mclabel.records import Problem
 
 
-def read_solutions(path: str, problems: Iterable[Problem]) -> dict[str, tuple[GivenSolution, ...]]:
-    """Given solutions by problem id, in the order of the file.
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Solutions to be labelled, and what could not be used."""
+
+    by_problem: Mapping[str, tuple[GivenSolution, ...]]
+    """By problem id, in the order of the file; problems without any are not among them."""
+    rejects: tuple[Reject, ...]
+    """Rows that cannot be used, and problems without a solution."""
+
+
+def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = False) -> Given:
+    """Given solutions by problem id.
 
     Args:
-        path: `.jsonl`, `.json`, `.parquet` or `.csv` file. A row has `problem_id`, or the
-            problem's text as `problem`; and `solution` (text, split at newlines), or `steps`
-            (list of texts, joined by newlines).
-        problems: that the solutions answer; all of them get at least one solution.
+        path: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one. A row has
+            `problem_id`, or the problem's text as `problem`; and `solution` (text, split at
+            newlines), or `steps` (list of texts, joined by newlines).
+        problems: that the solutions answer.
+        strict: whether a row that cannot be used, or a problem without a solution, is an error.
 
     Raises:
-        DataError: a row is malformed or answers an unknown problem; a problem has no solution.
+        DataError: the file cannot be read, or no problem has a solution; if strict, what `strict`
+            says.
     """
     by_text = {problem.text: problem.id for problem in problems}
     ids = {problem.id: None for problem in problems}  # in their order
     given: dict[str, list[GivenSolution]] = defaultdict(list)
-    for place, row in file_rows(Path(path)):
-        identity = row.get("problem_id") or by_text.get(str(row.get("problem")))
-        if identity not in ids:
-            raise DataError(
-                f"{place}: answers no known problem (problem_id={row.get('problem_id')!r}). Give "
-                "problem_id, or problem with the exact text of one in problems.source"
+    rejects: list[Reject] = []
+
+    def refuse(fault: Fault, number: int | None = None, identity: str | None = None) -> None:
+        place = path if number is None else row_place(path, number)
+        if strict:
+            raise DataError(f"{place}: {fault.detail}")
+        rejects.append(
+            Reject(
+                problem_id=identity,
+                row=number,
+                source=path,
+                reason=fault.reason,
+                detail=fault.detail,
             )
-        given[str(identity)].append(solution_of(row, place))
-    if missing := [identity for identity in ids if identity not in given]:
-        raise DataError(
-            f"{path}: no solution for {len(missing)} of {len(ids)} problems, the first "
-            f"being {missing[0]!r}"
         )
-    return {identity: tuple(solutions) for identity, solutions in given.items()}
+
+    for number, row in scan_rows(path):
+        if not isinstance(row, Mapping):
+            refuse(row if isinstance(row, Fault) else _NO_OBJECT, number)
+            continue
+        identity = row.get("problem_id") or by_text.get(str(row.get("problem")))
+        found = _solution(row) if identity in ids else _unknown(row)
+        if isinstance(found, Fault):
+            refuse(found, number, None if identity is None else str(identity))
+        else:
+            given[str(identity)].append(found)
+    for identity in ids:
+        if identity not in given:
+            refuse(Fault("no_solution", f"no solution for problem {identity!r}"), None, identity)
+    if not given:
+        raise DataError(f"{path}: no solution for any of {len(ids)} problems; {rejects[0].detail}")
+    return Given(
+        by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
+        rejects=tuple(rejects),
+    )
+
+
+_NO_OBJECT = Fault("not_an_object", "must be an object with a problem and a solution")
+
+
+def _unknown(row: Mapping[str, Any]) -> Fault:
+    return Fault(
+        "unknown_problem",
+        f"answers no known problem (problem_id={row.get('problem_id')!r}). Give problem_id, or "
+        "problem with the exact text of one in problems.source",
+    )
 
 
 def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
@@ -51,13 +96,20 @@ def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
     Raises:
         DataError: it has neither, or one that is empty; `place` names the row.
     """
+    found = _solution(row)
+    if isinstance(found, Fault):
+        raise DataError(f"{place}: {found.detail}")
+    return found
+
+
+def _solution(row: Mapping[str, Any]) -> GivenSolution | Fault:
     steps = row.get("steps")
     if steps is not None:
         if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
-            raise DataError(f"{place}: steps must be a list of texts, at least one")
+            return Fault("bad_solution", "steps must be a list of texts, at least one")
         lines = [step + "\n" for step in steps[:-1]] + [steps[-1]]
         return GivenSolution(text="".join(lines), step_ends=tuple(accumulate(map(len, lines))))
     text = row.get("solution")
     if not isinstance(text, str) or not text.strip():
-        raise DataError(f"{place}: needs a solution (text) or steps (list of texts)")
+        return Fault("bad_solution", "needs a solution (text) or steps (list of texts)")
     return GivenSolution(text=text)

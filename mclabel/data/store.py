@@ -34,6 +34,8 @@ _RETRIES: Any = {
         "base": 2,
     },
 }
+_PIECE = 1 << 25
+"""Bytes of a large file that are asked for at a time."""
 _CLIENT: Any = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10)}
 
 
@@ -112,6 +114,23 @@ class Store:
                 replace_durably(self._path, name, content)
             else:
                 obstore.put(self._store, name, content, mode="overwrite")
+
+    def fetch(self, name: str, path: Path) -> bool:
+        """Copy a file to this machine, piece by piece; False if there is none.
+
+        Raises:
+            ShardError: it cannot be read, or changes meanwhile.
+        """
+        with self._clear_errors(name), path.open("wb") as file:
+            try:
+                about = obstore.head(self._store, name)
+            except (NotFoundError, FileNotFoundError):
+                return False
+            options: Any = {"if_match": about["e_tag"]} if about["e_tag"] else {}
+            for start in range(0, about["size"], _PIECE):
+                options["range"] = (start, min(start + _PIECE, about["size"]))
+                file.write(obstore.get(self._store, name, options=options).bytes())
+            return True
 
     def names(self, folder: str) -> list[str]:
         """Names of all files under `folder`, sorted."""

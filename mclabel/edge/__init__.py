@@ -5,8 +5,20 @@ The one place where configurations meet library code, shared by the command line
 
 from mclabel.edge.best_of_n import best_of_n
 from mclabel.edge.exchange import export_run, import_file
+from mclabel.edge.forecast import forecast, run_pilot
 from mclabel.edge.label import label
 from mclabel.edge.plan import plan
+from mclabel.edge.regrade import regrade
 from mclabel.edge.train import train
 
-__all__ = ["best_of_n", "export_run", "import_file", "label", "plan", "train"]
+__all__ = [
+    "best_of_n",
+    "export_run",
+    "forecast",
+    "import_file",
+    "label",
+    "plan",
+    "regrade",
+    "run_pilot",
+    "train",
+]

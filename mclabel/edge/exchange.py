@@ -12,7 +12,7 @@ from mclabel.data.exchange import LOSSES, Format, LabeledTexts
 from mclabel.data.exports import export_row, json_line, labeled_texts
 from mclabel.data.imports import import_row, labeled_solution
 from mclabel.data.manifest import claim
-from mclabel.data.problems import file_rows
+from mclabel.data.rows import file_rows
 from mclabel.data.shards import commit_block, read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import versions
@@ -115,7 +115,7 @@ def import_file(path: str, source: Format, out: str) -> ImportReport:
     """
     solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
     num_rows = 0
-    for place, row in file_rows(Path(path)):
+    for place, row in file_rows(path):
         num_rows += 1
         for texts in import_row(row, source, place):
             solutions[texts.problem].append(texts)

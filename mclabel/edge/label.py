@@ -2,50 +2,61 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import platform
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from mclabel.answers import CHECKER_VERSION
 from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
-from mclabel.config import LabelConfig, ProblemsConfig
+from mclabel.config import EstimatorConfig, LabelConfig, ProblemsConfig
 from mclabel.data.manifest import check_claim
-from mclabel.data.problems import read_problems, unparsed_golds
-from mclabel.data.rejects import set_aside, write_rejects
+from mclabel.data.problems import Chosen, Problems, read_problems
+from mclabel.data.rejects import Reject, set_aside, write_rejects
+from mclabel.data.remote import local_path
+from mclabel.data.sizes import Size
 from mclabel.data.solutions import read_solutions
 from mclabel.data.steps import StepRules
 from mclabel.data.store import Store
 from mclabel.edge.policy import policy_maker, resolve_model, resolved_policy, resources_of
-from mclabel.errors import ConfigError, ShardError
+from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.estimators import EstimatorSettings, Priors
+from mclabel.labeling.budget import Ledger, Limits
 from mclabel.labeling.fleet import Fleet, LocalFleet
-from mclabel.labeling.job import MANIFEST, JobReport, JobState, Problems, run_label_job
+from mclabel.labeling.job import MANIFEST, JobReport, JobState, run_label_job
 from mclabel.labeling.progress_log import ProgressLog
 from mclabel.labeling.ray_fleet import RayFleet
-from mclabel.labeling.scheduler import LabelSettings
+from mclabel.labeling.scheduler import GivenSolution, LabelSettings
 from mclabel.labeling.worker import LabelWorker
 from mclabel.policy.hub import model_source, weights_fingerprint
 
-logger = logging.getLogger(__name__)
 
-_MAX_GOLDS_SHOWN = 10
+def label(
+    config: LabelConfig,
+    on_state: Callable[[JobState], None],
+    *,
+    choose: Callable[[Work], Collection[int]] | None = None,
+) -> JobReport:
+    """Run a labelling job. Everything that can be wrong with it is found before it writes.
 
+    What cannot be labelled is left out; `rejects.jsonl` says why, also if the job is stopped. On
+    reaching a limit of the budget it ends early, and goes on when it is run with a larger one.
 
-def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobReport:
-    """Run a labelling job. Everything that can be wrong with it is found before it writes."""
+    Args:
+        config: of the job.
+        on_state: called often with its state.
+        choose: numbers of the blocks to label now; None labels all.
+    """
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
     semantic = semantic_config(config)
-    problems = load_problems(config.problems)
-    _warn_of_golds(problems)
-    given = read_solutions(config.solutions.path, problems) if config.solutions.path else None
+    work = load_work(config)
     make_policy = policy_maker(config.policy, seed=config.seed)
     if Path(config.out).is_dir() or "://" in config.out:
         check_claim(Store(config.out), MANIFEST, semantic)
@@ -63,26 +74,51 @@ def label(config: LabelConfig, on_state: Callable[[JobState], None]) -> JobRepor
         keep_rollouts=config.keep_rollouts,
         journal_s=config.journal_s,
     )
-    log = ProgressLog(store)
+    log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())
+    limits = Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours)
+    only = None if choose is None else choose(work)
+    if limits.reached(ledger.spent):
+        only = ()
 
     def show(state: JobState) -> None:
         log(state)
         on_state(state)
 
+    def enough(state: JobState) -> bool:
+        return limits.reached(ledger.update(state, time.monotonic())) is not None
+
+    if config.strict:
+        _check_none_left_out(store)
     try:
         report = run_label_job(
-            problems,
+            work.problems,
             make_fleet(config, make_worker),
             store,
             block_problems=config.block_problems,
-            given=given,
+            given=work.given,
             semantic=semantic,
             provenance=provenance,
             on_state=show,
+            enough=enough,
+            only=only,
+            size=work.size,
         )
-        return replace(report, num_rejected=write_rejects(store, set_aside(store)))
     finally:
         log.close()
+        ledger.write(time.monotonic())
+        num_rejected = write_rejects(store, chain(work.rejects(), set_aside(store)))
+    if config.strict:
+        _check_none_left_out(store)
+    stopped_by = limits.reached(ledger.spent) if report.num_blocks_left else None
+    return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
+
+
+def _check_none_left_out(store: Store) -> None:
+    if (left_out := next(set_aside(store), None)) is not None:
+        raise DataError(
+            f"{store.location}: problem {left_out.problem_id} was left out: {left_out.detail}. "
+            "Choose another out=…, or go on without strict"
+        )
 
 
 def semantic_config(config: LabelConfig) -> dict[str, Any]:
@@ -104,17 +140,59 @@ def semantic_config(config: LabelConfig) -> dict[str, Any]:
     return semantic
 
 
-def load_problems(config: ProblemsConfig) -> Problems:
-    """Problems of a configuration."""
-    if config.source != "arith":
-        return read_problems(
-            config.source,
-            split=config.split,
-            subset=config.subset,
-            problem_column=config.problem_column,
-            answer_column=config.answer_column,
-            limit=config.limit,
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What is to be labelled."""
+
+    problems: Problems
+    given: Mapping[str, tuple[GivenSolution, ...]] | None
+    """Solutions by problem id; None lets the policy sample them."""
+    size: Size
+    """Of all problems."""
+    rejects: Callable[[], Iterable[Reject]]
+    """What of the input cannot be used."""
+
+
+def load_work(config: LabelConfig) -> Work:
+    """Problems and solutions of a configuration.
+
+    Raises:
+        DataError: they cannot be read; if `strict`, a row of theirs cannot be used.
+    """
+    source, path = config.problems, config.solutions.path
+    if source.source == "arith":
+        problems: Problems = _arith_problems(source)
+        size = Size.of(problems)
+        bad_rows: Callable[[], Iterable[Reject]] = tuple
+    else:
+        problems = stream = read_problems(
+            source.source,
+            split=source.split,
+            subset=source.subset,
+            problem_column=source.problem_column,
+            answer_column=source.answer_column,
+            limit=source.limit,
+            may_repeat=path == source.source,
+            strict=config.strict,
         )
+        size = stream.size
+        bad_rows = stream.rejects if stream.num_rejected else tuple
+    if path is None:
+        return Work(problems=problems, given=None, size=size, rejects=bad_rows)
+    found = read_solutions(path, problems, strict=config.strict)
+    given = found.by_problem
+    if len(given) < len(problems):
+        problems = Chosen(problems, given, count=len(given))
+        size = Size.of(problems)
+    return Work(
+        problems=problems,
+        given=given,
+        size=size,
+        rejects=lambda: chain(bad_rows(), found.rejects),
+    )
+
+
+def _arith_problems(config: ProblemsConfig) -> Problems:
     if config.limit is None:
         raise ConfigError("problems.limit: required for problems.source=arith, which has no end")
     families = config.families
@@ -127,23 +205,6 @@ def load_problems(config: ProblemsConfig) -> Problems:
     return generate(config.limit, seed=config.seed, split=config.split, families=families)  # type: ignore[arg-type]
 
 
-def _warn_of_golds(problems: Problems) -> None:
-    """Name the problems whose golds the answer checker can compare only as texts."""
-    reasons = unparsed_golds(problems)
-    if not reasons:
-        return
-    first = set(islice(reasons, _MAX_GOLDS_SHOWN))
-    shown = [f"{p.id} ({p.answer[:60]!r}: {reasons[p.id]})" for p in problems if p.id in first]
-    more = len(reasons) - len(shown)
-    logger.warning(
-        "the answer checker does not understand the gold of %d problems; answers to them are right "
-        "only if they are the same text: %s%s",
-        len(reasons),
-        "; ".join(shown),
-        f" and {more} more" if more > 0 else "",
-    )
-
-
 def label_settings(config: LabelConfig) -> LabelSettings:
     """How problems are labelled."""
     return LabelSettings(
@@ -152,23 +213,29 @@ def label_settings(config: LabelConfig) -> LabelSettings:
         balance=config.solutions.balance,
         max_samples=config.solutions.max_samples or 4 * config.solutions.per_problem,
         split=StepRules(**dict(config.split)),
-        estimator=EstimatorSettings(
-            kind=config.estimator.kind,
-            rollouts=config.estimator.rollouts,
-            root_rollouts=config.estimator.root_rollouts,
-            batch=config.estimator.batch,
-            threshold=config.estimator.threshold,
-            width=config.estimator.width,
-            price=config.estimator.price,
-            every=config.estimator.every,
-            max_tokens=config.estimator.max_tokens or math.inf,
-            agreement=config.estimator.agreement,
-            searches=config.estimator.searches,
-            truncated=config.estimator.truncated,
-        ),
+        estimator=estimator_settings(config.estimator),
         pilot=config.estimator.pilot,
         tokens_per_solution=config.estimator.tokens_per_solution,
         priors=read_priors(config.estimator.priors),
+        strict=config.strict,
+    )
+
+
+def estimator_settings(config: EstimatorConfig) -> EstimatorSettings:
+    """What is rolled out, and when to stop."""
+    return EstimatorSettings(
+        kind=config.kind,
+        rollouts=config.rollouts,
+        root_rollouts=config.root_rollouts,
+        batch=config.batch,
+        threshold=config.threshold,
+        width=config.width,
+        price=config.price,
+        every=config.every,
+        max_tokens=config.max_tokens or math.inf,
+        agreement=config.agreement,
+        searches=config.searches,
+        truncated=config.truncated,
     )
 
 
@@ -177,8 +244,8 @@ def read_priors(path: str | None) -> Priors | None:
     if path is None:
         return None
     try:
-        return Priors.from_json(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Priors.from_json(local_path(path).read_text(encoding="utf-8"))
+    except (DataError, OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"estimator.priors={path!r}: not readable as priors ({error}). Give a file "
             "priors/ID.json of a run labelled with estimator.kind=posterior"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from mclabel.arith import bundled_model
 from mclabel.config import RayConfig
 from mclabel.config_policy import Example, PolicyConfig
-from mclabel.data.problems import file_rows
+from mclabel.data.rows import file_rows
 from mclabel.errors import ConfigError, DataError
 from mclabel.labeling.resources import EngineResources, engine_resources
 from mclabel.policy import Policy, SamplingParams
@@ -43,7 +42,7 @@ def with_examples(config: PolicyConfig) -> PolicyConfig:
     if not isinstance(config.few_shot, str):
         return config
     examples = []
-    for place, row in file_rows(Path(config.few_shot)):
+    for place, row in file_rows(config.few_shot):
         texts = {name: row.get(name) for name in ("problem", "solution")}
         if not all(isinstance(text, str) and text.strip() for text in texts.values()):
             raise DataError(f"{place}: an example of policy.few_shot needs problem and solution")

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
-from mclabel.data.problems import file_rows
+from mclabel.data.rows import file_rows
 from mclabel.data.solutions import solution_of
 from mclabel.errors import DataError
 
@@ -41,7 +41,7 @@ def score_file(
     from mclabel.prm.served import ServedPRM
 
     rows, problems, steps = [], [], []
-    for place, row in file_rows(Path(solutions)):
+    for place, row in file_rows(solutions):
         if not isinstance(row.get("problem"), str):
             raise DataError(f"{place}: needs a problem (text)")
         given = solution_of(row, place)

@@ -53,6 +53,10 @@ class GatedPolicy:
         )
         self._let_in()
 
+    @property
+    def max_context(self) -> float:
+        return self._policy.max_context
+
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         return self._policy.prompt_ids(problem)
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from mclabel.data.journal import delete_journal, journaled_blocks
 from mclabel.data.manifest import claim
+from mclabel.data.problems import Problems
 from mclabel.data.shards import committed_blocks, delete_losers
+from mclabel.data.sizes import Size
 from mclabel.data.store import Store
 from mclabel.labeling.drivers import DriverSign
 from mclabel.labeling.fleet import Fleet, FleetProgress
+from mclabel.labeling.forecast import CostModel
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.scheduler import GivenSolution
 from mclabel.labeling.stop import deferred
@@ -74,6 +77,8 @@ class JobState:
     num_failures: int
     """Engines lost."""
     gpu_hours: float
+    num_tokens_left: float | None = None
+    """To be sampled, as forecast from the blocks that are done; None before any is."""
 
     @property
     def cache_hits(self) -> float | None:
@@ -96,6 +101,12 @@ class JobReport:
     """Labelled by this run."""
     num_rollouts: int
     num_tokens: int
+    num_blocks_left: int = 0
+    """Not committed, where the run was stopped before all were."""
+    num_tokens_left: float | None = None
+    """To be sampled for these, as forecast from the blocks of this run; None without any."""
+    stopped_by: str | None = None
+    """The limit of the budget that was reached before all blocks were done."""
     num_rejected: int = 0
     """Rows and problems of the whole job without labels; `rejects.jsonl` says why."""
 
@@ -124,14 +135,6 @@ def make_blocks(
         number += 1
 
 
-class Problems(Protocol):
-    """Problems that can be gone through again and again; a list, or what reads a file."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Problem]: ...
-
-
 def run_label_job(
     problems: Problems,
     fleet: Fleet,
@@ -142,6 +145,9 @@ def run_label_job(
     semantic: Mapping[str, Any],
     provenance: Mapping[str, Any],
     on_state: Callable[[JobState], None] = lambda state: None,
+    enough: Callable[[JobState], bool] = lambda state: False,
+    only: Collection[int] | None = None,
+    size: Size | None = None,
 ) -> JobReport:
     """Label every problem whose block the store does not hold yet.
 
@@ -154,6 +160,10 @@ def run_label_job(
         semantic: configuration that the output belongs to.
         provenance: versions and the like, written beside it.
         on_state: called often with the state of the job.
+        enough: whether to stop at a state: no more blocks are begun, those under way leave their
+            journals.
+        only: numbers of the blocks to label, counted from the first; None is all.
+        size: of all problems, for the forecast; None makes none.
 
     Raises:
         ShardError: the output belongs to another semantic configuration.
@@ -169,19 +179,42 @@ def run_label_job(
             delete_journal(store, block_id)
 
         num_blocks = math.ceil(len(problems) / block_problems)
+        num_wanted = num_blocks if only is None else len(only)
+        num_problems = min(len(problems), num_wanted * block_problems)
         tally = _Tally(
             num_blocks=num_blocks,
             num_blocks_resumed=len(committed),
-            num_problems=len(problems),
-            num_problems_resumed=min(len(problems), len(committed) * block_problems),
+            num_problems=num_problems,
+            num_problems_resumed=min(num_problems, len(committed) * block_problems)
+            * (only is None),
+            size=size if only is None else None,
         )
+
+        def heard(progress: FleetProgress) -> None:
+            state = tally.state(progress)
+            on_state(state)
+            if enough(state):
+                book.close()
+
+        stopped = False
         if len(committed) < num_blocks:
             blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
-            todo = (block for block in blocks if block.id not in committed)
-            book = LeaseBook(todo, num_blocks=num_blocks - len(committed), journaled=journaled)
-            with deferred(book.close):
-                for report in fleet.run(book, lambda progress: on_state(tally.state(progress))):
-                    tally.finished(report)
+            todo = (
+                block
+                for block in blocks
+                if block.id not in committed and (only is None or block.priority in only)
+            )
+            book = LeaseBook(
+                todo, num_blocks=min(num_wanted, num_blocks - len(committed)), journaled=journaled
+            )
+            if not book.finished:
+                with deferred(book.close):
+                    for report in fleet.run(book, heard):
+                        tally.finished(report)
+            stopped = book.closed and not book.finished
+        if stopped or only is not None:  # journals of other blocks are still of use
+            num_left = num_blocks - len(committed_blocks(store))  # a last commit may go unreported
+            return replace(tally.report(), num_blocks_left=max(0, num_left))
         if not sign.others():
             delete_losers(store)
             for block_id in journaled_blocks(store):
@@ -199,7 +232,9 @@ class _Tally:
         num_blocks_resumed: int,
         num_problems: int,
         num_problems_resumed: int,
+        size: Size | None,
     ) -> None:
+        self._size, self._done, self._model = size, Size(), CostModel()
         self._num_blocks, self._num_blocks_resumed = num_blocks, num_blocks_resumed
         self._num_problems, self._num_problems_resumed = num_problems, num_problems_resumed
         self._workers: dict[str, WorkerProgress] = {}
@@ -212,6 +247,8 @@ class _Tally:
         self._num_solutions += report.num_solutions
         self._num_rollouts += report.num_rollouts
         self._num_tokens += report.num_tokens
+        self._done += report.size
+        self._model.add(report.size, report.num_tokens)
 
     def report(self) -> JobReport:
         return JobReport(
@@ -221,6 +258,10 @@ class _Tally:
             num_solutions=self._num_solutions,
             num_rollouts=self._num_rollouts,
             num_tokens=self._num_tokens,
+            num_tokens_left=self._tokens_left(
+                sum(w.engine.num_sampled_tokens for w in self._workers.values())
+            ),
+            num_blocks_left=max(0, self._num_blocks - self._num_blocks_resumed - self._num_reports),
         )
 
     def state(self, fleet: FleetProgress) -> JobState:
@@ -253,4 +294,17 @@ class _Tally:
             num_starting=fleet.num_starting,
             num_failures=fleet.num_failures,
             gpu_hours=fleet.gpu_hours,
+            num_tokens_left=self._tokens_left(sum(w.engine.num_sampled_tokens for w in every)),
         )
+
+    def _tokens_left(self, num_sampled: int) -> float | None:
+        """Forecast for the problems that are not committed, less what was sampled of them."""
+        if self._size is None:
+            return None
+        # What earlier runs did is taken for a share of all that is like the whole.
+        fresh = 1 - self._num_problems_resumed / max(1, self._num_problems)
+        whole, seen = self._model.predict(self._size), self._model.predict(self._done)
+        if whole is None or seen is None:
+            return None
+        under_way = max(0, num_sampled - self._num_tokens)
+        return max(0.0, fresh * whole - seen - under_way)

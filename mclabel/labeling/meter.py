@@ -21,7 +21,8 @@ class JobRates:
     completions_per_s: float | None = None
     tokens_per_s: float | None = None
     eta_s: float | None = None
-    """Until all problems are labelled, at the speed of this run so far."""
+    """Until all problems are labelled: the tokens that are left, as forecast, at the speed of the
+    last minute. Before there is a forecast, by problems, at the speed of this run so far."""
 
 
 class Meter:
@@ -51,11 +52,15 @@ class Meter:
             return JobRates()
         fresh = state.num_problems_done - state.num_problems_resumed
         left = state.num_problems - state.num_problems_done
+        tokens_per_s = (state.num_tokens - before.num_tokens) / seconds
+        eta_s = left * (now - self._started) / fresh if fresh > 0 else None
+        if state.num_tokens_left is not None and tokens_per_s > 0:
+            eta_s = state.num_tokens_left / tokens_per_s
         return JobRates(
             problems_per_s=(state.num_problems_done - before.num_problems_done) / seconds,
             completions_per_s=(state.num_completions - before.num_completions) / seconds,
-            tokens_per_s=(state.num_tokens - before.num_tokens) / seconds,
-            eta_s=left * (now - self._started) / fresh if fresh > 0 else None,
+            tokens_per_s=tokens_per_s,
+            eta_s=eta_s,
         )
 
 

@@ -8,12 +8,13 @@ second. An estimator that searches rollouts has them added step by step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 
 from mclabel.agreement import step_key
 from mclabel.data.steps import StepRules
-from mclabel.estimators import ROOT, Follow, SolutionPath, Told
-from mclabel.records import Completion, Counts, Outcome, Problem, Solution
+from mclabel.estimators import ROOT, SolutionPath, Told
+from mclabel.records import Counts, Problem, Rollout, Solution, Step
 from mclabel.seeds import prefix_id
 
 Decode = Callable[[Sequence[int]], str]
@@ -40,54 +41,68 @@ class PrefixTable:
         problem: Problem,
         solutions: Sequence[Solution],
         *,
-        rules: StepRules,
-        thinks: bool,
         free_outcomes: bool,
+        rules: StepRules | None = None,
+        thinks: bool = False,
     ) -> None:
         """Args:
         problem: the prefixes begin with.
         solutions: with at least one step each.
-        rules: how rollouts are split.
-        thinks: the prompt ends where the policy's thinking begins.
         free_outcomes: sampled solutions were not chosen by their outcomes.
+        rules: how rollouts are split, where they are followed.
+        thinks: the prompt ends where the policy's thinking begins.
         """
-        self._problem_id, self._rules = problem.id, rules
+        self._problem_id, self._rules = problem.id, rules or StepRules()
         self._thinks, self._free_outcomes = thinks, free_outcomes
         self.prefixes = [Prefix(id=prefix_id(problem.id, ()), ids=(), text="")]
+        self._by_id = {self.prefixes[ROOT].id: ROOT}
         self.paths = [self._path(solution) for solution in solutions]
 
-    def told(
-        self, number: int, completion: Completion, outcome: Outcome, follow: Follow, decode: Decode
-    ) -> Told:
-        """What an estimator is to hear of a rollout from prefix `number`."""
-        if follow == "nothing":
-            return Told(prefix=number, outcome=outcome, num_tokens=len(completion.ids))
-        prefix = self.prefixes[number].text
-        opened = self._rules.thinks_after(prefix, opened=self._thinks)
-        steps = self._rules.split(completion.ids, completion.text, decode, opened=opened)
-        keys = tuple(step_key(step.text) for step in steps)
-        if follow == "known":
-            return Told(
-                prefix=number,
-                outcome=outcome,
-                num_tokens=len(completion.ids),
-                path=self._known(number, completion.ids),
-                step_keys=keys,
-            )
+    def told(self, number: int, rollout: Rollout) -> Told:
+        """What an estimator is to hear of a rollout from prefix `number`, as it was recorded."""
+        ends = (0, *(rollout.step_ends or ()))
+        return Told(
+            prefix=number,
+            outcome=rollout.outcome,
+            num_tokens=rollout.num_tokens,
+            path=tuple(self._by_id[identity] for identity in rollout.through or ()),
+            step_keys=tuple(step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
+        )
+
+    def followed(
+        self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
+    ) -> Rollout:
+        """The rollout, with its steps and the prefixes of the table that it went through."""
+        steps = self._split(number, rollout, ids, decode)
+        return replace(
+            rollout,
+            step_ends=tuple(accumulate(len(step.text) for step in steps)),
+            through=tuple(self.prefixes[known].id for known in self._known(number, tuple(ids))),
+        )
+
+    def grown(self, number: int, rollout: Rollout, ids: tuple[int, ...], decode: Decode) -> Told:
+        """What an estimator that follows all is to hear; the table grows by the rollout's steps."""
+        steps = self._split(number, rollout, ids, decode)
         path, at, begin = [], number, 0
         for step in steps[:-1]:
-            at = self._step(at, completion.ids[begin : step.end], step.text)
+            at = self._step(at, ids[begin : step.end], step.text)
             path.append(at)
             begin = step.end
         begins = (0, *(step.end for step in steps[:-1]))
         return Told(
             prefix=number,
-            outcome=outcome,
-            num_tokens=len(completion.ids),
+            outcome=rollout.outcome,
+            num_tokens=rollout.num_tokens,
             path=tuple(path),
-            step_keys=keys,
+            step_keys=tuple(step_key(step.text) for step in steps),
             step_tokens=tuple(s.end - a for s, a in zip(steps, begins, strict=True)),
         )
+
+    def _split(
+        self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
+    ) -> tuple[Step, ...]:
+        opened = self._rules.thinks_after(self.prefixes[number].text, opened=self._thinks)
+        return self._rules.split(ids, rollout.text, decode, opened=opened)
 
     def _path(self, solution: Solution) -> SolutionPath:
         path, at, begin = [], ROOT, 0
@@ -108,11 +123,12 @@ class PrefixTable:
         """The prefix one step on, added if it is new."""
         here = self.prefixes[at]
         if ids not in here.children:
-            here.children[ids] = len(self.prefixes)
             whole = here.ids + ids
-            self.prefixes.append(
-                Prefix(id=prefix_id(self._problem_id, whole), ids=whole, text=here.text + text)
-            )
+            identity = prefix_id(self._problem_id, whole)
+            if identity not in self._by_id:  # or two solutions split the same ids otherwise
+                self._by_id[identity] = len(self.prefixes)
+                self.prefixes.append(Prefix(id=identity, ids=whole, text=here.text + text))
+            here.children[ids] = self._by_id[identity]
         return here.children[ids]
 
     def _known(self, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:

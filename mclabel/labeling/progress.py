@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 
 from rich.console import Console
@@ -14,7 +15,6 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 from mclabel.labeling.job import JobState
@@ -36,6 +36,7 @@ class StageProgress:
         self._started = self._shown = time.monotonic()
         self._done = self._total = self._before = 0
         self._detail = ""
+        self._eta_s: float | None = None
         self._bar: Progress | None = None
 
     def __enter__(self) -> StageProgress:
@@ -46,12 +47,11 @@ class StageProgress:
                 MofNCompleteColumn(),
                 TextColumn(self._unit),
                 TimeElapsedColumn(),
-                TextColumn("eta"),
-                TimeRemainingColumn(),
+                TextColumn("eta {task.fields[eta]}"),
                 TextColumn("{task.fields[detail]}", style="dim"),
                 console=self._console,
             )
-            self._task = self._bar.add_task(self._stage, total=None, detail="")
+            self._task = self._bar.add_task(self._stage, total=None, detail="", eta="-")
             self._bar.start()
         return self
 
@@ -66,7 +66,15 @@ class StageProgress:
         else:
             self._line()
 
-    def update(self, done: int, total: int, *, before: int = 0, detail: str = "") -> None:
+    def update(
+        self,
+        done: int,
+        total: int,
+        *,
+        before: int = 0,
+        detail: str = "",
+        eta_s: float | None = None,
+    ) -> None:
         """Show how far the stage is.
 
         Args:
@@ -74,10 +82,14 @@ class StageProgress:
             total: things to do.
             before: of `done`, those of earlier runs; they do not count for the speed.
             detail: shown behind the bar.
+            eta_s: seconds until all is done; None reckons with the speed so far.
         """
         self._done, self._total, self._before, self._detail = done, total, before, detail
+        self._eta_s = eta_s
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total, detail=detail)
+            left = self._left_s()
+            eta = "-" if left is None else str(timedelta(seconds=round(left)))
+            self._bar.update(self._task, completed=done, total=total, detail=detail, eta=eta)
         elif time.monotonic() - self._shown >= PLAIN_S:
             self._shown = time.monotonic()
             self._line()
@@ -85,9 +97,7 @@ class StageProgress:
     def _line(self) -> None:
         if not self._total:
             return
-        elapsed = time.monotonic() - self._started
-        fresh = self._done - self._before
-        left = (self._total - self._done) * elapsed / fresh if fresh else None
+        elapsed, left = time.monotonic() - self._started, self._left_s()
         eta = "" if left is None or self._done == self._total else f", eta {left:.0f} s"
         detail = f", {self._detail}" if self._detail else ""
         self._console.print(
@@ -95,6 +105,13 @@ class StageProgress:
             highlight=False,
             soft_wrap=True,
         )
+
+    def _left_s(self) -> float | None:
+        if self._eta_s is not None or self._done == self._total:
+            return self._eta_s
+        fresh = self._done - self._before
+        elapsed = time.monotonic() - self._started
+        return (self._total - self._done) * elapsed / fresh if fresh else None
 
 
 class JobProgress:
@@ -111,6 +128,7 @@ class JobProgress:
             state.num_problems,
             before=state.num_problems_resumed,
             detail=_detail(state, rates),
+            eta_s=rates.eta_s,
         )
 
 

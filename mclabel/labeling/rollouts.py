@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from mclabel.answers import default_checker
+from mclabel.answers import GradeRules, default_checker, extract_answer
 from mclabel.estimators import Estimator, Judgement, has_to_think
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk
 from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.policy import Policy
-from mclabel.records import Completion, Outcome, Problem, Rollout, Verdict
+from mclabel.records import Completion, FinishReason, Outcome, Problem, Rollout, Verdict
 from mclabel.seeds import sampling_seed
 
 
@@ -88,9 +88,13 @@ async def roll_out(
         for number, completion, rollout in ended:
             prefix = table.prefixes[number]
             prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-            estimator.tell(
-                table.told(number, completion, rollout.outcome, estimator.follow, policy.decode)
-            )
+            if estimator.follow == "known":
+                rollout = table.followed(number, rollout, completion.ids, policy.decode)
+            if estimator.follow == "all":
+                told = table.grown(number, rollout, completion.ids, policy.decode)
+            else:
+                told = table.told(number, rollout)
+            estimator.tell(told)
             rollouts.append(rollout)
         if has_to_think(estimator):
             return None, None
@@ -129,6 +133,28 @@ async def grade_rollout(
     text = prefix + completion.text
     prediction, grade = await default_checker().grade_completion_async(text, gold, aside=desk.run)
     return prediction, _OUTCOMES[grade.verdict]
+
+
+def grade_recorded(
+    recorded: Sequence[tuple[str, FinishReason, str]], *, rules: GradeRules | None = None
+) -> list[tuple[str | None, Outcome]]:
+    """The same of completions on record, many at a time.
+
+    Args:
+        recorded: whole text, prefix included; how it ended; the gold.
+        rules: of the verdicts.
+    """
+    answers = [None if end == "length" else extract_answer(text) for text, end, _ in recorded]
+    pairs = [(a, gold) for a, (_, _, gold) in zip(answers, recorded, strict=True) if a is not None]
+    grades = iter(default_checker().grade_many(pairs, rules=rules))
+    return [
+        (None, Outcome.TRUNCATED)
+        if end == "length"
+        else (None, Outcome.WRONG)
+        if answer is None
+        else (answer, _OUTCOMES[next(grades).verdict])
+        for answer, (_, end, _) in zip(answers, recorded, strict=True)
+    ]
 
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {

@@ -25,6 +25,8 @@ class Sampled:
     """Of all that were sampled."""
     first: Counts
     """Outcomes of those that were sampled whatever the outcomes."""
+    num_tokens: int = 0
+    """Of all that were sampled."""
 
 
 async def sample_solutions(
@@ -58,6 +60,7 @@ async def sample_solutions(
         num_sampled=len(solutions),
         num_right=sum(one.outcome is Outcome.RIGHT for one in solutions),
         first=first,
+        num_tokens=sum(len(one.ids) for one in solutions),
     )
 
 

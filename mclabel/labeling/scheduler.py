@@ -11,24 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mclabel.answers import default_checker
+from mclabel.data.rejects import bounded
+from mclabel.data.rows import Fault
 from mclabel.data.steps import StepRules, split_steps
 from mclabel.errors import DataError
 from mclabel.estimators import (
-    ROOT,
     Estimator,
     EstimatorSettings,
-    Judgement,
     PosteriorEstimator,
     PriorLearner,
     Priors,
-    SolutionPath,
     make_estimator,
 )
 from mclabel.estimators.posterior.priors import answer_class
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk
 from mclabel.labeling.journal import BlockJournal
-from mclabel.labeling.prefixes import Prefix, PrefixTable
+from mclabel.labeling.labeled import Sampling, labeled_solutions
+from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import grade_rollout, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.policy import Policy
@@ -40,10 +41,8 @@ from mclabel.records import (
     Problem,
     Rollout,
     Solution,
-    StepLabel,
 )
-from mclabel.seeds import content_id, prefix_id, sampling_seed
-from mclabel.values import root_value
+from mclabel.seeds import content_id, sampling_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +64,8 @@ class LabelSettings:
     """Budget that the price of `posterior` is led by."""
     priors: Priors | None = None
     """To begin with, in place of a pilot (`posterior`)."""
+    strict: bool = False
+    """A problem that cannot be labelled is an error."""
 
     def make_learner(self) -> PriorLearner | None:
         """What learns priors over a run, if the estimator has any."""
@@ -93,11 +94,15 @@ class ProblemLabels:
 
     labeled: list[LabeledSolution]
     rollouts: list[Rollout]
+    num_tokens: int = 0
+    """Of all solutions that were sampled, kept or not, and of all rollouts."""
     priors: Priors | None = None
     """What the labels rest on."""
     dropped: Mapping[str, int] | None = None
     """Of a problem without labels, as no right and wrong solutions could be kept: how many were
     sampled, and how many were right."""
+    set_aside: Fault | None = None
+    """Why the problem cannot be labelled."""
 
 
 async def label_problem(
@@ -129,10 +134,15 @@ async def label_problem(
 
     Raises:
         EngineError: the engine died.
-        DataError: a given solution does not survive the policy's tokenizer.
+        DataError: a given solution does not survive the policy's tokenizer; if strict, the problem
+            cannot be labelled.
     """
     desk = desk or Desk()
     prompt = policy.prompt_ids(problem.text)
+    if (fault := await desk.run(_fault, problem, len(prompt), policy.max_context)) is not None:
+        if settings.strict:
+            raise DataError(f"problem {problem.id}: {fault.detail}")
+        return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
     thinks = settings.split.begins_in(policy.decode(prompt))
 
     async def sample(index: int) -> Solution:
@@ -162,13 +172,16 @@ async def label_problem(
         solutions = list(sampled.kept)
         if not solutions:
             counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
-            return ProblemLabels(labeled=[], rollouts=[], dropped=counts)
+            return ProblemLabels(
+                labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts
+            )
     chosen_by_outcome = settings.balance is not None and not given
     learner = learner or settings.make_learner()
     chosen, priors, rests_on = settings.estimator, None, None
     if learner is not None:
-        priors, chosen = learner.priors, replace(chosen, price=learner.price)
-        rests_on = f"{priors.id}@{chosen.price:.6g}"
+        price = f"{learner.price:.6g}"  # used as it is written down
+        priors, chosen = learner.priors, replace(chosen, price=float(price))
+        rests_on = f"{priors.id}@{price}"
     kind = answer_class(problem.answer)
 
     def begin() -> tuple[PrefixTable, Estimator]:
@@ -199,36 +212,44 @@ async def label_problem(
         tokens = sum(rollout.num_tokens for rollout in rollouts)
         evidence, once = await desk.run(lambda e: (e.evidence(), e.evidence_once()), estimator)
         learner.add(kind, evidence, num_tokens=tokens, once=once)
-    siblings = sampled.first
-    root = table.prefixes[ROOT].counts
-    share = root_value(root, siblings, truncated=settings.estimator.truncated)
-    judged = iter(zip(table.paths, judgements, strict=True))
-    labeled = []
-    for solution in solutions:
-        steps: tuple[StepLabel, ...] = ()
-        judgement = None
-        if solution.steps:
-            path, judgement = next(judged)
-            steps = _labels(solution, table.prefixes, path, judgement)
-        stopped = judgement.root if judgement else None
-        labeled.append(
-            LabeledSolution(
-                problem=problem,
-                solution=solution,
-                prompt_ids=prompt,
-                steps=steps,
-                first_error=judgement.first_error if judgement else None,
-                root=root,
-                siblings=siblings,
-                root_value=share if stopped is None else stopped.value,
-                posterior=judgement.posterior if judgement else None,
-                priors=rests_on,
-                num_sampled=sampled.num_sampled,
-                num_sampled_right=sampled.num_right,
-                chosen_by_outcome=chosen_by_outcome,
-            )
+    labeled = labeled_solutions(
+        problem,
+        prompt,
+        solutions,
+        table,
+        judgements,
+        sampling=Sampling(
+            siblings=sampled.first,
+            num_sampled=sampled.num_sampled,
+            num_sampled_right=sampled.num_right,
+            chosen_by_outcome=chosen_by_outcome,
+        ),
+        rests_on=rests_on,
+        truncated=settings.estimator.truncated,
+    )
+    return ProblemLabels(
+        labeled=labeled,
+        rollouts=rollouts,
+        num_tokens=sampled.num_tokens + sum(rollout.num_tokens for rollout in rollouts),
+        priors=priors,
+    )
+
+
+def _fault(problem: Problem, num_prompt: int, max_context: float) -> Fault | None:
+    """Why no rollout of a problem could be sampled, or graded."""
+    if num_prompt >= max_context:
+        return Fault(
+            "prompt_too_long",
+            f"its prompt has {num_prompt} tokens, the model takes {max_context:g} of prompt and "
+            "solution together",
         )
-    return ProblemLabels(labeled=labeled, rollouts=rollouts, priors=priors)
+    reason = default_checker().unparsed_gold(problem.answer)
+    if reason is None or reason in ("no_worker", "worker_died"):  # those say nothing of the gold
+        return None
+    return Fault(
+        "unparsed_gold",
+        f"the answer checker does not understand the gold {bounded(problem.answer)!r} ({reason})",
+    )
 
 
 async def _sample(
@@ -290,26 +311,4 @@ async def _given(
         origin="given",
         prediction=prediction,
         outcome=outcome,
-    )
-
-
-def _labels(
-    solution: Solution, prefixes: Sequence[Prefix], path: SolutionPath, judgement: Judgement
-) -> tuple[StepLabel, ...]:
-    last = prefix_id(solution.problem_id, solution.ids)
-    ids = [*(prefixes[number].id for number in path.prefixes), last]
-    counts = [*(prefixes[number].counts for number in path.prefixes), Counts()]
-    columns = zip(ids, counts, judgement.rules, judgement.hard, judgement.estimates, strict=True)
-    return tuple(
-        StepLabel(
-            prefix_id=identity,
-            counts=count,
-            rule=rule,
-            hard=hard,
-            value=estimate.value,
-            low=estimate.low,
-            high=estimate.high,
-            mean=estimate.mean,
-        )
-        for identity, count, rule, hard, estimate in columns
     )

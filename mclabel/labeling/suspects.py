@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mclabel.data.rows import Fault
 from mclabel.errors import EngineError
-from mclabel.labeling.worker import Block, SetAside
+from mclabel.labeling.worker import Block
 
 MAX_SHARED_LOSSES = 2
 """Losses of a block beside others; after these it is leased alone."""
@@ -40,7 +41,7 @@ class Lease:
     """Nothing else may run on the engine."""
     only: str | None = None
     """Id of the one problem to try; its rollouts go to the journal, nothing is committed."""
-    set_aside: Mapping[str, SetAside] = field(default_factory=dict)
+    set_aside: Mapping[str, Fault] = field(default_factory=dict)
     """Problems that are left out, by id."""
 
 
@@ -49,7 +50,7 @@ class Suspect:
 
     def __init__(self, block: Block) -> None:
         self._block = block
-        self._set_aside: dict[str, SetAside] = {}
+        self._set_aside: dict[str, Fault] = {}
         self._untried: deque[str] = deque()
         self._deaths = self._whole_losses = 0
 
@@ -93,6 +94,6 @@ class Suspect:
         if self._deaths < MAX_DEATHS:
             return False
         detail = " ".join(reason.split())[:MAX_DETAIL]
-        self._set_aside[self._untried.popleft()] = SetAside(reason="kills_engine", detail=detail)
+        self._set_aside[self._untried.popleft()] = Fault("kills_engine", detail)
         self._deaths = 0
         return True

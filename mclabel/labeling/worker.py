@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mclabel.data.rejects import note_set_aside
+from mclabel.data.rows import Fault
 from mclabel.data.shards import commit_block
+from mclabel.data.sizes import Size
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 from mclabel.estimators import PriorLearner, Priors
@@ -48,16 +50,6 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetAside:
-    """Why a problem is left out."""
-
-    reason: str
-    """A short code; `kills_engine`."""
-    detail: str
-    """An engine's last words, bounded."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class BlockReport:
     """What one attempt at a block did."""
 
@@ -72,6 +64,8 @@ class BlockReport:
     """Those taken from a journal included."""
     num_tokens: int
     """Of all solutions and rollouts."""
+    size: Size
+    """Of the problems."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +149,7 @@ class LabelWorker:
         block: Block,
         *,
         replay: bool = False,
-        set_aside: Mapping[str, SetAside] | None = None,
+        set_aside: Mapping[str, Fault] | None = None,
     ) -> BlockReport:
         """Label a block and commit its shards.
 
@@ -248,7 +242,7 @@ class LabelWorker:
         self._num_steps += sum(len(row.steps) for row in result.labeled)
         async with self._fitting:
             if self._learner is not None and self._learner.due:
-                await asyncio.to_thread(self._learner.fit)
+                await asyncio.to_thread(self._learn, self._learner)
         return result
 
     async def _sample(
@@ -274,12 +268,18 @@ class LabelWorker:
         attempt: str,
         problems: Sequence[Problem],
         results: Sequence[ProblemLabels],
-        set_aside: Mapping[str, SetAside],
+        left_out: Mapping[str, Fault],
     ) -> BlockReport:
         labeled = [row for result in results for row in result.labeled]
         rollouts = [row for result in results for row in result.rollouts]
         for priors in {r.priors.id: r.priors for r in results if r.priors is not None}.values():
-            self._store.create(f"priors/{priors.id}.json", priors.to_json().encode())
+            self._write_priors(priors)
+        set_aside = dict(left_out) | {
+            problem.id: result.set_aside
+            for problem, result in zip(problems, results, strict=True)
+            if result.set_aside is not None
+        }
+        num_tokens = sum(result.num_tokens for result in results)
         if set_aside:
             note_set_aside(self._store, block.id)
         committed = commit_block(
@@ -295,8 +295,8 @@ class LabelWorker:
                 if result.dropped is not None
             },
             set_aside={name: asdict(why) for name, why in set_aside.items()},
+            cost={"num_tokens": num_tokens, "num_rollouts": len(rollouts)},
         )
-        sampled = sum(len(r.solution.ids) for r in labeled if r.solution.origin == "sampled")
         return BlockReport(
             block_id=block.id,
             committed=committed,
@@ -304,8 +304,17 @@ class LabelWorker:
             num_set_aside=len(set_aside),
             num_solutions=len(labeled),
             num_rollouts=len(rollouts),
-            num_tokens=sampled + sum(r.num_tokens for r in rollouts),
+            num_tokens=num_tokens,
+            size=Size.of(block.problems),
         )
+
+    def _learn(self, learner: PriorLearner) -> None:
+        """Fit priors, and let other engines and later runs know them."""
+        learner.fit()
+        self._write_priors(learner.priors)
+
+    def _write_priors(self, priors: Priors) -> None:
+        self._store.create(f"priors/{priors.id}.json", priors.to_json().encode())
 
     def _adopt_priors(self, learner: PriorLearner) -> None:
         """Hear of priors that were fitted elsewhere in this run."""

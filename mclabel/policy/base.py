@@ -68,6 +68,11 @@ class Policy(Protocol):
         """
         ...
 
+    @property
+    def max_context(self) -> float:
+        """Tokens of prompt and solution together that the model takes; infinite if not known."""
+        ...
+
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         """The rendered prompt of a problem, up to where the solution begins."""
         ...

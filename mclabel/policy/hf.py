@@ -135,6 +135,11 @@ class HfPolicy:
             max_context=self._max_model_len,
         )
 
+    @property
+    def max_context(self) -> float:
+        assert self._decoder is not None, "start() first"
+        return self._decoder.max_context
+
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         return self._loaded_text().prompt_ids(problem)
 

@@ -121,6 +121,10 @@ class OpenAIPolicy:
             await self._endpoints.close()
             raise
 
+    @property
+    def max_context(self) -> float:
+        return self._max_context
+
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         ids = self._loaded_text().prompt_ids(problem)
         if self._api == "chat":

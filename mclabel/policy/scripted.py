@@ -15,6 +15,7 @@ import re
 import secrets
 import signal
 from collections.abc import Sequence
+from math import inf
 from typing import NoReturn
 
 from mclabel.errors import EngineDied, EngineError
@@ -40,6 +41,7 @@ class ScriptedPolicy:
         load_failure_rate: float = 0,
         crash_hard: bool = False,
         poison: bool = False,
+        max_context: int | None = None,
     ) -> None:
         """Args:
         sampling: only `max_tokens` is used (characters).
@@ -51,6 +53,7 @@ class ScriptedPolicy:
         load_failure_rate: chance that the engine cannot be loaded.
         crash_hard: a crash kills the process, as memory that runs out does.
         poison: problems with `[poison]` in them end the engine, when a rollout of them is sampled.
+        max_context: characters of prompt and solution; None for no bound.
         """
         self._crash_rate, self._crash_hard = crash_rate, crash_hard
         self._load_failure_rate, self._dead = load_failure_rate, False
@@ -58,6 +61,7 @@ class ScriptedPolicy:
         self._sampling, self._num_steps = sampling, num_steps
         self._delay_s, self._truncate_rate, self._repeatable = delay_s, truncate_rate, repeatable
         self._num_tokens = self._num_live = 0
+        self.max_context = inf if max_context is None else max_context
 
     async def start(self) -> None:
         if random.random() < self._load_failure_rate:
@@ -91,8 +95,9 @@ class ScriptedPolicy:
             text = text[: rng.randrange(len(text))]
             cut = True
         else:
-            cut = len(prefix) + len(text) > self._sampling.max_tokens
-            text = text[: self._sampling.max_tokens - len(prefix)]
+            room = self._sampling.room(len(prompt), len(prefix), self.max_context)
+            cut = len(text) > room
+            text = text[:room]
         self._num_tokens += len(text)
         return Completion(
             ids=self.encode(text), text=text, finish_reason="length" if cut else "stop"

@@ -129,6 +129,10 @@ class VllmPolicy:
     async def start(self) -> None:
         await asyncio.to_thread(self._load)
 
+    @property
+    def max_context(self) -> float:
+        return self._max_context
+
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         return self._loaded_text().prompt_ids(problem)
 

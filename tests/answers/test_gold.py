@@ -99,4 +99,10 @@ def test_golds_that_do_not_parse_are_known_by_name(golds: list[str]) -> None:
     assert {gold: reason for gold, reason in reasons.items() if reason} == _UNPARSED
 
 
+def test_understood_golds_start_no_worker() -> None:
+    checker = Checker()
+    assert [checker.unparsed_gold(g) for g in ("1/2", "(1, 2)", "x > 3", "5 cm")] == [None] * 4
+    assert checker.worker_pids() == []
+
+
 _UNPARSED = {"": "empty", "\\frac{1}{7}\\triangle ABC": "unknown_command"}

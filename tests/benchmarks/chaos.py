@@ -40,7 +40,7 @@ from mclabel.config import LabelConfig, load_config
 from mclabel.data.durable import PARTIAL
 from mclabel.data.shards import label_tables, read_shard
 from mclabel.data.store import Store
-from mclabel.edge.label import load_problems
+from mclabel.edge.label import load_work
 from mclabel.labeling.worker import JOURNAL_S
 from mclabel.records import Outcome
 from tests.benchmarks.chaos_world import FLUSH_S, WORLDS, World, open_world
@@ -165,7 +165,7 @@ def _run_to_end(world: World, out: str) -> float:
 def _check(world: World, out: str, found: Figures) -> None:
     """Compare what is there with what should be."""
     config = load_config(LabelConfig, None, world.overrides(out))
-    problems = {problem.id: problem for problem in load_problems(config.problems)}
+    problems = {problem.id: problem for problem in load_work(config).problems}
     store = Store(config.out)
     wanted = Counter(
         (problem, index) for problem in problems for index in range(config.solutions.per_problem)

@@ -40,7 +40,7 @@ class LoadedPolicy:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.prompt_ids, self.encode, self.decode = policy.prompt_ids, policy.encode, policy.decode
-        self.stats = policy.stats
+        self.stats, self.max_context = policy.stats, policy.max_context
         self.asked: list[tuple[Sequence[int], Sequence[int], int]] = []
         self.num_tokens = 0
 

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mclabel.config import LabelConfig, load_config
-from mclabel.edge.label import load_problems, semantic_config
+from mclabel.edge.label import load_work, semantic_config
 from mclabel.labeling.job import make_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
 
@@ -84,7 +84,7 @@ def _resume(
     changes = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
     changes += ["ray.address=none", "block_problems=1", "estimator.kind=fixed"]
     config = load_config(LabelConfig, None, changes)
-    problems = load_problems(config.problems)
+    problems = load_work(config).problems
     blocks = [b.id for b in make_blocks(problems, size=1, semantic=semantic_config(config))]
     for block in blocks[:-NUM_LEFT]:
         put(f"labels/{block}.parquet")
@@ -116,7 +116,11 @@ def _folder(folder: Path) -> Iterator[tuple[str, Put, dict[str, str]]]:
     out = folder / "out"
     for name in ("labels", "rollouts"):
         (out / name).mkdir(parents=True)
-    yield str(out), lambda name: (out / name).write_bytes(b"x") and None, {}
+
+    def put(name: str) -> None:
+        (out / name).write_bytes(b"x")
+
+    yield str(out), put, {}
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mclabel.answers import Checker
-from mclabel.data.problems import read_problems, unparsed_golds
+from mclabel.data.problems import read_problems
+from mclabel.data.rejects import Reject
 from mclabel.data.solutions import read_solutions
 from mclabel.errors import DataError
 from mclabel.records import Problem
@@ -90,8 +90,9 @@ def test_limit_and_repeated_rows(tmp_path: Path) -> None:
     ],
 )
 def test_bad_rows_name_their_place(tmp_path: Path, rows: list, fault: str) -> None:  # type: ignore[type-arg]
+    path = write(tmp_path / "p.jsonl", rows)
     with pytest.raises(DataError, match=fault):
-        read_problems(write(tmp_path / "p.jsonl", rows))
+        read_problems(path, strict=True)
 
 
 def test_bad_files(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_given_solutions_by_id_or_text(tmp_path: Path) -> None:
             {"problem_id": "a", "solution": "again"},
         ],
     )
-    given = read_solutions(path, PROBLEMS)
+    given = read_solutions(path, PROBLEMS, strict=True).by_problem
     assert [s.text for s in given["a"]] == ["one\ntwo", "again"]
     assert given["b"][0].text == "first\nstill first\nsecond"
     assert given["b"][0].step_ends == (18, 24)
@@ -137,22 +138,104 @@ def test_given_solutions_by_id_or_text(tmp_path: Path) -> None:
         ([{"problem_id": "z", "solution": "s"}], "line 1: answers no known problem"),
         ([{"problem_id": "a", "steps": []}], "line 1: steps must be a list of texts"),
         ([{"problem_id": "a", "solution": " "}], "line 1: needs a solution"),
-        ([{"problem_id": "a", "solution": "s"}], "no solution for 1 of 2 problems, .* 'b'"),
+        ([{"problem_id": "a", "solution": "s"}], "s.jsonl: no solution for problem 'b'"),
     ],
 )
 def test_bad_solutions(tmp_path: Path, rows: list, fault: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(DataError, match=fault):
-        read_solutions(write(tmp_path / "s.jsonl", rows), PROBLEMS)
+        read_solutions(write(tmp_path / "s.jsonl", rows), PROBLEMS, strict=True)
 
 
-def test_golds_that_the_checker_does_not_understand_are_named() -> None:
-    golds = {"a": "12", "b": "x^2 + 1", "c": "Thursday", "d": r"\oint_C f", "e": "|x| < 3"}
-    problems = [Problem(id=i, text="?", answer=gold) for i, gold in golds.items()]
-    assert unparsed_golds(problems) == {"d": "unknown_command"}
+BAD_LINES = [
+    b'{"id": "a", "problem": "1+1?", "answer": "2"}',
+    b'{"problem": "cut off',
+    b"",
+    b'{"problem": "\xff\xfe", "answer": "2"}',
+    b'{"id": "s", "problem": "\\ud800", "answer": "2"}',
+    b"[1, 2]",
+    b"7",
+    b'{"id": 5, "problem": "no gold?"}',
+    b'{"problem": "an empty gold?", "answer": " "}',
+    b'{"answer": "2"}',
+    b'{"problem": ["a", "list"], "answer": "2"}',
+    b'{"problem": "a list?", "answer": ["2"]}',
+    b'{"id": "a", "problem": "1+1?", "answer": "2"}',
+    b'{"id": "a", "problem": "another", "answer": "2"}',
+    b'{"problem": "' + b"x" * 5000 + b'", "answer": {"value": ' + b"9" * 5000 + b"}}",
+    b'{"problem": "2+2?", "answer": 4}',
+    b'{"problem": "2+2?", "answer": "4"}',
+]
+BAD_ROWS = [
+    (2, None, "not_json"),
+    (4, None, "not_utf8"),
+    (5, "s", "not_utf8"),
+    (6, None, "not_an_object"),
+    (7, None, "not_an_object"),
+    (8, "5", "no_gold"),
+    (9, None, "no_gold"),
+    (10, None, "no_problem"),
+    (11, None, "wrong_type"),
+    (12, None, "wrong_type"),
+    (13, "a", "duplicate"),
+    (14, "a", "id_taken"),
+    (15, None, "not_json"),
+]
 
 
-def test_understood_golds_start_no_worker() -> None:
-    checker = Checker()
-    problems = [Problem(id=g, text="?", answer=g) for g in ("1/2", "(1, 2)", "x > 3", "5 cm")]
-    assert unparsed_golds(problems, checker=checker) == {}
-    assert checker.worker_pids() == []
+def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b"\n".join(BAD_LINES))
+    problems = read_problems(str(path))
+    assert [p.text for p in problems] == [p.text for p in problems] == ["1+1?", "2+2?"]
+    rejects = list(problems.rejects())
+    found = [(r.row, r.problem_id, r.reason) for r in rejects]
+    expected = [*BAD_ROWS, (17, list(problems)[1].id, "duplicate")]
+    assert found == expected and problems.num_rejected == len(expected) == 14
+    assert all(r.source == str(path) and len(r.line()) < 2000 for r in rejects)
+    # What is behind the last problem that is taken is not read.
+    for limit, count in [(1, 0), (2, 13), (3, 14)]:
+        few = read_problems(str(path), limit=limit)
+        assert len(few) == min(limit, 2) == len(list(few))
+        assert len(list(few.rejects())) == few.num_rejected == count
+    with pytest.raises(DataError, match=r"p\.jsonl, line 2: not valid JSON"):
+        read_problems(str(path), strict=True)
+
+
+def test_rows_with_several_solutions_to_one_problem_are_no_rejects(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.jsonl", [*ROWS, *ROWS])
+    problems = read_problems(path, may_repeat=True, strict=True)
+    assert len(problems) == 2 and problems.num_rejected == 0 and not list(problems.rejects())
+    with pytest.raises(DataError, match=r"line 3: repeats problem"):
+        read_problems(path, strict=True)
+
+
+def test_bad_bytes_in_csv_and_parquet_concern_their_row_alone(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_bytes(b"problem,answer\n1+1?,2\n\xff?,3\n2+2?,4\nno gold\n")
+    problems = read_problems(str(tmp_path / "p.csv"))
+    assert [p.answer for p in problems] == ["2", "4"]
+    assert [(r.row, r.reason) for r in problems.rejects()] == [(2, "not_utf8"), (4, "no_gold")]
+    raw = pa.array([b"1+1?", b"\xff\xfe", b"2+2?"], pa.binary())
+    texts = pa.StringArray.from_buffers(3, *raw.buffers()[1:])
+    pq.write_table(pa.table({"problem": texts, "answer": ["2", "3", "4"]}), tmp_path / "p.parquet")
+    problems = read_problems(str(tmp_path / "p.parquet"))
+    assert [p.answer for p in problems] == ["2", "4"]
+    assert [(r.row, r.reason) for r in problems.rejects()] == [(2, "not_utf8")]
+
+
+def test_solutions_that_cannot_be_used_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        {"problem_id": "a", "solution": "one\ntwo"},
+        {"problem_id": "z", "solution": "s"},
+        {"problem_id": "a", "steps": []},
+    ]
+    path = write(tmp_path / "s.jsonl", rows)
+    given = read_solutions(path, PROBLEMS)
+    assert list(given.by_problem) == ["a"] and len(given.by_problem["a"]) == 1
+    assert [(r.problem_id, r.row, r.reason) for r in given.rejects] == [
+        ("z", 2, "unknown_problem"),
+        ("a", 3, "bad_solution"),
+        ("b", None, "no_solution"),
+    ]
+    assert isinstance(given.rejects[0], Reject)
+    with pytest.raises(DataError, match=r"no solution for any of 2 problems; answers no known"):
+        read_solutions(write(tmp_path / "t.jsonl", rows[1:2]), PROBLEMS)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from mclabel.data.rows import Fault
 from mclabel.errors import EngineError
 from mclabel.labeling.leases import MAX_LEASES, LeaseBook, num_more_leases
 from mclabel.labeling.suspects import Lease
-from mclabel.labeling.worker import Block, SetAside
+from mclabel.labeling.worker import Block
 from mclabel.policy import EngineStats
 from mclabel.records import Problem
 
@@ -130,7 +131,7 @@ def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) 
     raise AssertionError("not finished")
 
 
-DONE: dict[str, dict[str, SetAside]] = {}
+DONE: dict[str, dict[str, Fault]] = {}
 
 
 @pytest.mark.parametrize("workers", [1, 3])

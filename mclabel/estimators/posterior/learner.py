@@ -104,4 +104,4 @@ class PriorLearner:
             {name: list(parts) for name, parts in kept.items()}
             for kept in (self._evidence, self._once)
         )
-        self.priors = fit_priors(evidence, once)
+        self.priors = fit_priors(evidence, once).as_written

@@ -135,6 +135,11 @@ class Priors:
         """Hash of the content."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
+    @cached_property
+    def as_written(self) -> Priors:
+        """With the numbers that reading them back gives, so that labels can be made again."""
+        return Priors.from_json(self.to_json())
+
     def to_json(self) -> str:
         """All numbers at single precision, which is what reading back gives."""
         content = {
@@ -234,7 +239,7 @@ def wide_priors() -> Priors:
         leaf=leaf,
         agreement=np.array([[1.0, 1.0]] * 3),
     )
-    return Priors(classes={POOLED: one}, num_solutions=0)
+    return Priors(classes={POOLED: one}, num_solutions=0).as_written
 
 
 def _kernel(centre: Floats, logit: Floats, *, width: float) -> Floats:

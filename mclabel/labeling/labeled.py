@@ -1,0 +1,102 @@
+"""Labelled solutions from an estimator's judgements: the rows of a labels shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mclabel.estimators import ROOT, Judgement, SolutionPath
+from mclabel.labeling.prefixes import Prefix, PrefixTable
+from mclabel.records import Counts, LabeledSolution, Problem, Solution, StepLabel
+from mclabel.seeds import prefix_id
+from mclabel.values import TruncatedPolicy, root_value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How a problem's solutions came to be labelled."""
+
+    siblings: Counts
+    """Outcomes of those that were sampled whatever the outcomes."""
+    num_sampled: int
+    num_sampled_right: int
+    chosen_by_outcome: bool
+
+
+def labeled_solutions(
+    problem: Problem,
+    prompt: tuple[int, ...],
+    solutions: Sequence[Solution],
+    table: PrefixTable,
+    judgements: Sequence[Judgement],
+    *,
+    sampling: Sampling,
+    rests_on: str | None,
+    truncated: TruncatedPolicy,
+    num_missing: int | None = None,
+) -> list[LabeledSolution]:
+    """One row a solution.
+
+    Args:
+        problem: with its gold answer.
+        prompt: ids of the rendered problem.
+        solutions: of the problem, in order.
+        table: of the prefixes of those with steps, with their counts.
+        judgements: one a solution with steps, in order.
+        sampling: of the solutions.
+        rests_on: priors and price of a Bayesian estimator, `ID@PRICE`.
+        truncated: what a rollout cut by its length counts as.
+        num_missing: rollouts that were wanted and are not there; None where they were sampled.
+    """
+    root = table.prefixes[ROOT].counts
+    share = root_value(root, sampling.siblings, truncated=truncated)
+    judged = iter(zip(table.paths, judgements, strict=True))
+    labeled = []
+    for solution in solutions:
+        steps: tuple[StepLabel, ...] = ()
+        judgement = None
+        if solution.steps:
+            path, judgement = next(judged)
+            steps = _labels(solution, table.prefixes, path, judgement)
+        stopped = judgement.root if judgement else None
+        labeled.append(
+            LabeledSolution(
+                problem=problem,
+                solution=solution,
+                prompt_ids=prompt,
+                steps=steps,
+                first_error=judgement.first_error if judgement else None,
+                root=root,
+                siblings=sampling.siblings,
+                root_value=share if stopped is None else stopped.value,
+                posterior=judgement.posterior if judgement else None,
+                priors=rests_on,
+                num_sampled=sampling.num_sampled,
+                num_sampled_right=sampling.num_sampled_right,
+                chosen_by_outcome=sampling.chosen_by_outcome,
+                num_missing=num_missing,
+            )
+        )
+    return labeled
+
+
+def _labels(
+    solution: Solution, prefixes: Sequence[Prefix], path: SolutionPath, judgement: Judgement
+) -> tuple[StepLabel, ...]:
+    last = prefix_id(solution.problem_id, solution.ids)
+    ids = [*(prefixes[number].id for number in path.prefixes), last]
+    counts = [*(prefixes[number].counts for number in path.prefixes), Counts()]
+    columns = zip(ids, counts, judgement.rules, judgement.hard, judgement.estimates, strict=True)
+    return tuple(
+        StepLabel(
+            prefix_id=identity,
+            counts=count,
+            rule=rule,
+            hard=hard,
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            mean=estimate.mean,
+        )
+        for identity, count, rule, hard, estimate in columns
+    )

@@ -1,0 +1,224 @@
+"""Labels from rollouts on record, graded again: no engine is needed.
+
+The estimator of the run is asked again, and told the recorded rollouts with their new verdicts:
+with the same verdicts it goes the same way, and gives the same labels. With others it may want
+rollouts that nobody has sampled. Then it judges with what there is, and the rows say how many were
+missing. What it does not want any more is left out, so that counts remain those of its rule; the
+posterior alone takes everything, since what is evidence to it does not depend on why it was drawn.
+
+Two things stay what they were: the priors of `posterior`, which the run had fitted on the verdicts
+of then, and the verdicts on solutions that were sampled and not kept (`solutions.balance`), whose
+texts are not on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mclabel.answers import GradeRules
+from mclabel.estimators import (
+    Estimator,
+    EstimatorSettings,
+    PosteriorEstimator,
+    Priors,
+    make_estimator,
+)
+from mclabel.estimators.posterior.priors import answer_class
+from mclabel.labeling.labeled import Sampling, labeled_solutions
+from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.rollouts import grade_recorded
+from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regraded:
+    """A block's labels and the rollouts that they rest on."""
+
+    labeled: list[LabeledSolution]
+    rollouts: list[Rollout]
+    num_rollouts: int
+    """On record; those that no label rests on any more included."""
+    num_changed: int
+    """Of these, with another outcome than before."""
+    num_missing: int
+    """Rollouts wanted and not there."""
+
+
+def regrade_block(
+    rows: Sequence[LabeledSolution],
+    rollouts: Sequence[Rollout],
+    *,
+    settings: EstimatorSettings,
+    golds: Mapping[str, str],
+    read_priors: Callable[[str], Priors],
+    rules: GradeRules | None = None,
+) -> Regraded:
+    """Grade the solutions and rollouts of whole problems again, and judge them again.
+
+    Args:
+        rows: labelled solutions, those of a problem next to each other.
+        rollouts: that their labels rest on.
+        settings: of the estimator that asked for the rollouts.
+        golds: by problem id, in place of those on record.
+        read_priors: by id, of `posterior`.
+        rules: of the verdicts.
+    """
+    problems = {
+        row.problem.id: replace(row.problem, answer=golds.get(row.problem.id, row.problem.answer))
+        for row in rows
+    }
+    by_problem: dict[str, list[LabeledSolution]] = {name: [] for name in problems}
+    for row, solution in zip(rows, _solutions(rows, problems, rules), strict=True):
+        by_problem[row.problem.id].append(replace(row, solution=solution))
+    tables = {
+        name: PrefixTable(
+            problems[name],
+            [row.solution for row in mine if row.solution.steps],
+            free_outcomes=not mine[0].chosen_by_outcome,
+        )
+        for name, mine in by_problem.items()
+    }
+    recorded: dict[str, dict[tuple[str, int], Rollout]] = {name: {} for name in problems}
+    graded = _rollouts(rollouts, problems, tables, rules)
+    for rollout in graded:
+        recorded[rollout.problem_id][rollout.prefix_id, rollout.index] = rollout
+    before = {row.solution.id: row.solution.outcome for row in rows}
+    labeled: list[LabeledSolution] = []
+    used: list[Rollout] = []
+    num_missing = 0
+    for name, mine in by_problem.items():
+        again, theirs, missing = _judge(
+            problems[name], mine, tables[name], recorded[name], settings, read_priors, before
+        )
+        labeled += again
+        used += theirs
+        num_missing += missing
+    return Regraded(
+        labeled=labeled,
+        rollouts=used,
+        num_rollouts=len(rollouts),
+        num_changed=sum(a.outcome is not b.outcome for a, b in zip(rollouts, graded, strict=True)),
+        num_missing=num_missing,
+    )
+
+
+def _solutions(
+    rows: Sequence[LabeledSolution], problems: Mapping[str, Problem], rules: GradeRules | None
+) -> list[Solution]:
+    solutions = [row.solution for row in rows]
+    found = grade_recorded(
+        [(s.text, s.finish_reason, problems[s.problem_id].answer) for s in solutions], rules=rules
+    )
+    return [
+        replace(solution, prediction=prediction, outcome=outcome)
+        for solution, (prediction, outcome) in zip(solutions, found, strict=True)
+    ]
+
+
+def _rollouts(
+    rollouts: Sequence[Rollout],
+    problems: Mapping[str, Problem],
+    tables: Mapping[str, PrefixTable],
+    rules: GradeRules | None,
+) -> list[Rollout]:
+    texts = {p.id: p.text for table in tables.values() for p in table.prefixes}
+    found = grade_recorded(
+        [
+            (texts[r.prefix_id] + r.text, r.finish_reason, problems[r.problem_id].answer)
+            for r in rollouts
+        ],
+        rules=rules,
+    )
+    return [
+        replace(rollout, prediction=prediction, outcome=outcome)
+        for rollout, (prediction, outcome) in zip(rollouts, found, strict=True)
+    ]
+
+
+def _judge(
+    problem: Problem,
+    rows: Sequence[LabeledSolution],
+    table: PrefixTable,
+    recorded: dict[tuple[str, int], Rollout],
+    settings: EstimatorSettings,
+    read_priors: Callable[[str], Priors],
+    before: Mapping[str, Outcome],
+) -> tuple[list[LabeledSolution], list[Rollout], int]:
+    first, priors = rows[0], None
+    if first.priors is not None:
+        identity, _, price = first.priors.partition("@")
+        priors, settings = read_priors(identity), replace(settings, price=float(price))
+    kind = answer_class(problem.answer)
+    estimator = make_estimator(settings, table.paths, priors=priors, answer_class=kind)
+    rollouts, missing = _replay(estimator, table, recorded)
+    judgements = estimator.judge([prefix.counts for prefix in table.prefixes])
+    solutions = [row.solution for row in rows]
+    labeled = labeled_solutions(
+        problem,
+        first.prompt_ids,
+        solutions,
+        table,
+        judgements,
+        sampling=_sampling(first, solutions, before),
+        rests_on=first.priors,
+        truncated=settings.truncated,
+        num_missing=missing,
+    )
+    return labeled, rollouts, missing
+
+
+def _replay(
+    estimator: Estimator, table: PrefixTable, recorded: dict[tuple[str, int], Rollout]
+) -> tuple[list[Rollout], int]:
+    """The rollouts that the estimator was told, by prefix and index, and how many it missed."""
+    used: list[Rollout] = []
+    missing = 0
+
+    def tell(number: int, rollout: Rollout) -> None:
+        prefix = table.prefixes[number]
+        prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
+        estimator.tell(table.told(number, rollout))
+        used.append(rollout)
+
+    while wanted := estimator.wanted():
+        for number in wanted:
+            prefix = table.prefixes[number]
+            rollout = recorded.pop((prefix.id, prefix.num_asked), None)
+            prefix.num_asked += 1
+            if rollout is None:
+                missing += 1
+            else:
+                tell(number, rollout)
+    if isinstance(estimator, PosteriorEstimator):
+        numbers = {prefix.id: number for number, prefix in enumerate(table.prefixes)}
+        for _, rollout in sorted(recorded.items()):
+            tell(numbers[rollout.prefix_id], rollout)
+    return sorted(used, key=lambda r: (r.prefix_id, r.index)), missing
+
+
+def _sampling(
+    row: LabeledSolution, solutions: Sequence[Solution], before: Mapping[str, Outcome]
+) -> Sampling:
+    """What is said of a problem's samples, with new verdicts on those that are on record."""
+    siblings, num_right = row.siblings, row.num_sampled_right
+    observed = siblings.num_rollouts  # the first ones drawn
+    for solution in solutions:
+        if solution.origin == "given":
+            continue
+        then, now = before[solution.id], solution.outcome
+        if solution.sample_index < observed:
+            siblings = _moved(siblings, then, now)
+        num_right += (now is Outcome.RIGHT) - (then is Outcome.RIGHT)
+    return Sampling(
+        siblings=siblings,
+        num_sampled=row.num_sampled,
+        num_sampled_right=num_right,
+        chosen_by_outcome=row.chosen_by_outcome,
+    )
+
+
+def _moved(counts: Counts, then: Outcome, now: Outcome) -> Counts:
+    """Counts in which one rollout of outcome `then` has outcome `now`."""
+    of_then = f"num_{then.value}"
+    return replace(counts, **{of_then: getattr(counts, of_then) - 1}).plus(now)

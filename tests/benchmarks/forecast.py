@@ -1,0 +1,173 @@
+"""How far forecasts are from what jobs cost: on arith, and on a skewed mix of problem lengths.
+
+    python -m tests.benchmarks.forecast [--quick]
+
+Each job is forecast from a pilot, then run to its end with the bundled policy; the error is that of
+the tokens of the whole job. Since one pilot says little of others, the costs of all blocks are then
+used to forecast the job again from pilots at 200 other places. The last line is JSON:
+`relative_error` is the largest of the real pilots' errors.
+
+The skewed mix is mostly of the shortest problems there are, with a tenth of the longest, which come
+last in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mclabel import edge
+from mclabel.arith.problems import generate
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards import label_tables
+from mclabel.data.sizes import Size
+from mclabel.data.store import Store
+from mclabel.labeling.budget import read_spent
+from mclabel.labeling.forecast import Interval, pilot_blocks, predict
+
+ESTIMATORS = {
+    "fixed": ["estimator.kind=fixed", "estimator.rollouts=8"],
+    "bisect": ["estimator.kind=bisect", "estimator.rollouts=16"],
+    "posterior": ["estimator.kind=posterior", "estimator.pilot=60"],
+}
+NUM_AGAIN = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One job: forecasts against costs."""
+
+    tokens: Interval
+    rollouts: Interval
+    hours: Interval | None
+    cost: Mapping[str, float]
+    again: np.ndarray
+    """Signed errors of the tokens from other pilots."""
+    covered: float
+    """Share of those whose intervals hold the cost."""
+
+    @property
+    def error(self) -> float:
+        return self.tokens.expected / self.cost["tokens"] - 1
+
+
+def write_mix(path: Path, count: int, *, skewed: bool) -> None:
+    """Problems of arith: as they come, or nine tenths short ones and then long ones."""
+    problems = list(generate(4 * count if skewed else count, seed=11, split="test"))
+    if skewed:
+        by_length = sorted(problems, key=lambda p: len(p.text))
+        num_long = count // 10
+        problems = [*by_length[: count - num_long], *by_length[-num_long:]]
+    rows = [
+        {"id": p.id, "problem": p.text, "answer": p.answer, "meta": dict(p.meta)} for p in problems
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: int) -> Outcome:
+    """Forecast a job, then run it."""
+    source = folder / "problems.jsonl"
+    write_mix(source, count, skewed=skewed)
+    overrides = [
+        f"problems.source={source}",
+        f"out={folder / 'out'}",
+        "policy.model=arith:policy",
+        "policy.max_tokens=200",
+        "policy.max_live=256",
+        "block_problems=4",
+        "ray.address=none",
+        *ESTIMATORS[estimator],
+    ]
+    config = load_config(LabelConfig, None, overrides)
+    edge.run_pilot(config, lambda state: None, num_problems=pilot)
+    found = edge.forecast(config)
+    assert found is not None
+    edge.label(config, lambda state: None)
+    store = Store(config.out)
+    spent = read_spent(store)
+    blocks = _blocks(store)
+    num_rollouts = sum(rollouts for _, _, rollouts in blocks)
+    again, covered = _again(blocks, pilot // config.block_problems)
+    return Outcome(
+        tokens=found.num_tokens,
+        rollouts=found.num_rollouts,
+        hours=found.hours,
+        cost={"tokens": spent.num_tokens, "rollouts": num_rollouts, "hours": spent.hours},
+        again=again,
+        covered=covered,
+    )
+
+
+def _blocks(store: Store) -> list[tuple[Size, float, float]]:
+    """Size, tokens and rollouts of each block."""
+    rows = []
+    for metadata, table in label_tables(store):
+        columns = (table[name].to_pylist() for name in ("problem_id", "problem"))
+        lengths = [len(text) for text in dict(zip(*columns, strict=True)).values()]
+        size = Size(len(lengths), sum(lengths), sum(length**2 for length in lengths))
+        rows.append((size, metadata["cost"]["num_tokens"], metadata["cost"]["num_rollouts"]))
+    return rows
+
+
+def _again(blocks: list[tuple[Size, float, float]], count: int) -> tuple[np.ndarray, float]:
+    """Signed errors of forecasts from pilots elsewhere, and the share of intervals that hold."""
+    errors, covered = [], 0
+    everything = sum(tokens for _, tokens, _ in blocks)
+    for seed in range(NUM_AGAIN):
+        chosen = pilot_blocks([size for size, *_ in blocks], count, seed=seed)
+        left = [block for number, block in enumerate(blocks) if number not in chosen]
+        seen = [blocks[number][:2] for number in sorted(chosen)]
+        found = predict(seen, sum((size for size, *_ in left), Size()), seed=seed)
+        truth = sum(tokens for _, tokens, _ in left)
+        errors.append((found.expected - truth) / everything)
+        covered += found.low <= truth <= found.high
+    return np.array(errors), covered / NUM_AGAIN
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer problems, two estimators")
+    quick = parser.parse_args().quick
+    count, pilot = (160, 64) if quick else (320, 96)
+    names = ["fixed", "posterior"] if quick else list(ESTIMATORS)
+    errors: dict[str, float] = {}
+    for skewed in (False, True):
+        for name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                done = measure(Path(folder), name, skewed=skewed, count=count, pilot=pilot)
+            label = f"{'skewed' if skewed else 'arith'} {name}"
+            errors[label] = done.error
+            hours = ""
+            if done.hours is not None:
+                hours = f", hours {done.hours.expected / done.cost['hours'] - 1:+.1%}"
+            size = np.abs(done.again)
+            print(
+                f"{label}: tokens {done.tokens.expected:,.0f} "
+                f"[{done.tokens.low:,.0f} to {done.tokens.high:,.0f}], cost "
+                f"{done.cost['tokens']:,.0f}: {done.error:+.1%}; rollouts "
+                f"{done.rollouts.expected / done.cost['rollouts'] - 1:+.1%}{hours}; other pilots: "
+                f"median {np.median(size):.1%}, 90% under {np.quantile(size, 0.9):.1%}, mean "
+                f"{done.again.mean():+.1%}, intervals hold {done.covered:.1%}",
+                flush=True,
+            )
+    worst = max(map(abs, errors.values()))
+    print(
+        json.dumps(
+            {
+                "relative_error": round(worst, 4),
+                "by_job": {name: round(error, 4) for name, error in errors.items()},
+                "problems": count,
+                "pilot": pilot,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

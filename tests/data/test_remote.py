@@ -1,0 +1,135 @@
+"""Inputs by URL: problems, solutions, golds and priors from a real S3 server that fails."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+from exactness import check_exact_store
+from flaky_s3 import FlakyS3, flaky_s3, s3_environment
+from obstore.store import S3Store
+
+from mclabel import edge
+from mclabel.config import LabelConfig, load_config
+from mclabel.data import store as store_module
+from mclabel.data.leaks import leak_keys
+from mclabel.data.problems import read_problems
+from mclabel.data.remote import _fetched, local_path
+from mclabel.data.shards import read_labels
+from mclabel.data.store import Store
+from mclabel.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FlakyS3]:
+    with flaky_s3("inputs") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3(server: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlakyS3]:
+    for name, value in s3_environment(server).items():
+        monkeypatch.setenv(name, value)
+    server.fault = lambda method, path: "ok"
+    _fetched.cache_clear()
+    yield server
+    _fetched.cache_clear()
+
+
+def put(name: str, content: bytes) -> str:
+    obstore.put(S3Store("inputs", client_options={"allow_http": True}), name, content)
+    return f"s3://inputs/{name}"
+
+
+def lines(rows: list[dict[str, object]]) -> bytes:
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+PROBLEMS: list[dict[str, object]] = [
+    {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(20)
+]
+
+
+def test_a_job_all_by_url_on_a_server_that_fails(s3: FlakyS3) -> None:
+    rng = random.Random(0)
+    s3.fault = lambda method, path: rng.choice(["ok"] * 8 + ["503", "drop"])  # type: ignore[assignment, return-value]
+    source = put("deep/er/problems.jsonl", lines(PROBLEMS) + b"\nnot JSON\n")
+    out = "s3://inputs/runs/one"
+    overrides = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
+    overrides += ["ray.address=none", "estimator.kind=bisect", "block_problems=4"]
+    report = edge.label(load_config(LabelConfig, None, overrides), lambda state: None)
+    assert (report.num_solutions, report.num_rejected) == (80, 1)
+    check_exact_store(Store(out))
+    (line,) = (Store(out).read("rejects.jsonl") or b"").splitlines()
+    assert json.loads(line)["source"] == source and json.loads(line)["row"] == 21
+
+    golds = put("golds.jsonl", lines([{"problem_id": "p1", "answer": "101"}]))
+    again = edge.regrade(out, "s3://inputs/runs/two", golds=golds)
+    assert (again.num_solutions, again.num_golds_unknown) == (80, 0)
+    answers = {r.problem.id: r.problem.answer for r in read_labels(Store("s3://inputs/runs/two"))}
+    assert answers["p1"] == "101" and answers["p2"] == "2"
+
+
+def test_given_solutions_by_url(s3: FlakyS3) -> None:
+    source = put("problems.jsonl", lines(PROBLEMS))
+    rows: list[dict[str, object]] = [
+        {"problem_id": f"p{i}", "steps": ["Line 1 is sound.", f"\\boxed{{{i}}}"]} for i in range(20)
+    ]
+    path = put("solutions.jsonl", lines(rows))
+    overrides = [f"problems.source={source}", f"solutions.path={path}", "policy.engine=scripted"]
+    overrides += ["out=s3://inputs/runs/given", "ray.address=none", "estimator.kind=fixed"]
+    report = edge.label(load_config(LabelConfig, None, overrides), lambda state: None)
+    assert report.num_solutions == 20
+    assert len(leak_keys([source])) == 20
+
+
+def test_a_large_file_comes_in_pieces_and_once(
+    s3: FlakyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_PIECE", 1000)
+    content = lines(PROBLEMS * 3)
+    source = put("large.jsonl", content)
+    before = s3.num_requests
+    assert local_path(source).read_bytes() == content
+    pieces = s3.num_requests - before
+    assert pieces == 1 + -(-len(content) // 1000)  # the head, and the pieces
+    problems = read_problems(source)
+    assert len(list(problems)) == len(list(problems)) == 20
+    assert s3.num_requests == before + pieces
+
+
+def test_a_file_that_changes_meanwhile_is_refused(
+    s3: FlakyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_PIECE", 1000)
+    source = put("changing.jsonl", lines(PROBLEMS * 3))
+    gets = 0
+
+    def fault(method: str, path: str) -> str:
+        nonlocal gets
+        gets += method == "GET"
+        if gets == 2:
+            gets += 1
+            put("changing.jsonl", lines(PROBLEMS * 4))
+        return "ok"
+
+    s3.fault = fault  # type: ignore[assignment]
+    with pytest.raises(DataError, match=r"changing\.jsonl: cannot be read:"):
+        local_path(source)
+    s3.fault = lambda method, path: "ok"
+    assert local_path(source).read_bytes() == lines(PROBLEMS * 4)
+
+
+def test_what_is_no_file(s3: FlakyS3, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"s3://inputs/none\.jsonl: no such file"):
+        local_path("s3://inputs/none.jsonl")
+    with pytest.raises(DataError, match=r"must name a file, as in s3://bucket"):
+        local_path("s3://inputs")
+    with pytest.raises(DataError, match=r"nowhere://x/y\.jsonl: cannot be read: .*store URL"):
+        local_path("nowhere://x/y.jsonl")
+    with pytest.raises(DataError, match=r"problems\.txt: \.txt: must be \.jsonl"):
+        read_problems(put("problems.txt", b"x"))

@@ -1,0 +1,195 @@
+"""Grading a run again: the same verdicts give the same labels, others give consistent ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from exactness import check_exact
+from scripted_jobs import scripted_overrides, write_problems
+
+from mclabel import edge
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.compact import compact
+from mclabel.data.shards import read_labels, read_rollouts
+from mclabel.data.store import Store
+from mclabel.errors import ConfigError, DataError, ShardError
+from mclabel.records import LabeledSolution, Outcome, Rollout
+
+KINDS = ["fixed", "bisect", "first_error", "sequential", "posterior", "outcome"]
+
+
+def label(folder: Path, *overrides: str, count: int = 20) -> Path:
+    source = write_problems(folder, count)
+    base = scripted_overrides(source, folder / "run", "ray.address=none", *overrides)
+    edge.label(load_config(LabelConfig, None, base), lambda state: None)
+    return folder / "run"
+
+
+def rows(run: Path) -> list[LabeledSolution]:
+    return sorted(read_labels(Store(str(run))), key=lambda row: row.solution.id)
+
+
+def rollouts(run: Path) -> list[Rollout]:
+    return sorted(read_rollouts(Store(str(run))), key=lambda r: (r.prefix_id, r.index))
+
+
+def write_golds(folder: Path, golds: dict[str, str]) -> str:
+    path = folder / "golds.jsonl"
+    path.write_text("\n".join(json.dumps({"problem_id": p, "answer": a}) for p, a in golds.items()))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, kind: str) -> None:
+    more = ["estimator.pilot=20", "estimator.rollouts=8", "policy.scripted={truncate_rate: 0.05}"]
+    run = label(tmp_path, f"estimator.kind={kind}", "estimator.root_rollouts=2", *more)
+    report = edge.regrade(str(run), str(tmp_path / "again"))
+    assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
+    assert rollouts(tmp_path / "again") == rollouts(run)
+    assert (report.num_solutions, report.num_rollouts_missing) == (80, 0)
+    assert report.num_rollouts == len(rollouts(run))
+    assert report.num_solutions_changed == report.num_rollouts_changed == 0
+    assert report.num_first_errors_changed == report.num_rollouts_unused == 0
+    check_exact(tmp_path / "again")
+
+
+def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: Path) -> None:
+    more = ["estimator.agreement=false", "estimator.pilot=20", "estimator.rollouts=16"]
+    run = label(tmp_path, "estimator.kind=posterior", *more, "solutions.per_problem=6")
+    assert any(rollout.through for rollout in rollouts(run))
+    edge.regrade(str(run), str(tmp_path / "again"))
+    assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
+
+
+def test_a_price_that_a_budget_leads_is_asked_again_as_it_was(tmp_path: Path) -> None:
+    more = ["estimator.tokens_per_solution=40", "estimator.pilot=8"]
+    run = label(tmp_path, "estimator.kind=posterior", *more)
+    assert len({row.priors for row in rows(run)}) >= 3
+    edge.regrade(str(run), str(tmp_path / "again"))
+    assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
+    tmp_path: Path, kind: str
+) -> None:
+    run = label(tmp_path, f"estimator.kind={kind}", "estimator.rollouts=8")
+    # What the policy answers where it errs: its wrong answers become right ones, and in turn.
+    golds = write_golds(tmp_path, {"p3": "301", "p4": "402", "p5": r"\boxed{5}", "zz": "1"})
+    report = edge.regrade(str(run), str(tmp_path / "again"), golds=golds)
+    assert (report.num_golds, report.num_golds_unknown) == (4, 1)
+    before, after = rows(run), rows(tmp_path / "again")
+    check_exact(tmp_path / "again")
+    for old, new in zip(before, after, strict=True):
+        if old.problem.id not in ("p3", "p4"):
+            assert new == replace(old, num_missing=0)
+            continue
+        gold = {"p3": "301", "p4": "402"}[old.problem.id]
+        assert new.problem.answer == gold
+        right = new.solution.prediction == gold
+        assert new.solution.outcome is (Outcome.RIGHT if right else Outcome.WRONG)
+        assert new.steps[-1].hard is right
+        mine = [row for row in after if row.problem.id == new.problem.id]
+        num_right = sum(row.solution.outcome is Outcome.RIGHT for row in mine)
+        assert new.siblings.num_right == new.num_sampled_right == num_right
+        assert new.siblings.num_rollouts == 4
+    assert report.num_solutions_changed > 0
+    missing = {row.problem.id: row.num_missing for row in after}
+    assert sum(n or 0 for n in missing.values()) == report.num_rollouts_missing
+    if kind in ("fixed", "outcome"):
+        assert report.num_rollouts_missing == report.num_rollouts_unused == 0
+    used = len(rollouts(tmp_path / "again"))
+    assert used == report.num_rollouts - report.num_rollouts_unused
+
+
+def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) -> None:
+    run = label(tmp_path, "estimator.kind=first_error", "estimator.rollouts=4")
+    # No answer is right any more: every solution is searched, of which right ones never were.
+    golds = write_golds(tmp_path, {f"p{i}": "-7" for i in range(20)})
+    report = edge.regrade(str(run), str(tmp_path / "again"), golds=golds)
+    assert report.num_rollouts_missing > 0
+    after = rows(tmp_path / "again")
+    assert all(row.solution.outcome is not Outcome.RIGHT for row in after)
+    unreached = [row for row in after if row.num_missing and row.first_error is not None]
+    for row in unreached:  # where nothing was rolled out, nothing is said
+        for step in row.steps[:-1]:
+            if step.counts.num_rollouts == 0 and step.rule == "none":
+                assert step.hard is None and step.value is None
+    assert any(step.rule == "none" for row in unreached for step in row.steps)
+
+
+def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = label(tmp_path, "estimator.kind=bisect")
+    (tmp_path / "whole").mkdir()
+    edge.regrade(str(run), str(tmp_path / "whole"))
+
+    def stop(done: int, total: int) -> None:
+        assert total == 5
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        edge.regrade(str(run), str(tmp_path / "again"), on_progress=stop)
+    compact(Store(str(run)), rows=1000)
+    report = edge.regrade(str(run), str(tmp_path / "again"))
+    assert (report.num_blocks_resumed, report.num_solutions) == (2, 48)
+    assert rows(tmp_path / "again") == rows(tmp_path / "whole")
+    check_exact(tmp_path / "again")
+
+
+def test_balanced_solutions_keep_what_is_known_of_the_others(tmp_path: Path) -> None:
+    more = ["solutions.balance=1", "solutions.max_samples=8", "estimator.kind=fixed"]
+    run = label(tmp_path, *more)
+    edge.regrade(str(run), str(tmp_path / "again"))
+    assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
+    chosen = next(row for row in rows(run) if row.solution.outcome is Outcome.WRONG)
+    wrong_now = {chosen.problem.id: "no such answer"}
+    edge.regrade(str(run), str(tmp_path / "none"), golds=write_golds(tmp_path, wrong_now))
+    for new in rows(tmp_path / "none"):
+        old = next(row for row in rows(run) if row.solution.id == new.solution.id)
+        lost = new.problem.id == chosen.problem.id  # of the two that were kept one was right
+        assert new.num_sampled_right == old.num_sampled_right - lost
+        assert new.num_sampled == old.num_sampled
+
+
+def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
+    run = label(tmp_path, "estimator.kind=fixed")
+    result = CliRunner().invoke(
+        main,
+        ["regrade", str(run), "-o", str(tmp_path / "strict"), "--rule", "ignore_case=false"],
+    )
+    assert result.exit_code == 0, result.output
+    assert "80 solutions: 0 other outcomes, 0 other first errors" in result.output
+    config = json.loads((tmp_path / "strict" / "run.json").read_text())["config"]
+    assert config["regraded"]["run"] == str(run)
+    assert config["regraded"]["rules"]["ignore_case"] is False
+    assert config["estimator"]["kind"] == "fixed"
+    with pytest.raises(ShardError, match=r"regraded.rules.* there, .* here"):
+        edge.regrade(str(run), str(tmp_path / "strict"))
+
+
+def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
+    again = str(tmp_path / "again")
+    (tmp_path / "tree").mkdir()
+    with pytest.raises(ConfigError, match=r"estimator.kind=tree, .* cannot be asked again"):
+        edge.regrade(str(label(tmp_path / "tree", "estimator.kind=tree", count=4)), again)
+    (tmp_path / "bare").mkdir()
+    bare = label(tmp_path / "bare", "estimator.kind=fixed", "keep_rollouts=false", count=4)
+    with pytest.raises(DataError, match="keep_rollouts=false"):
+        edge.regrade(str(bare), again)
+    with pytest.raises(ConfigError, match="is the run that is read"):
+        edge.regrade(str(bare), str(bare))
+    with pytest.raises(ConfigError, match="--rule nonsense: must be among round_to_gold"):
+        edge.regrade(str(bare), again, rules={"nonsense": "true"})
+    with pytest.raises(ShardError, match=r"has no run.json"):
+        edge.regrade(str(tmp_path), again)
+    (tmp_path / "golds.jsonl").write_text('{"problem_id": "p0"}\n')
+    with pytest.raises(DataError, match="line 1: needs problem_id and answer"):
+        edge.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
