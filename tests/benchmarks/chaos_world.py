@@ -102,7 +102,7 @@ class World:
     def overrides(self, out: str) -> list[str]:
         """The job."""
         base = self.disk or self.folder / "runs"
-        where = f"s3://chaos/{out}" if self.s3 is not None else str(base / out)
+        where = f"s3://chaos/{self.folder.name}/{out}" if self.s3 is not None else str(base / out)
         address = self.cluster.address if self.cluster is not None else "none"
         changes = [f"out={where}", f"ray.address={address}", f"journal_s={FLUSH_S}"]
         changes += ["ray.max_engines=2", "estimator.kind=fixed", "estimator.rollouts=6"]
