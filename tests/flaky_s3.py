@@ -19,6 +19,7 @@ class FlakyS3:
     def __init__(self, target: str) -> None:
         self.fault: Callable[[str, str], Fault] = lambda method, path: "ok"
         self.num_requests = 0
+        self.stall_s = 30.0
         self._released = threading.Event()
         host, port = target.removeprefix("http://").split(":")
         outer = self
@@ -34,7 +35,7 @@ class FlakyS3:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 fault = outer.fault(self.command, self.path)
                 if fault == "stall":
-                    outer._released.wait(30)
+                    outer._released.wait(outer.stall_s)
                 if fault in ("drop", "stall"):
                     self.close_connection = True
                     self.connection.close()

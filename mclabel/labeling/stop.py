@@ -102,8 +102,8 @@ def _watch(reader: int) -> None:
     """End the process at the second signal."""
     first: float | None = None
     while signals := os.read(reader, 1):
-        if signals[0] not in _SIGNALS:
-            continue
+        if signals[0] not in _SIGNALS or signal.getsignal(signals[0]) is not _handle:
+            continue  # a library (uvicorn) handles it now, and may raise it again later
         if first is None:
             first = time.monotonic()
         elif time.monotonic() - first > SAME_S:

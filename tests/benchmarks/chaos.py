@@ -1,6 +1,6 @@
 """Everything that can fail, at random: kill, resume, and see whether the output is exact.
 
-    python -m tests.benchmarks.chaos [--quick] [--seeds N]
+    python -m tests.benchmarks.chaos [--quick] [--seeds N] [--first SEED]
 
 Each seed labels one list of problems under faults and ends with an undisturbed run of the same
 command. By seed (`chaos_world.WORLDS`) it runs in one process or on a Ray cluster of two worker
@@ -73,10 +73,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three seeds")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED")
     args = parser.parse_args()
     table = Table("seed", "world", "faults", "wrong", "cost of one")
     results = []
-    for seed in range(3 if args.quick else args.seeds):
+    for seed in range(args.first, args.first + (3 if args.quick else args.seeds)):
         found = run_seed(seed)
         results.append(found)
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.kills.items()))

@@ -26,6 +26,7 @@ from tests.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 FLUSH_S = 2.0
 NUM_SCRIPTED, NUM_BUNDLED = 32, 8
 """Problems."""
+STALL_S = 10.0
 TIGHT_BYTES = 300
 """A process under this limit can begin a file, and cannot finish it."""
 DISK_MB = 64
@@ -69,6 +70,7 @@ def open_world(setting: Setting, rng: random.Random) -> Iterator[World]:
             stack.enter_context(_disk(world))
         if setting.storage == "s3":
             world.s3 = stack.enter_context(flaky_s3("chaos"))
+            world.s3.stall_s = STALL_S
             environment = s3_environment(world.s3)
             world.environment |= environment
             stack.enter_context(_environment(environment))  # of the check
@@ -100,7 +102,7 @@ class World:
     def overrides(self, out: str) -> list[str]:
         """The job."""
         base = self.disk or self.folder / "runs"
-        where = f"s3://chaos/{out}" if self.s3 is not None else str(base / out)
+        where = f"s3://chaos/{self.folder.name}/{out}" if self.s3 is not None else str(base / out)
         address = self.cluster.address if self.cluster is not None else "none"
         changes = [f"out={where}", f"ray.address={address}", f"journal_s={FLUSH_S}"]
         changes += ["ray.max_engines=2", "estimator.kind=fixed", "estimator.rollouts=6"]
@@ -219,7 +221,7 @@ class World:
         self.s3.fault = fault
 
     def _stall(self) -> None:
-        """The next request gets no answer for half a minute."""
+        """The next request gets no answer for a while."""
         assert self.s3 is not None
         left = [1]
 
