@@ -161,7 +161,7 @@ def test_strict_on_the_command_line_and_after_a_run_without(tmp_path: Path) -> N
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
     result = CliRunner().invoke(main, [*arguments, "--strict"])
-    assert result.exit_code == 2 and "an earlier run left problem" in result.output
+    assert result.exit_code == 2 and "problem long was left out" in result.output
 
 
 def test_problems_without_a_given_solution_are_left_out(tmp_path: Path) -> None:
