@@ -4,8 +4,9 @@ A block's cost is taken to be a base for each problem, a price for each characte
 one for the squares of their lengths: lengths are known of every problem without an engine, and
 where costs vary a lot they vary with length. The three are fitted by weighted least squares, none
 negative, and the fit is scaled to what was seen in all (a ratio estimator, Cochran 1977, chapter
-6). The pilot is a systematic sample of the blocks in order of their length, so that long ones are
-in it in proportion. Intervals: bootstrap over blocks, widened to Student's t where there are few.
+6). The pilot is stratified by length, so that long blocks are in it in proportion. Intervals:
+bootstrap over blocks, widened to Student's t, for what the fit takes of few blocks, and for the
+luck of those that are left, where they are few.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,41 +27,51 @@ Floats = NDArray[np.float64]
 
 RESAMPLES = 1000
 LEVEL = 0.95
+NUM_COEFFICIENTS = 3
 
 
 class CostModel:
     """Fits cost to the sizes of blocks; of constant size itself, however many are added."""
 
     def __init__(self) -> None:
-        self._gram, self._right = np.zeros((3, 3)), np.zeros(3)
-        self._sums, self._cost = np.zeros(3), 0.0
+        self._terms = np.zeros(_NUM_TERMS)
 
     def add(self, size: Size, cost: float) -> None:
         """Take a block; the variance of its cost is taken to rise with its problems."""
-        row = _row(size)
-        self._gram += np.outer(row, row) / size.num_problems
-        self._right += row * cost / size.num_problems
-        self._sums += row
-        self._cost += cost
+        self._terms += _terms(size, cost)
 
     def predict(self, size: Size) -> float | None:
         """Expected cost of problems; None before any block."""
-        if not self._sums[0]:
-            return None
-        # Of A x = b with A.T A the Gram matrix: a square root of it serves as A.
-        scale = 1 / np.maximum(self._sums, 1e-300)
-        values, vectors = np.linalg.eigh(self._gram * np.outer(scale, scale))
-        roots = np.sqrt(np.maximum(values, 0))
-        kept = roots > 1e-7 * roots.max()
-        left = roots[kept, None] * vectors.T[kept]
-        right = (vectors.T[kept] @ (self._right * scale)) / roots[kept]
-        fit = nnls(left, right)[0] * scale
-        seen = float(fit @ self._sums)
-        return float(fit @ _row(size)) * self._cost / seen if seen else 0.0
+        return _predicted(self._terms, _row(size)) if self._terms.any() else None
+
+
+_NUM_TERMS = NUM_COEFFICIENTS * (NUM_COEFFICIENTS + 2) + 1
 
 
 def _row(size: Size) -> Floats:
     return np.array([size.num_problems, size.num_chars, size.num_squares], dtype=np.float64)
+
+
+def _terms(size: Size, cost: float) -> Floats:
+    """What a block adds to the normal equations of the fit, and to the sums it is scaled to."""
+    row = _row(size)
+    weighted = row / size.num_problems
+    return np.concatenate([np.outer(weighted, row).ravel(), weighted * cost, row, [cost]])
+
+
+def _predicted(terms: Floats, row: Floats) -> float:
+    k = NUM_COEFFICIENTS
+    gram, right = terms[: k * k].reshape(k, k), terms[k * k : k * k + k]
+    sums, cost = terms[-k - 1 : -1], terms[-1]
+    # Least squares without the rows: a square root of their Gram matrix has the same solution.
+    scale = 1 / np.maximum(sums, 1e-300)
+    values, vectors = np.linalg.eigh(gram * np.outer(scale, scale))
+    roots = np.sqrt(np.maximum(values, 0))
+    kept = roots > 1e-7 * roots.max()
+    root = roots[kept, None] * vectors.T[kept]
+    fit = nnls(root, (vectors.T[kept] @ (right * scale)) / roots[kept])[0] * scale
+    seen = float(fit @ sums)
+    return float(fit @ row) * float(cost) / seen if seen else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,17 +97,20 @@ def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) ->
         left: size of what is left.
         seed: of the bootstrap.
     """
-    count = len(seen)
-    expected = _predicted(seen, left)
+    count, row = len(seen), _row(left)
+    terms = np.stack([_terms(size, cost) for size, cost in seen])
+    expected = _predicted(terms.sum(0), row)
     if count == 1:
         return Interval(expected=expected, low=0.0, high=float("inf"))
     rng = np.random.default_rng(seed)
-    draws = rng.integers(count, size=(RESAMPLES, count)).tolist()
-    totals = [_predicted([seen[i] for i in draw], left) for draw in draws]
+    draws = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    totals = [_predicted(drawn, row) for drawn in draws @ terms]
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(totals, [tail, 1 - tail])
     wider = float(student.ppf(1 - tail, count - 1) / student.ppf(1 - tail, np.inf))
-    wider *= (count / (count - 1)) ** 0.5
+    wider *= (count / max(1, count - NUM_COEFFICIENTS)) ** 0.5
+    num_seen = sum(size.num_problems for size, _ in seen)
+    wider *= (1 + num_seen / max(1, left.num_problems)) ** 0.5
     return Interval(
         expected=expected,
         low=max(0.0, expected - wider * (expected - float(low))),
@@ -103,23 +118,15 @@ def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) ->
     )
 
 
-def _predicted(seen: Sequence[tuple[Size, float]], left: Size) -> float:
-    model = CostModel()
-    for size, cost in seen:
-        model.add(size, cost)
-    return model.predict(left) or 0.0
-
-
 def pilot_blocks(sizes: Sequence[Size], count: int, *, seed: int) -> frozenset[int]:
-    """Numbers of the blocks of a pilot: every so-many-th in order of length.
+    """Numbers of the blocks of a pilot: one of each of so many parts of all, from short to long.
 
     Args:
         sizes: of all blocks of the job.
         count: blocks of the pilot, at most all.
-        seed: of where to begin.
+        seed: of which ones.
     """
     order = sorted(range(len(sizes)), key=lambda number: sizes[number].num_chars)
-    count = min(count, len(order))
-    step = len(order) / max(1, count)
-    start = random.Random(seed).random() * step
-    return frozenset(order[int(start + i * step)] for i in range(count))
+    count, rng = min(count, len(order)), random.Random(seed)
+    cuts = [len(order) * i // max(1, count) for i in range(count + 1)]
+    return frozenset(order[rng.randrange(a, b)] for a, b in pairwise(cuts))

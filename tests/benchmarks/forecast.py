@@ -28,6 +28,7 @@ from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards import label_tables
 from mclabel.data.sizes import Size
 from mclabel.data.store import Store
+from mclabel.estimators.posterior.priors import wide_priors
 from mclabel.labeling.budget import read_spent
 from mclabel.labeling.forecast import Interval, pilot_blocks, predict
 
@@ -92,7 +93,7 @@ def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: in
     store = Store(config.out)
     spent = read_spent(store)
     blocks = _blocks(store)
-    num_rollouts = sum(rollouts for _, _, rollouts in blocks)
+    num_rollouts = sum(metadata["cost"]["num_rollouts"] for metadata, _ in label_tables(store))
     again, covered = _again(blocks, pilot // config.block_problems)
     return Outcome(
         tokens=found.num_tokens,
@@ -105,9 +106,12 @@ def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: in
 
 
 def _blocks(store: Store) -> list[tuple[Size, float, float]]:
-    """Size, tokens and rollouts of each block."""
+    """Size, tokens and rollouts of each block but those that `posterior` learned its priors on."""
     rows = []
+    wide = f"{wide_priors().id}@"
     for metadata, table in label_tables(store):
+        if any(name and name.startswith(wide) for name in table["priors"].unique().to_pylist()):
+            continue
         columns = (table[name].to_pylist() for name in ("problem_id", "problem"))
         lengths = [len(text) for text in dict(zip(*columns, strict=True)).values()]
         size = Size(len(lengths), sum(lengths), sum(length**2 for length in lengths))

@@ -67,7 +67,7 @@ def test_a_pilot_is_spread_over_all_lengths() -> None:
     assert pilot_blocks(sizes, 10, seed=3) == pilot_blocks(sizes, 10, seed=3)
     assert pilot_blocks(sizes[:2], 10, seed=0) == {0, 1}
     counts = np.bincount([i for s in range(2000) for i in pilot_blocks(sizes, 9, seed=s)])
-    assert counts.min() > 120 and counts.max() < 240  # of 180
+    assert counts.min() > 120 and counts.max() < 240  # of 167 or 182
 
 
 def test_the_interval_holds_about_as_often_as_it_says() -> None:
