@@ -109,6 +109,18 @@ def test_the_file_is_right_after_a_kill_and_blocks_keep_their_names(tmp_path: Pa
     check_exact(tmp_path / "out")
 
 
+@pytest.mark.ray
+def test_actors_leave_out_the_same_and_strict_stops_them(tmp_path: Path) -> None:
+    path = write_rows(tmp_path)
+    more = ["ray.address=local", "ray.max_engines=1"]
+    assert label(tmp_path, *more).num_rejected == 5
+    assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:6], *lines[9:]]))
+    with pytest.raises(DataError, match=r"problem (long|odd): "):
+        label(tmp_path, *more, "strict=true", f"out={tmp_path / 'strict'}")
+
+
 def test_a_note_of_an_attempt_that_lost_says_nothing(tmp_path: Path) -> None:
     write_rows(tmp_path)
     label(tmp_path)
