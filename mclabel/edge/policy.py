@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from mclabel.arith import bundled_model
-from mclabel.config import RayConfig
-from mclabel.config_policy import Example, PolicyConfig
+from mclabel.config import Example, PolicyConfig, RayConfig
 from mclabel.data.rows import file_rows
 from mclabel.errors import ConfigError, DataError
 from mclabel.labeling.resources import EngineResources, engine_resources

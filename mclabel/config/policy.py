@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from mclabel.config_base import OPERATIONAL, SENSITIVE, Config
+from mclabel.config.base import OPERATIONAL, SENSITIVE, Config
 from mclabel.data.boundaries import check_pattern
 
 

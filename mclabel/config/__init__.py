@@ -1,0 +1,38 @@
+"""Typed configuration of the jobs: YAML files and `key=value` overrides, checked as a whole.
+
+A field is *semantic* if it changes what a label means (enters block ids; an output refuses
+another value) or *operational* (engines, paths, sizes: free to change when a run is resumed).
+Configuration stops at the edge: library functions take plain arguments.
+"""
+
+from mclabel.config.base import Config
+from mclabel.config.evaluation import BestOfNConfig
+from mclabel.config.label import (
+    BudgetConfig,
+    EstimatorConfig,
+    LabelConfig,
+    ProblemsConfig,
+    RayConfig,
+    SolutionsConfig,
+)
+from mclabel.config.load import bundled_config, config_file, load_config
+from mclabel.config.policy import Example, PolicyConfig, SplitConfig
+from mclabel.config.train import TrainConfig
+
+__all__ = [
+    "BestOfNConfig",
+    "BudgetConfig",
+    "Config",
+    "EstimatorConfig",
+    "Example",
+    "LabelConfig",
+    "PolicyConfig",
+    "ProblemsConfig",
+    "RayConfig",
+    "SolutionsConfig",
+    "SplitConfig",
+    "TrainConfig",
+    "bundled_config",
+    "config_file",
+    "load_config",
+]

@@ -1,0 +1,42 @@
+"""Configuration of evaluations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mclabel.config.base import OPERATIONAL, Config
+from mclabel.config.label import ProblemsConfig, RayConfig
+from mclabel.config.policy import PolicyConfig
+
+
+class BestOfNConfig(Config):
+    """Best-of-N evaluation of PRMs, ORMs and likelihoods."""
+
+    out: Annotated[str, OPERATIONAL]
+    """Folder for the samples, the figures and the plot."""
+    problems: ProblemsConfig = ProblemsConfig()
+    exclude: list[str] = Field([])
+    """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
+    left out."""
+    policy: PolicyConfig = PolicyConfig()
+    samples: int = Field(16, ge=1)
+    """Solutions of each problem: the largest N."""
+    run: str | None = None
+    """A run of `mclabel label` whose solutions are read, in place of sampling."""
+    group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
+    """Fields of the problems' metadata that get rows of their own, where there are such."""
+    scorers: dict[str, str] = Field({})
+    """Name: folder of a PRM or an ORM."""
+    likelihood: dict[str, str] = Field({})
+    """Name: language model whose likelihood of a solution is its score."""
+    aggregate: list[Literal["last", "min", "product", "mean", "max", "log_odds"]] = Field(
+        ["last", "min", "product", "mean"], min_length=1
+    )
+    """How the step scores of a PRM become one score."""
+    threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
+    """For the scorers, on a CPU; by default one a core."""
+    seed: int = Field(0, ge=0)
+    block_problems: int = Field(8, ge=1)
+    ray: RayConfig = RayConfig()

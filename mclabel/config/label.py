@@ -1,0 +1,158 @@
+"""Configuration of labelling jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mclabel.config.base import OPERATIONAL, Config
+from mclabel.config.policy import PolicyConfig, SplitConfig
+
+
+class ProblemsConfig(Config):
+    """Where problems come from."""
+
+    source: str = "arith"
+    """`arith` (generated), a .jsonl, .json, .parquet or .csv file, or `hf:NAME`."""
+    split: str = "test"
+    """Of arith (train, validation, test) or of a Hugging Face data set."""
+    subset: str | None = None
+    """Of a Hugging Face data set."""
+    problem_column: str | None = None
+    answer_column: str | None = None
+    limit: int | None = Field(None, ge=1)
+    """Number of problems; required for arith."""
+    families: list[str] | None = None
+    """Of arith; None takes those that its policy was trained on."""
+    seed: int = Field(0, ge=0)
+    """Of arith."""
+
+
+class SolutionsConfig(Config):
+    """Which solutions are labelled."""
+
+    per_problem: int = Field(4, ge=1)
+    """Sampled from the policy, unless `path` gives solutions."""
+    balance: int | None = Field(None, ge=1)
+    """Keep so many right and as many wrong solutions of each problem, fewer where one of the
+    two runs short; a problem with none of one kind is dropped. None keeps all."""
+    max_samples: int | None = Field(None, ge=1)
+    """Of a problem, where `balance` is set: `per_problem` more are sampled until both kinds are
+    there, or so many are. By default four times `per_problem`."""
+    path: str | None = None
+    """File of given solutions: problem_id (or problem), and solution (text) or steps (list)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> SolutionsConfig:
+        if self.balance is not None and self.path is not None:
+            raise ValueError("balance needs sampled solutions, path gives them: set one of the two")
+        if self.max_samples is not None and self.balance is None:
+            raise ValueError("max_samples bounds what balance samples: set balance, too")
+        if self.max_samples is not None and self.max_samples < self.per_problem:
+            raise ValueError("max_samples must be at least per_problem")
+        return self
+
+
+class EstimatorConfig(Config):
+    """What is rolled out, and when to stop."""
+
+    kind: Literal[
+        "fixed", "first_error", "bisect", "sequential", "posterior", "tree", "outcome"
+    ] = "posterior"
+    """`posterior` finds first errors for a small part of the tokens of the others; `fixed` gives
+    every step an unbiased value from its own rollouts, with an exact interval. `outcome` rolls
+    nothing out: only the last step is labelled, by the answer."""
+    rollouts: int = Field(16, ge=1)
+    """Of every prefix (fixed), of every one reached or probed (first_error, tree), or at most of
+    one (the others)."""
+    root_rollouts: int = Field(0, ge=0)
+    """Of the bare problem (fixed)."""
+    batch: int = Field(4, ge=1)
+    """Rollouts of a prefix that are started together, where their number is not fixed."""
+    threshold: float = Field(0.25, ge=0, lt=1, allow_inf_nan=False)
+    """A step is wrong when its value is at most this times the bare problem's (sequential)."""
+    width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
+    """Of an interval that is narrow enough (sequential)."""
+    price: float = Field(3e-4, gt=0, allow_inf_nan=False)
+    """Gain a token under which nothing is rolled out (posterior): lower is dearer and better."""
+    every: int = Field(0, ge=0)
+    """Rollouts of every prefix before the search begins (posterior): soft values of all steps."""
+    tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Budget of rollouts that the price is led by as the run goes on (posterior)."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Of a problem's rollouts (posterior)."""
+    agreement: bool = True
+    """Compare solutions' steps with each other (posterior)."""
+    searches: int = Field(16, ge=0)
+    """Of a problem; its wrong solutions are searched anyway (tree)."""
+    pilot: int = Field(100, ge=1)
+    """Solutions an engine labels before it first fits priors (posterior)."""
+    priors: str | None = None
+    """File of priors to begin with in place of a pilot, a run's priors/ID.json (posterior)."""
+    truncated: Literal["wrong", "exclude"] = "wrong"
+    """What a rollout cut by its length counts as. Excluding biases values up."""
+
+
+class RayConfig(Config):
+    """Where the engines run."""
+
+    address: str = "local"
+    """`local` starts Ray on this machine, `auto` or HOST:PORT joins a cluster, `none` runs in
+    this process without Ray."""
+    min_engines: int = Field(1, ge=1)
+    """Engine actors that must be there before work begins. More are added as there is room, and
+    work goes on if some are lost."""
+    max_engines: int | None = Field(None, ge=1)
+    """None is as many as the cluster has room for at any time. A number is asked for at once,
+    so that a cluster that scales itself grows to it."""
+    wait_s: float = Field(300, ge=0, allow_inf_nan=False)
+    """Seconds that a cluster is given to find room for `min_engines`."""
+    num_cpus: float | None = Field(None, ge=0)
+    """Of an engine; None is what its policy needs."""
+    num_gpus: float | None = Field(None, ge=0)
+    """Of an engine; None is what its policy needs."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max_engines is not None and self.max_engines < self.min_engines:
+            raise ValueError(
+                f"ray.max_engines={self.max_engines}: must be >= ray.min_engines={self.min_engines}"
+            )
+        return self
+
+
+class BudgetConfig(Config):
+    """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
+
+    max_tokens: int | None = Field(None, ge=1)
+    """Sampled tokens, about: what is under way when they are reached comes on top."""
+    max_hours: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Hours that the job may run, loading of engines included."""
+    price_per_gpu_hour: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Money, for the forecast."""
+    price_per_million_tokens: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Money for sampled tokens, for the forecast."""
+
+
+class LabelConfig(Config):
+    """A labelling job."""
+
+    out: Annotated[str, OPERATIONAL]
+    """Folder or object store URL for the shards."""
+    seed: int = Field(0, ge=0)
+    problems: ProblemsConfig = ProblemsConfig()
+    solutions: SolutionsConfig = SolutionsConfig()
+    split: SplitConfig = SplitConfig()
+    policy: PolicyConfig = PolicyConfig()
+    estimator: EstimatorConfig = EstimatorConfig()
+    block_problems: int = Field(8, ge=1)
+    """Problems in a block, the unit of work and of a shard."""
+    keep_rollouts: Annotated[bool, OPERATIONAL] = True
+    """Write rollout texts, so that a better checker can grade them again."""
+    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
+    """Seconds between two flushes of the journals: what a kill costs of an engine's work."""
+    budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
+    strict: Annotated[bool, OPERATIONAL] = False
+    """Stop at the first row or problem that cannot be labelled, in place of leaving it out."""
+    ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
