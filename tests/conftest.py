@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,13 @@ def public_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"public data sets are not at {folder}")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_cluster_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A job that has joined a cluster stays with it for as long as the process lives."""
+    yield
+    if request.node.get_closest_marker("ray") is not None:
+        import ray
+
+        ray.shutdown()
