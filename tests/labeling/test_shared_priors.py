@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
-from mclabel.estimators import EstimatorSettings
+from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.estimators.posterior.priors import wide_priors
 from mclabel.labeling.scheduler import LabelSettings
 from mclabel.labeling.worker import Block, LabelWorker
@@ -53,5 +53,7 @@ def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
     wide = wide_priors().id
     assert rests_on["p0"] == wide
     assert rests_on["p19"] != wide
-    (later,) = {rests_on[f"p{i}"] for i in range(20, 30)}  # what the first worker fitted last
-    assert later != wide and f"priors/{later}.json" in store.names("priors")
+    (adopted,) = {rests_on[f"p{i}"] for i in range(20, 30)}  # the last that the first one fitted
+    fitted = [store.read(f"priors/{name}.json") for name in (rests_on["p19"], adopted)]
+    first, last = (Priors.from_json((content or b"").decode()) for content in fitted)
+    assert last.num_solutions >= first.num_solutions > 0
