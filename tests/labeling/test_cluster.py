@@ -68,9 +68,10 @@ class Cluster:
         return [*command, str(write_config(folder)), *overrides]
 
     def add_node(self, *arguments: str) -> None:
+        agent = f"--dashboard-agent-listen-port={free_port()}"  # another cluster may have Ray's
         self.nodes.append(
             subprocess.Popen(
-                ["ray", "start", "--block", "--num-cpus=2", *arguments],
+                ["ray", "start", "--block", "--num-cpus=2", agent, *arguments],
                 env=self.environment,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
