@@ -42,6 +42,9 @@ class Meter:
             state: as of `now`.
             now: clock reading in seconds.
         """
+        if self._seen and state.num_tokens < self._seen[-1][1].num_tokens:  # another run begins
+            self._seen.clear()
+            self._started = now
         if not self._seen or now - self._seen[-1][0] >= _SPACING_S:
             self._seen.append((now, state))
         while len(self._seen) > 2 and now - self._seen[1][0] >= WINDOW_S:
