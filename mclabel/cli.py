@@ -117,11 +117,16 @@ def label(
         raise click.UsageError("--pilot goes with --dry-run")
     with job_progress(console, "label") as progress:
         report = edge.label(checked, progress)
+    before = (
+        f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were there before"
+        if report.num_blocks_resumed
+        else ""
+    )
     console.print(
         f"{report.num_problems} problems, {report.num_solutions} solutions, "
-        f"{report.num_rollouts:,} rollouts, {report.num_tokens:,} tokens in this run; "
-        f"{report.num_blocks_resumed} of {report.num_blocks} blocks were there before.",
+        f"{report.num_rollouts:,} rollouts, {report.num_tokens:,} tokens in this run{before}.",
         highlight=False,
+        soft_wrap=True,
     )
     _say_rejected(report.num_rejected, checked.out)
     if report.stopped_by is not None:

@@ -45,6 +45,14 @@ def test_rates_are_those_of_the_last_minute_and_eta_that_of_the_run() -> None:
     assert rates.eta_s == pytest.approx(420 * 200 / 300)
 
 
+def test_another_run_has_rates_of_its_own() -> None:
+    meter = Meter(started=0.0)
+    for second in (0, 50):
+        meter.update(at(second), float(second))
+    meter.update(at(0), 60.0)
+    assert meter.update(at(10), 70.0).tokens_per_s == 2000.0
+
+
 def test_nothing_done_has_no_eta_and_a_cache_that_is_not_told_of_has_no_hits() -> None:
     meter = Meter(started=0.0)
     meter.update(STATE, 0.0)
