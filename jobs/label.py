@@ -15,9 +15,8 @@ from rich.console import Console
 
 from mclabel import edge
 from mclabel.config import LabelConfig, load_config
-from mclabel.errors import MclabelError
+from mclabel.exits import EXIT_BUDGET, clear_exits
 from mclabel.labeling.progress import job_progress
-from mclabel.labeling.stop import Stopped, stop_signals
 
 
 def main(config_path: str, *overrides: str) -> None:
@@ -27,17 +26,11 @@ def main(config_path: str, *overrides: str) -> None:
         report = edge.label(config, progress)
     print(report)
     if report.stopped_by is not None:
-        sys.exit(3)
+        sys.exit(EXIT_BUDGET)
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("usage: jobs/label.py CONFIG [KEY=VALUE]…")
-    with stop_signals():
-        try:
-            main(*sys.argv[1:])
-        except MclabelError as error:
-            sys.exit(f"mclabel: {error}")
-        except Stopped as stopped:
-            print(f"mclabel: stopped by {stopped}. Run it again to resume", file=sys.stderr)
-            sys.exit(stopped.exit_code)
+    with clear_exits():
+        main(*sys.argv[1:])

@@ -15,9 +15,8 @@ from rich.console import Console
 
 from mclabel import edge
 from mclabel.config import TrainConfig, load_config
-from mclabel.errors import MclabelError
+from mclabel.exits import clear_exits
 from mclabel.labeling.progress import StageProgress
-from mclabel.labeling.stop import Stopped, stop_signals
 
 
 def main(config_path: str, *overrides: str) -> None:
@@ -33,11 +32,5 @@ def main(config_path: str, *overrides: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("usage: jobs/train.py CONFIG [KEY=VALUE]…")
-    with stop_signals():
-        try:
-            main(*sys.argv[1:])
-        except MclabelError as error:
-            sys.exit(f"mclabel: {error}")
-        except Stopped as stopped:
-            print(f"mclabel: stopped by {stopped}. Run it again to resume", file=sys.stderr)
-            sys.exit(stopped.exit_code)
+    with clear_exits():
+        main(*sys.argv[1:])

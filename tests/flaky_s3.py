@@ -13,6 +13,15 @@ from typing import Literal
 Fault = Literal["ok", "503", "drop", "lose answer", "stall"]
 
 
+class _QuietServer(ThreadingHTTPServer):
+    """Says nothing of clients that break off: tests kill them."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
 class FlakyS3:
     """The proxy: `fault` says for each request what goes wrong with it."""
 
@@ -66,9 +75,7 @@ class FlakyS3:
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.handle_error = lambda *about: None  # clients that are killed
+        self._server = _QuietServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

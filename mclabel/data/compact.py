@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from mclabel.data.catalog import Catalog, Place, commit_merge, read_catalog
-from mclabel.data.shards import LABELS_SCHEMA, ROLLOUTS_SCHEMA, read_shard, write_shard
+from mclabel.data.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.data.shards import read_shard, write_shard
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 

@@ -1,4 +1,4 @@
-"""Label and rollout shards: their schemas, the commit rule, and reading them back.
+"""Label and rollout shards: the commit rule, and reading them back.
 
 A run's folder holds
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -25,95 +25,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mclabel.data.catalog import read_catalog
+from mclabel.data.schema import (
+    LABELS_SCHEMA,
+    ROLLOUTS_SCHEMA,
+    SCHEMA_VERSION,
+    label_row,
+    labeled_solution,
+    recorded_rollout,
+    rollout_row,
+)
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 from mclabel.records import (
-    Counts,
     LabeledSolution,
-    Outcome,
-    Problem,
     Rollout,
-    Solution,
-    Step,
-    StepLabel,
 )
 
-SCHEMA_VERSION = 3
 METADATA_KEY = b"mclabel"
 _SMALL_BYTES = 1 << 15
 """Less is mostly schema in the file: compressing it only takes time, a millisecond a shard."""
 
-_COUNTS = pa.struct(
-    [
-        pa.field("num_right", pa.int32(), nullable=False),
-        pa.field("num_wrong", pa.int32(), nullable=False),
-        pa.field("num_truncated", pa.int32(), nullable=False),
-        pa.field("num_ungraded", pa.int32(), nullable=False),
-        pa.field("num_tokens", pa.int64(), nullable=False),
-    ]
-)
-
-_STEP = pa.struct(
-    [
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("end", pa.int32(), nullable=False),
-        pa.field("prefix_id", pa.string(), nullable=False),
-        pa.field("rule", pa.string(), nullable=False),
-        pa.field("hard", pa.bool_()),
-        pa.field("value", pa.float64()),
-        pa.field("low", pa.float64()),
-        pa.field("high", pa.float64()),
-        pa.field("mean", pa.float64()),
-        *_COUNTS,
-    ]
-)
-
-LABELS_SCHEMA = pa.schema(
-    [
-        pa.field("problem_id", pa.string(), nullable=False),
-        pa.field("problem", pa.string(), nullable=False),
-        pa.field("answer", pa.string(), nullable=False),
-        pa.field("meta", pa.string(), nullable=False),
-        pa.field("solution_id", pa.string(), nullable=False),
-        pa.field("sample_index", pa.int32(), nullable=False),
-        pa.field("origin", pa.string(), nullable=False),
-        pa.field("solution", pa.string(), nullable=False),
-        pa.field("prompt_ids", pa.list_(pa.int32()), nullable=False),
-        pa.field("solution_ids", pa.list_(pa.int32()), nullable=False),
-        pa.field("finish_reason", pa.string(), nullable=False),
-        pa.field("prediction", pa.string()),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("first_error", pa.int32()),
-        pa.field("steps", pa.list_(_STEP), nullable=False),
-        pa.field("root", _COUNTS, nullable=False),
-        pa.field("siblings", _COUNTS, nullable=False),
-        pa.field("root_value", pa.float64()),
-        pa.field("posterior", pa.list_(pa.float64())),
-        pa.field("priors", pa.string()),
-        pa.field("num_sampled", pa.int32(), nullable=False),
-        pa.field("num_sampled_right", pa.int32(), nullable=False),
-        pa.field("chosen_by_outcome", pa.bool_(), nullable=False),
-        pa.field("num_missing", pa.int32()),
-    ]
-)
-"""One row a labelled solution; the columns are explained in docs/formats.md."""
-
-ROLLOUTS_SCHEMA = pa.schema(
-    [
-        pa.field("problem_id", pa.string(), nullable=False),
-        pa.field("prefix_id", pa.string(), nullable=False),
-        pa.field("index", pa.int32(), nullable=False),
-        pa.field("seed", pa.int64(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("num_tokens", pa.int32(), nullable=False),
-        pa.field("finish_reason", pa.string(), nullable=False),
-        pa.field("prediction", pa.string()),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("step_ends", pa.list_(pa.int32())),
-        pa.field("through", pa.list_(pa.string())),
-    ]
-)
-"""One row a rollout."""
 _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
 
@@ -144,7 +75,7 @@ def commit_block(
     rollouts_name = None
     if rollouts is not None:
         rollouts_name = f"rollouts/{block_id}.{attempt}.parquet"
-        rows = pa.Table.from_pylist([_rollout_row(r) for r in rollouts], schema=ROLLOUTS_SCHEMA)
+        rows = pa.Table.from_pylist([rollout_row(r) for r in rollouts], schema=ROLLOUTS_SCHEMA)
         metadata = {**provenance, "kind": "rollouts", "block": block_id, "attempt": attempt}
         write_shard(store, rollouts_name, rows, ROLLOUTS_SCHEMA, metadata)
     metadata = {
@@ -158,7 +89,7 @@ def commit_block(
         "cost": None if cost is None else dict(cost),
     }
     labels_name = f"labels/{block_id}.parquet"
-    rows = pa.Table.from_pylist([_label_row(row) for row in labeled], schema=LABELS_SCHEMA)
+    rows = pa.Table.from_pylist([label_row(row) for row in labeled], schema=LABELS_SCHEMA)
     won = write_shard(store, labels_name, rows, LABELS_SCHEMA, metadata)
     if not won:  # or it was this attempt's, and the store's answer was lost
         won = read_shard(store, labels_name, "labels")[0]["attempt"] == attempt
@@ -302,121 +233,3 @@ def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
     return table
-
-
-def _counts_row(counts: Counts) -> dict[str, int]:
-    return {name: getattr(counts, name) for name in _COUNTS.names}
-
-
-def _label_row(row: LabeledSolution) -> dict[str, Any]:
-    steps = zip(row.solution.steps, row.steps, strict=True)
-    return {
-        "problem_id": row.problem.id,
-        "problem": row.problem.text,
-        "answer": row.problem.answer,
-        "meta": json.dumps(dict(row.problem.meta), sort_keys=True),
-        "solution_id": row.solution.id,
-        "sample_index": row.solution.sample_index,
-        "origin": row.solution.origin,
-        "solution": row.solution.text,
-        "prompt_ids": row.prompt_ids,
-        "solution_ids": row.solution.ids,
-        "finish_reason": row.solution.finish_reason,
-        "prediction": row.solution.prediction,
-        "outcome": row.solution.outcome,
-        "first_error": row.first_error,
-        "steps": [
-            {
-                "text": step.text,
-                "end": step.end,
-                "prefix_id": label.prefix_id,
-                "rule": label.rule,
-                "hard": label.hard,
-                "value": label.value,
-                "low": label.low,
-                "high": label.high,
-                "mean": label.mean,
-                **_counts_row(label.counts),
-            }
-            for step, label in steps
-        ],
-        "root": _counts_row(row.root),
-        "siblings": _counts_row(row.siblings),
-        "root_value": row.root_value,
-        "posterior": row.posterior,
-        "priors": row.priors,
-        "num_sampled": row.num_sampled,
-        "num_sampled_right": row.num_sampled_right,
-        "chosen_by_outcome": row.chosen_by_outcome,
-        "num_missing": row.num_missing,
-    }
-
-
-def _rollout_row(rollout: Rollout) -> dict[str, Any]:
-    return {name: getattr(rollout, name) for name in ROLLOUTS_SCHEMA.names}
-
-
-def _counts(row: Mapping[str, Any]) -> Counts:
-    return Counts(**{name: row[name] for name in _COUNTS.names})
-
-
-def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
-    """A row of a labels shard."""
-    steps: Iterable[Mapping[str, Any]] = row["steps"]
-    return LabeledSolution(
-        problem=Problem(
-            id=row["problem_id"],
-            text=row["problem"],
-            answer=row["answer"],
-            meta=json.loads(row["meta"]),
-        ),
-        solution=Solution(
-            id=row["solution_id"],
-            problem_id=row["problem_id"],
-            sample_index=row["sample_index"],
-            text=row["solution"],
-            ids=tuple(row["solution_ids"]),
-            steps=tuple(Step(text=s["text"], end=s["end"]) for s in steps),
-            finish_reason=row["finish_reason"],
-            origin=row["origin"],
-            prediction=row["prediction"],
-            outcome=Outcome(row["outcome"]),
-        ),
-        prompt_ids=tuple(row["prompt_ids"]),
-        steps=tuple(
-            StepLabel(
-                prefix_id=s["prefix_id"],
-                counts=_counts(s),
-                rule=s["rule"],
-                hard=s["hard"],
-                value=s["value"],
-                low=s["low"],
-                high=s["high"],
-                mean=s["mean"],
-            )
-            for s in steps
-        ),
-        first_error=row["first_error"],
-        root=_counts(row["root"]),
-        siblings=_counts(row["siblings"]),
-        root_value=row["root_value"],
-        posterior=None if row["posterior"] is None else tuple(row["posterior"]),
-        priors=row["priors"],
-        num_sampled=row["num_sampled"],
-        num_sampled_right=row["num_sampled_right"],
-        chosen_by_outcome=row["chosen_by_outcome"],
-        num_missing=row["num_missing"],
-    )
-
-
-def recorded_rollout(row: Mapping[str, Any]) -> Rollout:
-    """A row of a rollouts shard."""
-    ends, through = row["step_ends"], row["through"]
-    return Rollout(
-        **{
-            **row,
-            "outcome": Outcome(row["outcome"]),
-            "step_ends": None if ends is None else tuple(ends),
-            "through": None if through is None else tuple(through),
-        }
-    )

@@ -20,13 +20,12 @@ from mclabel.data.catalog import read_catalog
 from mclabel.data.manifest import claim
 from mclabel.data.rejects import FILE as REJECTS
 from mclabel.data.rows import file_rows
+from mclabel.data.schema import labeled_solution, recorded_rollout
 from mclabel.data.shards import (
     commit_block,
     committed_blocks,
     delete_losers,
-    labeled_solution,
     read_shard,
-    recorded_rollout,
 )
 from mclabel.data.store import Store
 from mclabel.edge.label import estimator_settings, versions

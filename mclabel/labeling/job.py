@@ -26,10 +26,10 @@ from mclabel.labeling.fleet import Fleet, FleetProgress
 from mclabel.labeling.forecast import CostModel
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.scheduler import GivenSolution
-from mclabel.labeling.stop import deferred
 from mclabel.labeling.worker import Block, BlockReport, WorkerProgress
 from mclabel.records import Problem
 from mclabel.seeds import ID_LENGTH, canonical_json
+from mclabel.stop import deferred
 
 MANIFEST = "run.json"
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mclabel import stop
 from mclabel.errors import EngineDied, EngineError
-from mclabel.labeling import stop
 from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress, user_error
 from mclabel.labeling.leases import LOGS, LeaseBook
 from mclabel.labeling.ray_cluster import connect, draining_nodes, node_resources

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mclabel.data.rejects import bounded
 from mclabel.data.rows import Fault
 from mclabel.errors import EngineError
 from mclabel.labeling.worker import Block
@@ -26,8 +27,6 @@ MAX_DEATHS = 2
 """Engines that may die under a problem alone."""
 MAX_WHOLE_LOSSES = 5
 """Losses of a block alone, whose problems passed one by one."""
-MAX_DETAIL = 500
-"""Characters kept of an engine's last words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,6 @@ class Suspect:
         self._deaths += 1
         if self._deaths < MAX_DEATHS:
             return False
-        detail = " ".join(reason.split())[:MAX_DETAIL]
-        self._set_aside[self._untried.popleft()] = Fault("kills_engine", detail)
+        self._set_aside[self._untried.popleft()] = Fault("kills_engine", bounded(reason))
         self._deaths = 0
         return True

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from mclabel.errors import EngineDied, EngineError
 from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
 from mclabel.policy.hub import fetch_model
-from mclabel.policy.text import PolicyText, ends_with_stop, quiet_transformers
+from mclabel.policy.text import PolicyText, TextPolicy, ends_with_stop, quiet_transformers
 from mclabel.records import Completion
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LOOKAHEAD = 512  # waiting contexts considered when a prefix is computed
 
 
-class HfPolicy:
+class HfPolicy(TextPolicy):
     """A `Policy` on transformers."""
 
     def __init__(
@@ -65,7 +65,6 @@ class HfPolicy:
         self._trust_remote_code, self._max_model_len = trust_remote_code, max_model_len
         self._sampling, self._max_live = sampling, max_live
         self._threads, self._dtype, self._device = threads, dtype, device
-        self._text: PolicyText | None = None
         self._decoder: SharedPrefixDecoder | None = None
         self._queue: list[tuple[int, int, Row]] = []
         self._order = itertools.count()
@@ -140,15 +139,6 @@ class HfPolicy:
         assert self._decoder is not None, "start() first"
         return self._decoder.max_context
 
-    def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        return self._loaded_text().prompt_ids(problem)
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        return self._loaded_text().encode(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._loaded_text().decode(ids)
-
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
     ) -> Completion:
@@ -187,10 +177,6 @@ class HfPolicy:
             self._wake.notify()
         if self._decoder is not None:
             await asyncio.to_thread(self._thread.join)
-
-    def _loaded_text(self) -> PolicyText:
-        assert self._text is not None, "start() first"
-        return self._text
 
     def _run(self) -> None:
         """The engine's thread: admit, step, deliver, until closed."""

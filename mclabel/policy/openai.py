@@ -19,7 +19,14 @@ from mclabel.errors import EngineError
 from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
 from mclabel.policy.endpoints import BusyError, Endpoints, RefusedError, Slots
 from mclabel.policy.hub import fetch_model
-from mclabel.policy.text import PROBE, PolicyText, model_end_ids, model_max_context, stopped_ids
+from mclabel.policy.text import (
+    PROBE,
+    PolicyText,
+    TextPolicy,
+    model_end_ids,
+    model_max_context,
+    stopped_ids,
+)
 from mclabel.records import Completion
 
 if TYPE_CHECKING:
@@ -36,7 +43,7 @@ NEEDS = (
 )
 
 
-class OpenAIPolicy:
+class OpenAIPolicy(TextPolicy):
     """A `Policy` on servers."""
 
     def __init__(
@@ -89,7 +96,6 @@ class OpenAIPolicy:
         self._served_model, self._api = served_model, api
         self._max_model_len, self._max_live = max_model_len, max_live
         self._slots = Slots(max_live)
-        self._text: PolicyText | None = None
         self._endpoints: Endpoints | None = None
         self._end_ids: frozenset[int] = frozenset()
         self._max_context: float = inf
@@ -133,12 +139,6 @@ class OpenAIPolicy:
             if len(self._problems) > MAX_PROBLEMS:
                 self._problems.popitem(last=False)
         return ids
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        return self._loaded_text().encode(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._loaded_text().decode(ids)
 
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
@@ -313,10 +313,6 @@ class OpenAIPolicy:
             )
         for text in ROUND_TRIPS:
             self._tokenised(text)
-
-    def _loaded_text(self) -> PolicyText:
-        assert self._text is not None, "start() first"
-        return self._text
 
 
 async def _models(client: AsyncOpenAI) -> list[dict[str, Any]]:

@@ -211,3 +211,25 @@ def quiet_transformers() -> None:
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+
+
+class TextPolicy:
+    """The part of a `Policy` that is its text; an engine that starts loads `_text`."""
+
+    _text: PolicyText | None = None
+
+    def prompt_ids(self, problem: str) -> tuple[int, ...]:
+        """The rendered prompt of a problem, up to where the solution begins."""
+        return self._loaded_text().prompt_ids(problem)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text, without special tokens."""
+        return self._loaded_text().encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
+        return self._loaded_text().decode(ids)
+
+    def _loaded_text(self) -> PolicyText:
+        assert self._text is not None, "start() first"
+        return self._text

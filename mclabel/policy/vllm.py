@@ -23,7 +23,7 @@ from mclabel.errors import EngineDied, EngineError
 from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
 from mclabel.policy.hub import fetch_model
 from mclabel.policy.output_tail import MAX_REASON, OutputTail
-from mclabel.policy.text import PolicyText, model_end_ids, stopped_ids
+from mclabel.policy.text import PolicyText, TextPolicy, model_end_ids, stopped_ids
 from mclabel.policy.vllm_stats import EngineLog
 from mclabel.records import Completion
 from mclabel.seeds import engine_seed
@@ -35,7 +35,7 @@ INSTALL = (
 GIB = 2**30
 
 
-class VllmPolicy:
+class VllmPolicy(TextPolicy):
     """A `Policy` on vLLM."""
 
     def __init__(
@@ -117,7 +117,6 @@ class VllmPolicy:
             **({"enable_chunked_prefill": False} if on_cpu and per_request_seeds else {}),
             **(engine_args or {}),
         }
-        self._text: PolicyText | None = None
         self._engine: Any = None
         self._end_ids: frozenset[int] = frozenset()
         self._stop_token_ids: list[int] = []
@@ -132,15 +131,6 @@ class VllmPolicy:
     @property
     def max_context(self) -> float:
         return self._max_context
-
-    def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        return self._loaded_text().prompt_ids(problem)
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        return self._loaded_text().encode(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._loaded_text().decode(ids)
 
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
@@ -303,10 +293,6 @@ class VllmPolicy:
                 f"policy.model={self._model!r}: vLLM refuses the model or its settings: "
                 f"{_why(error)}"
             ) from error
-
-    def _loaded_text(self) -> PolicyText:
-        assert self._text is not None, "start() first"
-        return self._text
 
 
 def _why(error: Exception) -> str:

@@ -14,8 +14,8 @@ from exactness import check_exact
 
 from mclabel import edge
 from mclabel.config import LabelConfig, load_config
+from mclabel.data.schema import LABELS_SCHEMA
 from mclabel.data.shards import (
-    LABELS_SCHEMA,
     commit_block,
     committed_blocks,
     label_tables,

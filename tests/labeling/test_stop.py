@@ -20,7 +20,7 @@ from job_processes import (
 )
 
 from mclabel.data.store import Store
-from mclabel.labeling.stop import SAME_S
+from mclabel.stop import SAME_S
 
 RAY = pytest.param("local", marks=pytest.mark.ray)
 

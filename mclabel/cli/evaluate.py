@@ -1,20 +1,21 @@
-"""The verbs of `mclabel eval` that measure labels, and find wrong steps on ProcessBench."""
+"""The verbs of `mclabel eval`: best of N, labels, ProcessBench."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
+from mclabel.cli.output import console, errors
+
 if TYPE_CHECKING:
     from mclabel.report.grid import Grid
 
 PIPE_WIDTH = 160  # where there is no terminal that tables must fit
-
-console = Console(emoji=False)
-errors = Console(stderr=True, emoji=False)
 
 _FORMAT = click.option(
     "--format",
@@ -26,7 +27,60 @@ _FORMAT = click.option(
 _SEED = click.option("--seed", default=0, show_default=True, help="Of the bootstrap.")
 
 
-@click.command(name="labels")
+@click.group(name="eval")
+def evaluate() -> None:
+    """Measure PRMs and labels."""
+
+
+@evaluate.command(name="best-of-n")
+@click.argument("config")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "md", "json"]),
+    default="table",
+    help="Of output.",
+)
+def best_of_n(config: str, overrides: tuple[str, ...], form: str) -> None:
+    """Choose among N sampled solutions by every method, and compare.
+
+    CONFIG is a YAML file; every key can be overridden, e.g. samples=64. Writes best_of_n.json and
+    the plot under the folder `out`. Running the same command again resumes.
+    """
+    from mclabel import edge
+    from mclabel.config import BestOfNConfig, load_config
+    from mclabel.labeling.progress import EvaluationProgress
+    from mclabel.report.markdown import to_markdown
+    from mclabel.report.terminal import best_of_n_table, group_table, over_optimisation_table
+
+    checked = load_config(BestOfNConfig, config, overrides)
+    with EvaluationProgress(console if form == "table" else errors) as progress:
+        report = edge.best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
+    if form == "json":
+        click.echo(json.dumps(asdict(report), indent=1))
+        return
+    for table in (
+        best_of_n_table(report.result),
+        group_table(report.result),
+        over_optimisation_table(report.result, report.num_fooled),
+    ):
+        if table is not None and form == "md":
+            click.echo(to_markdown(table))
+        elif table is not None:
+            console.print(table)
+    if form == "md":
+        return
+    if report.num_excluded or report.num_unscored:
+        console.print(
+            f"{report.num_excluded} problems left out (trained on); {report.num_unscored} samples "
+            "could not be scored.",
+            highlight=False,
+        )
+    console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
+
+
+@evaluate.command(name="labels")
 @click.argument("shards")
 @click.option(
     "--truth",
@@ -52,7 +106,7 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
         errors.print(f"Figures and plots: {out}", highlight=False, markup=False)
 
 
-@click.command(name="processbench")
+@evaluate.command(name="processbench")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--model", help="Folder of a PRM.")
 @click.option("--labels", "run", help="A run that labelled ProcessBench's solutions.")
@@ -101,7 +155,7 @@ def eval_processbench(
     _print_figures(result, [processbench_grid(result)], shape)
 
 
-@click.command(name="processbench-golds")
+@evaluate.command(name="processbench-golds")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--golds", multiple=True, help="File of problems with answers, or hf:NAME.")
 @click.option("-o", "--out", required=True, help="JSONL file to write.")

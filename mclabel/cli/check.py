@@ -1,0 +1,75 @@
+"""The verb `check`: the answer checker on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from mclabel.cli.output import errors
+from mclabel.errors import DataError
+from mclabel.exits import EXIT_BAD_LINES
+
+
+@click.command()
+@click.option("--gold", help="The reference answer.")
+@click.option("--answer", help="The answer to grade.")
+@click.option("--completion", help="File with a whole completion to grade; - is standard input.")
+@click.option("--file", "pairs", help="JSON Lines file of pairs: gold, and answer or completion.")
+@click.option("-o", "--out", help="With --file: JSONL file to write; standard output by default.")
+def check(
+    gold: str | None,
+    answer: str | None,
+    completion: str | None,
+    pairs: str | None,
+    out: str | None,
+) -> None:
+    """Grade answers: right, wrong or unknown, with the reason and the layer that decided.
+
+    Either --gold with --answer or --completion, or --file. Lines of a file that cannot be read are
+    reported and left out; the exit code is then 1.
+    """
+    if pairs is not None:
+        if gold is not None or answer is not None or completion is not None:
+            raise click.UsageError("--file goes with no --gold, --answer or --completion")
+        _check_file(pairs, out)
+        return
+    if gold is None or (answer is None) == (completion is None) or out is not None:
+        raise click.UsageError("give --gold and one of --answer and --completion, or --file")
+    from mclabel.answers import grade, grade_completion
+
+    if completion is not None:
+        answer, found = grade_completion(_text(completion), gold)
+    else:
+        assert answer is not None
+        found = grade(answer, gold)
+    click.echo(json.dumps({"answer": answer, **asdict(found)}, ensure_ascii=False))
+
+
+def _check_file(pairs: str, out: str | None) -> None:
+    from mclabel.edge.check import check_file
+
+    def complain(fault: str) -> None:
+        errors.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
+
+    report = check_file(pairs, out, on_bad_line=complain)
+    rate = report.num_pairs / report.seconds if report.seconds else 0.0
+    counts = ", ".join(f"{report.verdicts[v]:,} {v}" for v in ("right", "wrong", "unknown"))
+    click.echo(
+        f"{report.num_pairs:,} pairs: {counts}; {rate:,.0f} pairs/s; "
+        f"{report.num_bad_lines:,} bad lines",
+        err=out is None,
+    )
+    if report.num_bad_lines:
+        sys.exit(EXIT_BAD_LINES)
+
+
+def _text(path: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return raw.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as UTF-8 text ({error})") from error

@@ -1,0 +1,201 @@
+"""The verbs that make labels: `label`, `submit`, `compact`, `regrade`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mclabel.cli.output import console, errors
+from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
+
+if TYPE_CHECKING:
+    from mclabel.config import LabelConfig
+
+
+@click.command()
+@click.argument("config")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--address", help="Ray cluster to join, the same as ray.address=.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would be done and, from blocks that are done, what it would cost.",
+)
+@click.option(
+    "--pilot",
+    is_flag=False,
+    flag_value=0,
+    type=click.IntRange(0),
+    metavar="[PROBLEMS]",
+    help="With --dry-run: label some blocks first, for the forecast; the job finds them done.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Stop at the first row or problem that cannot be labelled, the same as strict=true.",
+)
+def label(
+    config: str,
+    overrides: tuple[str, ...],
+    address: str | None,
+    dry_run: bool,
+    pilot: int | None,
+    strict: bool,
+) -> None:
+    """Label the steps of solutions: problems in, Parquet shards out.
+
+    CONFIG is a YAML file; every key can be overridden, e.g. estimator.kind=bisect. Running the
+    same command again resumes.
+    """
+    if address is not None:
+        overrides = (*overrides, f"ray.address={address}")
+    if strict:
+        overrides = (*overrides, "strict=true")
+    from mclabel import edge
+    from mclabel.config import LabelConfig, load_config
+    from mclabel.labeling.progress import job_progress
+
+    checked = load_config(LabelConfig, config, overrides)
+    if dry_run:
+        _dry_run(checked, pilot)
+        return
+    if pilot is not None:
+        raise click.UsageError("--pilot goes with --dry-run")
+    with job_progress(console, "label") as progress:
+        report = edge.label(checked, progress)
+    before = (
+        f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were there before"
+        if report.num_blocks_resumed
+        else ""
+    )
+    console.print(
+        f"{report.num_problems} problems, {report.num_solutions} solutions, "
+        f"{report.num_rollouts:,} rollouts, {report.num_tokens:,} tokens in this run{before}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    _say_rejected(report.num_rejected, checked.out)
+    if report.stopped_by is not None:
+        tokens = report.num_tokens_left
+        about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
+        fail(
+            f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of {report.num_blocks:,} "
+            f"blocks{about} are left. What is whole is committed, what was under way journaled; "
+            "run the same command with a larger budget to go on",
+            EXIT_BUDGET,
+        )
+    console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+
+
+def _dry_run(config: LabelConfig, pilot: int | None) -> None:
+    from mclabel import edge
+    from mclabel.labeling.progress import job_progress
+
+    lines = edge.plan(config).lines()
+    if pilot is not None:
+        with job_progress(console, "pilot") as progress:
+            report = edge.run_pilot(config, progress, num_problems=pilot or None)
+        _say_rejected(report.num_rejected, config.out)
+    found = edge.forecast(config) if "://" in config.out or Path(config.out).is_dir() else None
+    if found is None:
+        lines.append(("forecast", "none yet; add --pilot to label some blocks first"))
+    else:
+        lines += found.lines()
+    for name, planned in lines:
+        console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_rejected(count: int, out: str) -> None:
+    if count:
+        errors.print(
+            f"{count:,} rows or problems have no labels; the reasons: {out}/rejects.jsonl",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+@click.group()
+def submit() -> None:
+    """Run a job on a Ray cluster from outside it."""
+
+
+@submit.command(name="label")
+@click.argument("config")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--address", required=True, help="Job server of the cluster, http://HOST:8265.")
+@click.option("--runtime-env", help="YAML file of Ray's runtime environment for the job.")
+def submit_label(
+    config: str, overrides: tuple[str, ...], address: str, runtime_env: str | None
+) -> None:
+    """Upload CONFIG, run `mclabel label` on the cluster, follow its log, give its exit code."""
+    from mclabel.edge.submit import follow
+    from mclabel.edge.submit import submit_label as start
+
+    job = start(config, overrides, address=address, runtime_env=runtime_env)
+    console.print(f"Submitted as {job.id}.", highlight=False)
+    try:
+        code = follow(job, lambda piece: click.echo(piece, nl=False))
+    except KeyboardInterrupt:
+        stop = f"ray job stop --address {address} {job.id}"
+        fail(f"the job goes on. To stop it: {stop}", EXIT_INTERRUPTED)
+    sys.exit(code)
+
+
+@click.command()
+@click.argument("run")
+@click.option(
+    "--rows", default=20_000, show_default=True, type=click.IntRange(1), help="Of a merged shard."
+)
+def compact(run: str, rows: int) -> None:
+    """Merge the small shards of a run into large ones.
+
+    RUN is a folder or URL. Readers see the old shards or the new ones, never both; labelling may go
+    on meanwhile.
+    """
+    from mclabel.data.compact import compact as merge
+    from mclabel.data.store import Store
+    from mclabel.labeling.progress import StageProgress
+
+    with StageProgress(console, "read", "shards") as stage:
+        done = merge(Store(run), rows=rows, on_progress=stage.update)
+    console.print(
+        f"{run}: {done.num_before:,} shards are now {done.num_after:,} "
+        f"({done.num_solutions:,} solutions merged)",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+@click.command()
+@click.argument("run")
+@click.option("-o", "--out", required=True, help="Folder or URL of the new run.")
+@click.option("--golds", help="File of corrected golds: problem_id and answer.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="NAME=BOOL",
+    help="Rule of the checker, e.g. units_optional=false; several may be given.",
+)
+def regrade(run: str, out: str, golds: str | None, rules: tuple[str, ...]) -> None:
+    """Grade a run's solutions and rollouts again, without an engine.
+
+    RUN is a folder or URL, labelled with keep_rollouts=true. Its estimator judges again on the
+    verdicts of the checker that is installed, and the labels are written to a run of their own.
+    Running the same command again resumes.
+    """
+    from mclabel import edge
+    from mclabel.labeling.progress import StageProgress
+
+    changes = dict(rule.partition("=")[::2] for rule in rules)
+    with StageProgress(console, "grade", "blocks") as stage:
+        done = edge.regrade(run, out, golds=golds, rules=changes, on_progress=stage.update)
+    for line in done.lines():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Labels lie in {out}.", highlight=False, markup=False, soft_wrap=True)

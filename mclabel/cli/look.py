@@ -1,0 +1,97 @@
+"""The verbs that show labels: `show`, `labels`, `report`, `view`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from mclabel.cli.output import console
+
+
+@click.command()
+@click.argument("shards")
+@click.option("--limit", default=5, show_default=True, help="Solutions to print.")
+@click.option("--problem", help="Only of the problem with this id.")
+@click.option("--wrong", is_flag=True, help="Only solutions with a labelled error.")
+def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
+    """Print solutions with their step values."""
+    from mclabel.data.shards import read_labels
+    from mclabel.data.store import Store
+    from mclabel.evaluation.label_quality import arith_truth, is_arith
+    from mclabel.report.terminal import show_solution
+
+    shown = 0
+    for row in read_labels(Store(shards)):
+        if (problem is not None and row.problem.id != problem) or (
+            wrong and row.first_error is None
+        ):
+            continue
+        if shown == limit:
+            break
+        show_solution(console, row, arith_truth(row) if is_arith([row]) else "")
+        shown += 1
+    if not shown:
+        console.print("No solution matches.")
+
+
+@click.command()
+@click.argument("shards")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def labels(shards: str, as_json: bool) -> None:
+    """Print counts, cost and, on arith, quality against truth."""
+    from mclabel.data.shards import read_labels
+    from mclabel.data.store import Store
+    from mclabel.evaluation.label_quality import (
+        by_meta,
+        is_arith,
+        label_cost,
+        label_quality,
+    )
+    from mclabel.report.terminal import counts_table, quality_table
+
+    rows = list(read_labels(Store(shards)))
+    cost = label_cost(rows)
+    groups = {}
+    if is_arith(rows):
+        groups = {"all": label_quality(rows)}
+        groups |= {k: label_quality(g) for k, g in by_meta(rows, "answer_type").items()}
+    if as_json:
+        quality = {name: asdict(group) for name, group in groups.items()}
+        click.echo(json.dumps({"cost": asdict(cost), "quality": quality}, indent=1))
+        return
+    console.print(counts_table(rows, cost))
+    if groups:
+        console.print(quality_table(groups))
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("-o", "--out", default="report.html", show_default=True, help="HTML file to write.")
+def report(runs: tuple[str, ...], out: str) -> None:
+    """Write one HTML page: what was run, label quality, values, best-of-N.
+
+    RUN is an output of `mclabel label`, `eval best-of-n` or `train`, or a folder that holds some,
+    such as the quickstart's; several are compared. The page needs no network.
+    """
+    from mclabel.report.report import write_report
+
+    console.print(f"Report: {write_report(runs, out)}", soft_wrap=True, highlight=False)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--port", type=click.IntRange(1, 65535), help="By default 8780, or any free one.")
+def view(runs: tuple[str, ...], port: int | None) -> None:
+    """Look at labels in the browser: solutions, steps, rollouts.
+
+    RUN is an output of `mclabel label`, also of one under way, or a folder that holds some; PRMs
+    among them score what is looked at. Only this machine can open it.
+    """
+    from mclabel.report.view import serve
+
+    def say(address: str) -> None:
+        console.print(f"Open {address}\nStop with Ctrl-C.", soft_wrap=True, highlight=False)
+
+    serve(runs, port=port, on_ready=say)

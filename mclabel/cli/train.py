@@ -1,0 +1,120 @@
+"""The verbs of PRMs and of label formats: `train`, `score`, `serve`, `export`, `import`."""
+
+from __future__ import annotations
+
+import click
+
+from mclabel.cli.output import console
+from mclabel.data.exchange import FORMATS, Format
+
+
+@click.command()
+@click.argument("config")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--preflight", "look", is_flag=True, help="Look at the data, train nothing.")
+def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
+    """Train a PRM or an ORM on labels.
+
+    CONFIG is a YAML file; every key can be overridden, e.g. target=soft. Running the same command
+    again resumes. --preflight prints three examples token by token with their labels.
+    """
+    from mclabel import edge
+    from mclabel.config import TrainConfig, load_config
+    from mclabel.edge.train import preflight
+    from mclabel.labeling.progress import StageProgress
+
+    checked = load_config(TrainConfig, config, overrides)
+    if look:
+        for line in preflight(checked).lines(examples=True):
+            click.echo(line)
+        return
+
+    with StageProgress(console, "train", "steps") as progress:
+        report = edge.train(
+            checked,
+            lambda step, total, loss: progress.update(step, total, detail=loss),
+            lambda found: click.echo("\n".join(found.lines(examples=False))),
+        )
+    console.print(
+        f"Trained on {report.num_solutions} solutions, {report.num_validation} kept for "
+        "validation.",
+        highlight=False,
+    )
+    for name, figure in report.validation.items():
+        value = "-" if figure is None else f"{figure:.4g}"
+        console.print(f"  validation {name.replace('_', ' ')}: {value}", highlight=False)
+    console.print(f"Model: {report.model}. Score with it: mclabel score {checked.out} FILE")
+
+
+@click.command(name="export")
+@click.argument("run")
+@click.option("--to", "to", type=click.Choice(FORMATS), required=True)
+@click.option("-o", "--out", required=True, help="Folder for data.jsonl and its card.")
+@click.option("--push-to-hub", help="Upload the folder to this data set of the Hugging Face Hub.")
+def export_labels(run: str, to: Format, out: str, push_to_hub: str | None) -> None:
+    """Write a run's labels in the format of TRL, Math-Shepherd, RLHFlow, PRM800K or ProcessBench.
+
+    Says what the format cannot hold, and how many solutions were left out.
+    """
+    from mclabel import edge
+
+    report = edge.export_run(run, to, out, push_to_hub=push_to_hub)
+    for line in report.lines():
+        click.echo(line)
+
+
+@click.command(name="import")
+@click.argument("file")
+@click.option("--from", "source", type=click.Choice(FORMATS), required=True)
+@click.option("-o", "--out", required=True, help="Folder for labels that `train` reads.")
+def import_labels(file: str, source: Format, out: str) -> None:
+    """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on."""
+    from mclabel import edge
+
+    report = edge.import_file(file, source, out)
+    click.echo(
+        f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "
+        f"problems. Train on them: mclabel train CONFIG labels=[{out}] …"
+    )
+
+
+@click.command()
+@click.argument("prm")
+@click.argument("solutions")
+@click.option("-o", "--out", help="JSONL file to write; standard output by default.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--url", help="Of a server that `mclabel serve` started for this PRM.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["mclabel", "trl", "math-shepherd", "rlhflow", "qwen"]),
+    default="mclabel",
+    show_default=True,
+    help="Of the PRM: ours, or another's (folder or Hugging Face name).",
+)
+def score(
+    prm: str, solutions: str, out: str | None, device: str, url: str | None, form: str
+) -> None:
+    """Score the steps of solutions with a trained PRM.
+
+    SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (a step
+    a line) or `steps` (list of texts). Every row is written again with `scores`, one a step, and
+    their `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum).
+    """
+    from mclabel.edge.score import score_file
+
+    for line in score_file(prm, solutions, out, device=device, url=url, form=form):
+        click.echo(line)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("prm")
+@click.argument("vllm_arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(prm: str, vllm_arguments: tuple[str, ...]) -> None:
+    """Serve a PRM with vLLM; arguments that follow are those of `vllm serve`, e.g. --port 8001.
+
+    Score through it: mclabel score PRM FILE --url http://localhost:8000
+    """
+    from mclabel.edge.serve import serve as run
+
+    run(prm, vllm_arguments)
