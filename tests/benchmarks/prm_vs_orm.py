@@ -46,10 +46,12 @@ VARIANTS: dict[str, list[str]] = {
     "exact labels": FROZEN,
     "from the policy": ["base=arith:policy", *FROZEN],
     "base at a low rate": LOW_RATE,
+    "ORM, base at a low rate": ["target=outcome", *LOW_RATE],
     "plain head": PLAIN,
     "plain head, exact labels": PLAIN,
 }
-"""One seed each, at the largest size but one: overrides of configs/train/quickstart.yaml."""
+"""One seed each, at the largest size but one: overrides of configs/train/quickstart.yaml. Where the
+body is trained at a low rate, at the largest, too."""
 
 
 def main() -> None:
@@ -151,12 +153,16 @@ def _train_all(
                 name = f"{kind}-{size}-{seed}"
                 path = _train(labels, out / name, [f"seed={seed}", *FROZEN, *changes], console)
                 yield Scorer(kind=kind, size=size, seed=seed, path=path)
-    size = sorted(sizes)[-2]
+    *_, size, largest = sorted(sizes)
     exact = _subset([_exact(row) for row in rows], size, 0, out / f"exact-{size}")
     for kind, changes in VARIANTS.items():
         labels = exact if "exact" in kind else str(out / f"subset-{size}-0")
         path = _train(labels, out / kind.replace(" ", "-"), changes, console)
         yield Scorer(kind=kind, size=size, seed=0, path=path)
+        if "low rate" in kind:
+            labels = str(out / f"subset-{largest}-0")
+            path = _train(labels, out / f"{kind.replace(' ', '-')}-{largest}", changes, console)
+            yield Scorer(kind=kind, size=largest, seed=0, path=path)
 
 
 def _subset(rows: Sequence[LabeledSolution], size: int, seed: int, out: Path) -> str:

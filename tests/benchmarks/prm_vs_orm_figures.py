@@ -42,7 +42,7 @@ class Study:
 
     def mean(self, key: Key, size: int) -> float:
         """Mean over problems."""
-        return float(np.nanmean(self.accuracy(key, size)))
+        return float(np.mean(self.accuracy(key, size)))
 
     def _measure(self, key: Key, size: int, truth: NDArray[np.bool_]) -> Array:
         if key[0] == "random":
@@ -81,9 +81,7 @@ class Study:
             [pair_accuracy(tuple(s), tuple(r)) for s, r in zip(one, self.pool.right, strict=True)]
             for one in self.scores[key]
         ]
-        found = np.mean(per_seed, axis=0)
-        there = ~np.isnan(self.scores[key][0]).any(1)
-        return np.where(there, found, np.nan)
+        return np.mean(per_seed, axis=0)
 
     def base_likelihood(self) -> Key:
         """The better of its two forms."""
@@ -97,7 +95,11 @@ class Study:
         rows += [(kind, (kind, 0)) for kind, size in self.scores if size == 0]
         rows += [(f"{kind}, {size:,}", (kind, size)) for size in sizes for kind in ("PRM", "ORM")]
         rows.append((f"vote weighted by the PRM, {main_size:,}", ("vote: PRM", main_size)))
-        rows += [(kind, (kind, n)) for kind, n in self.scores if n and kind not in ("PRM", "ORM")]
+        rows += [
+            (f"{kind}, {n:,}", (kind, n))
+            for kind, n in self.scores
+            if n and kind not in ("PRM", "ORM")
+        ]
         return rows
 
     def summary(self, main_size: int, small: int) -> dict[str, Any]:
@@ -142,7 +144,7 @@ def choose(scores: Array, truth: NDArray[np.bool_], size: int) -> Array:
     """Chance [problems] that the highest score among `size` random samples is a true one.
 
     The sample of rank r of M is the best of a subset with probability C(M-1-r, N-1) / C(M, N);
-    equal scores share their ranks. NaN where scores are.
+    equal scores share their ranks.
     """
     num_samples = scores.shape[1]
     total = comb(num_samples, size)
@@ -154,7 +156,7 @@ def choose(scores: Array, truth: NDArray[np.bool_], size: int) -> Array:
         starts = np.cumsum(counts) - counts
         weight = np.add.reduceat(by_rank, starts)
         found[index] = (weight * np.bincount(group, weights=good) / counts).sum()
-    return np.where(np.isnan(scores).any(1), np.nan, found)
+    return found
 
 
 def table(study: Study, main_size: int) -> Table:
@@ -199,7 +201,7 @@ def draw(study: Study, sizes: Sequence[int], path: Path) -> None:
             low, high = ([getattr(e, end) for e in estimates] for end in ("low", "high"))
             axis.fill_between(sizes, low, high, color=color, alpha=0.15, lw=0)
         for name, key, style in (("base likelihood", base, "--"), ("oracle", ("oracle", 0), ":")):
-            value = float(np.nanmean(study.accuracy(key, last, all_right=all_right)))
+            value = float(np.mean(study.accuracy(key, last, all_right=all_right)))
             axis.axhline(value, ls=style, color="0.4", lw=1, label=name)
         axis.set(xscale="log", xlabel="labelled solutions", xticks=sizes)
         axis.set_xticklabels([f"{n:,}" for n in sizes])

@@ -26,9 +26,6 @@ from mclabel.prm.model import LikelihoodHead, StepModel, start_step_model
 from mclabel.prm.score import PRM
 from mclabel.records import LabeledSolution, Outcome
 
-NUM_PROBLEMS_TRAINED_BODY = 400
-"""On which scorers are measured whose body was trained: nothing of theirs can be shared."""
-
 
 @dataclass(frozen=True)
 class Scorer:
@@ -114,8 +111,7 @@ def scores_of(
 ) -> Mapping[tuple[str, int], list[NDArray[np.float64]]]:
     """Scores [problems, samples] of every kind and size of scorer, one array a seed.
 
-    Untrained ones have size 0. Scorers with a trained body score fewer problems: the others' scores
-    are NaN.
+    Untrained ones have size 0.
     """
     found: dict[tuple[str, int], list[NDArray[np.float64]]] = defaultdict(list)
     shape = (pool.num_problems, pool.num_samples)
@@ -128,10 +124,8 @@ def scores_of(
         aggregation: Aggregation = "last" if prm.manifest.kind == "orm" else how
         steps = _frozen(prm.model, pool)
         if steps is None:
-            count = min(NUM_PROBLEMS_TRAINED_BODY, pool.num_problems) * pool.num_samples
-            steps = prm.score_encoded([prm.encoder.labeled(r) for r in pool.rows[:count]])
+            steps = prm.score_encoded([prm.encoder.labeled(row) for row in pool.rows])
         values = [AGGREGATIONS[aggregation](one) for one in steps]
-        values += [float("nan")] * (len(pool.rows) - len(values))
         found[scorer.kind, scorer.size].append(np.array(values).reshape(shape))
     return found
 
