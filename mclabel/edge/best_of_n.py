@@ -170,7 +170,7 @@ def _scored(
 ) -> tuple[list[ProblemSamples], int]:
     """Samples with the scores of every scorer, and how many could not be scored."""
     from mclabel.prm.language_model import LikelihoodScorer
-    from mclabel.prm.score import PRM, model_folder
+    from mclabel.prm.score import PRM, check_scores, model_folder
 
     rows = [row for samples in problems for row in samples]
     cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
@@ -182,6 +182,7 @@ def _scored(
         there, encoded = _encoded(rows, prm.encoder)
         unscored |= set(range(len(rows))) - set(there)
         steps = cache.step_scores(prm, model_folder(path), encoded, partial(on_score, name))
+        check_scores(path, steps, [_place(rows[index]) for index in there])
         weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
         for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
             key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
@@ -195,6 +196,7 @@ def _scored(
         unscored |= set(range(len(rows))) - set(there)
         readings = cache.readings(scorer.network, encoded, partial(on_score, name))
         pairs = scorer.likelihoods(readings)
+        check_scores(model, pairs, [_place(rows[index]) for index in there])
         for part, how in enumerate(("sum", "min")):
             values = [pair[part] for pair in pairs]
             key = f"likelihood:{name}:{how}"
@@ -216,6 +218,10 @@ def _scored(
             )
         )
     return samples, len(unscored)
+
+
+def _place(row: LabeledSolution) -> str:
+    return f"problem {row.problem.id}, solution {row.solution.sample_index}"
 
 
 def _fooled(
