@@ -17,9 +17,12 @@ class PackedNames(Set[str]):
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         parts = [np.array([n.encode() for n in part], dtype=bytes) for part in _parts(iter(names))]
-        self._names: NDArray[np.bytes_] = np.unique(
-            np.concatenate(parts) if parts else np.array([], dtype="S1")
-        )
+        found = np.concatenate(parts) if parts else np.array([], dtype="S1")
+        parts.clear()
+        found.sort()
+        if (again := found[1:] == found[:-1]).any():
+            found = found[np.append(True, ~again)]
+        self._names: NDArray[np.bytes_] = found
 
     def __len__(self) -> int:
         return len(self._names)
