@@ -222,7 +222,8 @@ def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[st
             raise ShardError(
                 f"{store.location}/{name}: kind {metadata.get('kind')!r}, schema version "
                 f"{metadata.get('schema_version')!r}; this mclabel reads {kind!r}, version "
-                f"{SCHEMA_VERSION}"
+                f"{SCHEMA_VERSION}. Read it with the mclabel that wrote it (run.json says which), "
+                "or label again"
             )
         return metadata, _whole(file.read(), _SCHEMAS[kind])
     except pa.ArrowException as error:

@@ -204,7 +204,7 @@ async function addScores(run, id, turn) {
   const scores = await get("scores", { run, id });
   if (turn !== newest) return;
   const entries = Object.entries(scores);
-  const kept = document.querySelector(".step .open[aria-expanded=true]");
+  const kept = document.querySelector(".step .open[aria-expanded=true]")?.closest(".step");
   const before = kept?.getBoundingClientRect().top;
   for (const node of document.querySelectorAll(".step")) {
     const line = node.querySelector(".scores");
