@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from labelled import tiny_model
+from safetensors.torch import load_file, save_file
 
 from mclabel.cli import main
+from mclabel.prm.model import HEAD_FILE
 
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 
@@ -83,10 +87,12 @@ def test_best_of_n_runs_again_to_the_same_bytes_without_scoring_again(world: Pat
     evaluate(world)
     assert (world / "best" / "best_of_n.json").read_bytes() == report
     assert {p: p.stat().st_mtime_ns for p in (world / "best" / "scores").iterdir()} == scores
-    # Other scores of the same scorer's name are not taken for these.
-    evaluate(world, f"scorers={{prm: {world}/orm, orm: {world}/orm}}")
-    changed = {p for p, old in scores.items() if p.stat().st_mtime_ns != old}
-    assert len(changed) == 1
+    # Scores belong to a model, whatever the scorer is called.
+    before = json.loads(report)["result"]["pair_accuracy"]
+    evaluate(world, f"scorers={{prm: {world}/orm, orm: {world}/prm}}")
+    after = json.loads((world / "best" / "best_of_n.json").read_text())["result"]["pair_accuracy"]
+    assert {p: p.stat().st_mtime_ns for p in (world / "best" / "scores").iterdir()} == scores
+    assert (after["prm"], after["orm:last"]) == (before["orm"], before["prm:last"])
 
 
 def test_best_of_n_reads_the_solutions_of_a_run(world: Path) -> None:
@@ -111,6 +117,22 @@ def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:
     assert "no such folder" in evaluate(world, other, "exclude=[/nowhere]", code=2)
     assert "samples=0" in evaluate(world, other, "samples=0", code=2)
     assert not (world / "other").exists()
+
+
+def test_scores_that_are_no_numbers_are_refused_and_named(world: Path) -> None:
+    evaluate(world)
+    shutil.copytree(world / "prm" / "model", world / "damaged")
+    head = world / "damaged" / HEAD_FILE
+    weights = {name: weight * float("nan") for name, weight in load_file(head).items()}
+    save_file(weights, head, metadata={"format": "pt"})
+    given = [f"run={world}/best/samples", f"out={world}/refused"]
+    message = evaluate(world, *given, f"scorers={{bad: {world}/damaged}}", code=2)
+    assert re.search(r"problem p\d+, solution 0: \S+damaged gives it the score nan", message)
+    (world / "two.jsonl").write_text('{"problem": "P", "solution": "One.\\n"}')
+    message = run("score", f"{world}/damaged", f"{world}/two.jsonl", code=2)
+    assert "two.jsonl, line 1" in message and "gives it the score nan" in message
+    (world / "none.jsonl").write_text("")
+    assert "holds no solutions" in run("score", f"{world}/prm", f"{world}/none.jsonl", code=2)
 
 
 def test_score_writes_every_row_again_with_its_scores(world: Path) -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mclabel.data.packed import PackedNames
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 
@@ -44,21 +47,48 @@ class Place:
         return self.num_rows is not None
 
 
+class Blocks(Mapping[str, Place]):
+    """Where each block lies, by its id. Those with a shard of their own, the most, are packed."""
+
+    def __init__(self, alone: Iterable[str], merged: Mapping[str, Place]) -> None:
+        """Args:
+        alone: blocks with a shard of their own.
+        merged: where others lie.
+        """
+        self._alone, self._merged = PackedNames(alone), merged
+
+    def __len__(self) -> int:
+        return len(self._alone) + len(self._merged)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._alone
+        yield from self._merged
+
+    def __contains__(self, block: object) -> bool:
+        return block in self._merged or block in self._alone
+
+    def __getitem__(self, block: str) -> Place:
+        if (place := self._merged.get(block)) is not None:
+            return place
+        if block in self._alone:
+            return Place(_own_shard(block))
+        raise KeyError(block)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
     """The committed blocks of a run."""
 
-    blocks: dict[str, Place]
+    blocks: Blocks
     number: int
     """Of the last merge; 0 before the first."""
     merged_away: tuple[str, ...] = ()
     """Small shards that a merge has replaced, and that are still there."""
-    files: tuple[str, ...] = field(init=False)
-    """Labels shards, each once, in a fixed order."""
 
-    def __post_init__(self) -> None:
-        files = {place.file for place in self.blocks.values()}
-        object.__setattr__(self, "files", tuple(sorted(files)))
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """Labels shards, each once, in a fixed order."""
+        return tuple(sorted({place.file for place in self.blocks.values()}))
 
     def blocks_of(self, file: str) -> list[str]:
         """The blocks in a shard, in its order."""
@@ -75,19 +105,26 @@ class Catalog:
 
 def read_catalog(store: Store) -> Catalog:
     """What is committed now."""
-    names = [name for name in store.names("labels") if name.endswith(".parquet")]
-    blocks = {name.removeprefix("labels/").removesuffix(".parquet"): Place(name) for name in names}
-    merged_away = []
+    there = PackedNames(
+        name.removeprefix("labels/").removesuffix(".parquet")
+        for name in store.listed("labels")
+        if name.endswith(".parquet")
+    )
+    merged: dict[str, Place] = {}
     number = 0
     for name in store.names(FOLDER):
         number = int(name.removeprefix(f"{FOLDER}/").removesuffix(".parquet"))
         for row in _rows(store, name):
-            block = row["block"]
-            before = blocks.get(block)
-            if before is not None and not before.is_merged:
-                merged_away.append(before.file)
-            blocks[block] = Place(row["file"], row["offset"], row["num_rows"])
-    return Catalog(blocks=blocks, number=number, merged_away=tuple(merged_away))
+            merged[row["block"]] = Place(row["file"], row["offset"], row["num_rows"])
+    return Catalog(
+        blocks=Blocks((block for block in there if block not in merged), merged),
+        number=number,
+        merged_away=tuple(_own_shard(block) for block in there if block in merged),
+    )
+
+
+def _own_shard(block: str) -> str:
+    return f"labels/{block}.parquet"
 
 
 def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:

@@ -88,6 +88,8 @@ def _parsed(raw: bytes) -> Any:
         return json.loads(raw)
     except UnicodeDecodeError as error:
         return Fault("not_utf8", f"not valid JSON (not UTF-8: {error.reason})")
+    except json.JSONDecodeError as error:
+        return Fault("not_json", f"not valid JSON ({error.msg} at character {error.pos})")
     except (ValueError, RecursionError) as error:
         return Fault("not_json", f"not valid JSON ({error})")
 

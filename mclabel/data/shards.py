@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Any
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mclabel.data.catalog import read_catalog
+from mclabel.data.packed import PackedNames
 from mclabel.data.schema import (
     LABELS_SCHEMA,
     ROLLOUTS_SCHEMA,
@@ -98,9 +99,9 @@ def commit_block(
     return won
 
 
-def committed_blocks(store: Store) -> set[str]:
+def committed_blocks(store: Store) -> Set[str]:
     """Ids of the blocks whose labels are committed."""
-    return set(read_catalog(store).blocks)
+    return read_catalog(store).blocks.keys()
 
 
 def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator[LabeledSolution]:
@@ -183,7 +184,8 @@ def delete_losers(store: Store) -> int:
     catalog = read_catalog(store)
     losers = list(catalog.merged_away)
     by_block = groupby(
-        store.names("rollouts"), lambda name: name.removeprefix("rollouts/").split(".")[0]
+        PackedNames(store.listed("rollouts")),
+        lambda name: name.removeprefix("rollouts/").split(".")[0],
     )
     for block, group in by_block:
         names = list(group)
@@ -220,7 +222,8 @@ def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[st
             raise ShardError(
                 f"{store.location}/{name}: kind {metadata.get('kind')!r}, schema version "
                 f"{metadata.get('schema_version')!r}; this mclabel reads {kind!r}, version "
-                f"{SCHEMA_VERSION}"
+                f"{SCHEMA_VERSION}. Read it with the mclabel that wrote it (run.json says which), "
+                "or label again"
             )
         return metadata, _whole(file.read(), _SCHEMAS[kind])
     except pa.ArrowException as error:

@@ -134,9 +134,13 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """Names of all files under `folder`, sorted."""
+        return sorted(self.listed(folder))
+
+    def listed(self, folder: str) -> Iterator[str]:
+        """The same in any order, page by page."""
         with self._clear_errors(folder):
-            pages = obstore.list(self._store, prefix=folder)
-            return sorted(meta["path"] for page in pages for meta in page)
+            for page in obstore.list(self._store, prefix=folder):
+                yield from (meta["path"] for meta in page)
 
     def append(self, name: str, content: bytes) -> None:
         """Add to a log, which one process writes; an object store takes the whole file again."""

@@ -170,10 +170,10 @@ def _scored(
 ) -> tuple[list[ProblemSamples], int]:
     """Samples with the scores of every scorer, and how many could not be scored."""
     from mclabel.prm.language_model import LikelihoodScorer
-    from mclabel.prm.score import PRM
+    from mclabel.prm.score import PRM, check_scores, model_folder
 
     rows = [row for samples in problems for row in samples]
-    cache = ScoreCache(Path(config.out) / "scores")
+    cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
     scores: dict[str, list[float]] = {}
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
@@ -181,33 +181,22 @@ def _scored(
         prm = PRM.load(path, threads=config.threads)
         there, encoded = _encoded(rows, prm.encoder)
         unscored |= set(range(len(rows))) - set(there)
-        steps = cache.scores(
-            name,
-            path if not (Path(path) / "model").is_dir() else f"{path}/model",
-            encoded,
-            partial(prm.score_encoded, on_progress=partial(on_score, name)),
-        )
+        steps = cache.step_scores(prm, model_folder(path), encoded, partial(on_score, name))
+        check_scores(path, steps, [_place(rows[index]) for index in there])
         weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
         for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
             key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
             values = [aggregate(one, cast(Aggregation, how)) for one in steps]
             scores[key] = _placed(len(rows), there, values, missing=-inf)
     for name, model in config.likelihood.items():
-        source = resolve_model(model)
         scorer = LikelihoodScorer(
-            source,
-            template=config.policy.template,
-            system=config.policy.system,
-            threads=config.threads,
+            resolve_model(model), template=config.policy.template, system=config.policy.system
         )
         there, encoded = _encoded(rows, scorer.encoder)
         unscored |= set(range(len(rows))) - set(there)
-        pairs = cache.scores(
-            f"likelihood-{name}",
-            source,
-            encoded,
-            partial(scorer.score_encoded, on_progress=partial(on_score, name)),
-        )
+        readings = cache.readings(scorer.network, encoded, partial(on_score, name))
+        pairs = scorer.likelihoods(readings)
+        check_scores(model, pairs, [_place(rows[index]) for index in there])
         for part, how in enumerate(("sum", "min")):
             values = [pair[part] for pair in pairs]
             key = f"likelihood:{name}:{how}"
@@ -229,6 +218,10 @@ def _scored(
             )
         )
     return samples, len(unscored)
+
+
+def _place(row: LabeledSolution) -> str:
+    return f"problem {row.problem.id}, solution {row.solution.sample_index}"
 
 
 def _fooled(

@@ -66,7 +66,7 @@ def processbench_of_prm(
         ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
         DataError: a file cannot be used, or the PRM reads none of its solutions.
     """
-    from mclabel.prm.score import PRM
+    from mclabel.prm.score import PRM, check_scores
 
     splits = read_splits(files)
     if threshold is None and THRESHOLD_SPLIT not in splits:
@@ -74,10 +74,7 @@ def processbench_of_prm(
             f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
             f"{', '.join(splits)}. Give its file, too, or --threshold"
         )
-    try:
-        prm = PRM.load(model, device=device)
-    except ConfigError as error:
-        raise ConfigError(f"{model}: {error}") from error
+    prm = PRM.load(model, device=device)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: an ORM: only its last score means something. Give a PRM")
     readable, refused = [], []
@@ -92,6 +89,7 @@ def processbench_of_prm(
     if not readable:
         raise DataError(f"{model}: can read none of the solutions; the first: {refused[0]}")
     scored = prm.score_encoded([one for _, _, one in readable], on_progress=on_score)
+    check_scores(model, scored, [identity for _, identity, _ in readable])
     scores: dict[str, dict[str, list[float]]] = {name: {} for name in splits}
     for (name, identity, _), steps_scores in zip(readable, scored, strict=True):
         scores[name][identity] = steps_scores

@@ -37,7 +37,7 @@ def score_file(
     """
     from mclabel.prm.adapters import ModelFormat, load_adapted
     from mclabel.prm.aggregate import AGGREGATIONS
-    from mclabel.prm.score import PRM
+    from mclabel.prm.score import PRM, check_scores
     from mclabel.prm.served import ServedPRM
 
     rows, problems, steps = [], [], []
@@ -52,17 +52,20 @@ def score_file(
             if given.step_ends is None
             else [given.text[a:b] for a, b in pairwise((0, *given.step_ends))]
         )
+    if not rows:
+        raise DataError(f"{solutions}: holds no solutions")
+    places = [place for place, _ in rows]
     if form != "mclabel":
         found = load_adapted(prm, cast(ModelFormat, form), device=device).score(problems, steps)
     else:
         scorer = PRM.load(prm, device=device) if url is None else ServedPRM.connect(url, prm)
-        places = [place for place, _ in rows]
         found = scorer.score_encoded(
             [
                 scorer.encoder.text(problem, step, place)
                 for problem, step, place in zip(problems, steps, places, strict=True)
             ]
         )
+    check_scores(prm, found, places)
     lines = []
     for (_, row), scores in zip(rows, found, strict=True):
         added = {name: how(scores) for name, how in AGGREGATIONS.items()}

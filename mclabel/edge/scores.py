@@ -1,4 +1,4 @@
-"""Scores kept from one evaluation to its resumption."""
+"""Scores kept from one evaluation to its resumption, and from one scorer to the next."""
 
 from __future__ import annotations
 
@@ -6,53 +6,95 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mclabel.policy.hub import weights_fingerprint
 from mclabel.prm.encode import EncodedSolution
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from mclabel.prm.reading import Reading
+    from mclabel.prm.score import PRM
 
 T = TypeVar("T")
 
 
 class ScoreCache:
-    """A file for each scorer, valid for the same weights and the same solutions."""
+    """A file for each model and set of solutions."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, threads: int | None) -> None:
+        """Args:
+        folder: of the files.
+        threads: of models on a CPU; None for one a core.
+        """
+        self._folder, self._threads = folder, threads
 
-    def scores(
+    def step_scores(
         self,
-        name: str,
-        model: str,
+        prm: PRM,
+        folder: Path,
+        encoded: Sequence[EncodedSolution],
+        on_progress: Callable[[int, int], None],
+    ) -> list[list[float]]:
+        """The scores of a PRM, one a step. Heads on one frozen body share the pass through it.
+
+        Args:
+            prm: loaded.
+            folder: of its weights.
+            encoded: what is scored.
+            on_progress: called with distinct solutions done and in all.
+        """
+        from mclabel.prm.reading import judge_readings, read_body
+
+        body = read_body(prm.model)
+        if body is not None:
+            return judge_readings(prm.model, self.readings(body, encoded, on_progress))
+
+        def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
+            return prm.score_encoded(distinct, on_progress=on_progress)
+
+        return self._kept(f"scores {weights_fingerprint(folder)}", encoded, compute)
+
+    def readings(
+        self,
+        network: PreTrainedModel,
+        encoded: Sequence[EncodedSolution],
+        on_progress: Callable[[int, int], None],
+    ) -> list[Reading]:
+        """What a language model says of solutions."""
+        from mclabel.prm.reading import Reading, body_fingerprint, read_solutions
+
+        def compute(distinct: Sequence[EncodedSolution]) -> list[Reading]:
+            return read_solutions(network, distinct, threads=self._threads, on_progress=on_progress)
+
+        kept = self._kept(f"readings {body_fingerprint(network)}", encoded, compute)
+        return [Reading(*one) for one in kept]
+
+    def _kept(
+        self,
+        what: str,
         encoded: Sequence[EncodedSolution],
         compute: Callable[[Sequence[EncodedSolution]], list[T]],
     ) -> list[T]:
-        """What `compute` gives, or gave before.
-
-        Args:
-            name: of the file.
-            model: folder of the weights; scores of a Hugging Face name are not kept.
-            encoded: what is scored.
-            compute: one JSON-serialisable result a solution.
-        """
-        if not Path(model).is_dir():
-            return compute(encoded)
-        path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
-        key = _key(model, encoded)
+        """What `compute` gives of the distinct solutions, or gave before."""
+        distinct = list(dict.fromkeys(encoded))
+        key = _key(what, distinct)
+        path = self._folder / f"{key}.json"
         if path.is_file():
-            kept = json.loads(path.read_text())
-            if kept["key"] == key:
-                return list(kept["scores"])
-        found = compute(encoded)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({"scorer": name, "key": key, "scores": found}))
-        partial.rename(path)
-        return found
+            found: list[T] = json.loads(path.read_text())
+        else:
+            found = compute(distinct)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(found))
+            partial.rename(path)
+        of = dict(zip(distinct, found, strict=True))
+        return [of[one] for one in encoded]
 
 
-def _key(model: str, encoded: Sequence[EncodedSolution]) -> str:
-    digest = hashlib.sha256(weights_fingerprint(Path(model)).encode())
+def _key(what: str, encoded: Sequence[EncodedSolution]) -> str:
+    digest = hashlib.sha256(what.encode())
     for one in encoded:
         digest.update(f"{one.ids}{one.num_prompt}{one.positions}".encode())
-    return digest.hexdigest()
+    return digest.hexdigest()[:24]

@@ -93,11 +93,14 @@ def best_of_n(problems: Sequence[ProblemSamples], *, seed: int = 0) -> BestOfN:
     problems = _with_pass_rate(problems)
     num_samples = len(problems[0].keys)
     sizes = [2**i for i in range(num_samples.bit_length()) if 2**i < num_samples] + [num_samples]
-    table: dict[str, dict[int, NDArray[np.float64]]] = {}
-    for size in sizes:
-        rows = [method_accuracy(p, size, seed=seed + i) for i, p in enumerate(problems)]
-        for method in rows[0]:
-            table.setdefault(method, {})[size] = np.array([row[method] for row in rows])
+    by_problem = [
+        {size: method_accuracy(p, size, seed=seed + i) for size in sizes}
+        for i, p in enumerate(problems)
+    ]
+    table = {
+        method: {size: np.array([rows[size][method] for rows in by_problem]) for size in sizes}
+        for method in by_problem[0][1]
+    }
     weights = resample_weights(len(problems), seed)
     return BestOfN(
         num_problems=len(problems),

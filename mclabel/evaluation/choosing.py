@@ -86,24 +86,23 @@ def vote_accuracy(problem: ProblemSamples, size: int, *, seed: int) -> dict[str,
     answers = list(dict.fromkeys(key for key in problem.keys if key is not None))
     if not answers:
         return {MAJORITY: 0.0, **{f"vote:{name}": 0.0 for name in problem.weights}}
-    index = {key: i for i, key in enumerate(answers)}
-    member = np.zeros((len(problem.keys), len(answers)))
-    for i, key in enumerate(problem.keys):
-        if key is not None:
-            member[i, index[key]] = 1.0
-    right = np.array(
-        [
-            any(r for k, r in zip(problem.keys, problem.right, strict=True) if k == a)
-            for a in answers
-        ]
-    )
-    chosen = _subsets(len(problem.keys), size, seed)
+    index: dict[int | str | None, int] = {key: i for i, key in enumerate(answers)}
+    voted = np.array([index.get(key, -1) for key in problem.keys])
+    right = np.zeros(len(answers), dtype=bool)
+    right[voted[np.array(problem.right) & (voted >= 0)]] = True
+    subset, sample = np.nonzero(_subsets(len(problem.keys), size, seed) & (voted >= 0))
+    shape = (1 if size == len(problem.keys) else NUM_SUBSETS, len(answers))
+
+    def tally(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[subsets, answers]"""
+        found = np.zeros(shape)
+        np.add.at(found, (subset, voted[sample]), weight[sample])
+        return found
+
     votes = {MAJORITY: np.ones(len(problem.keys))}
     votes |= {f"vote:{name}": np.array(w) for name, w in problem.weights.items()}
-    return {
-        name: _share_right(chosen @ (member * weight[:, None]), chosen @ member, right)
-        for name, weight in votes.items()
-    }
+    count = tally(votes[MAJORITY])
+    return {name: _share_right(tally(weight), count, right) for name, weight in votes.items()}
 
 
 def pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
@@ -117,12 +116,17 @@ def pair_accuracy(scores: Sequence[float], right: Sequence[bool]) -> float:
     return sum(pairs) / len(pairs) if pairs else float("nan")
 
 
-def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.float64]:
-    """Random subsets as rows of zeros and ones [subsets, samples]; the only one at full size."""
+def _subsets(num_samples: int, size: int, seed: int) -> NDArray[np.bool_]:
+    """Random subsets [subsets, samples]; the only one at full size."""
     if size == num_samples:
-        return np.ones((1, num_samples))
-    order = np.random.default_rng(seed).random((NUM_SUBSETS, num_samples)).argsort(1)
-    return (order < size).astype(np.float64)
+        return np.ones((1, num_samples), dtype=bool)
+    return _orders(num_samples, seed) < size
+
+
+@lru_cache(maxsize=1)
+def _orders(num_samples: int, seed: int) -> NDArray[np.int64]:
+    """Random orders of the samples [subsets, samples], the same for every size of subsets."""
+    return np.random.default_rng(seed).random((NUM_SUBSETS, num_samples)).argsort(1)
 
 
 def _share_right(

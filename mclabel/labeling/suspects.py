@@ -3,8 +3,10 @@
 An engine that dies takes all the blocks that it held with it, and mostly none of them is to blame:
 a first loss changes nothing for a block. After a second one it is leased alone: nothing beside it
 on the engine. If the engine dies again, its problems are tried one by one, each alone, on what the
-journals hold; the one under which two engines died is set aside, and the block is committed without
-it. What a trial samples goes to the journals, so that nothing of it is done twice.
+journals hold. A problem that has killed two engines so is set aside, and the block is committed
+without it: the death of the whole block counts for the first of its problems to kill one alone, so
+that a block with one such problem costs four engines. What a trial samples goes to the journals, so
+that nothing of it is done twice.
 
 Counts are the driver's memory: after a restart they begin anew. What was set aside stands in the
 metadata of the block's shard (`mclabel.data.rejects`).
@@ -24,7 +26,7 @@ from mclabel.labeling.worker import Block
 MAX_SHARED_LOSSES = 2
 """Losses of a block beside others; after these it is leased alone."""
 MAX_DEATHS = 2
-"""Engines that may die under a problem alone."""
+"""Engines that may die under a problem: alone, or once with its block."""
 MAX_WHOLE_LOSSES = 5
 """Losses of a block alone, whose problems passed one by one."""
 
@@ -52,6 +54,8 @@ class Suspect:
         self._set_aside: dict[str, Fault] = {}
         self._untried: deque[str] = deque()
         self._deaths = self._whole_losses = 0
+        self._unexplained = 0
+        """1 after a death of the whole block for which no problem has been set aside yet."""
 
     def lease(self) -> Lease:
         """What to run next."""
@@ -87,11 +91,11 @@ class Suspect:
                     f"{reason}. Make blocks smaller (block_problems), or give engines more memory"
                 )
             self._untried.extend(p.id for p in self._block.problems if p.id not in self._set_aside)
-            self._deaths = int(len(self._untried) == 1)
+            self._deaths, self._unexplained = 0, 1
             return False
         self._deaths += 1
-        if self._deaths < MAX_DEATHS:
+        if self._deaths + self._unexplained < MAX_DEATHS:
             return False
         self._set_aside[self._untried.popleft()] = Fault("kills_engine", bounded(reason))
-        self._deaths = 0
+        self._deaths = self._unexplained = 0
         return True

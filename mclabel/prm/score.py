@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Literal
 
@@ -91,6 +92,7 @@ class PRM:
 
         Raises:
             DataError: there is no finished PRM.
+            ConfigError: its tokenizer lacks the step token.
             EngineError: its weights cannot be loaded.
         """
         folder = model_folder(path)
@@ -100,7 +102,11 @@ class PRM:
         text = PolicyText.load(
             str(folder), revision=None, template=manifest.template, system=manifest.system
         )
-        return cls(model, step_encoder(text, manifest), manifest, threads=threads)
+        try:
+            encoder = step_encoder(text, manifest)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
+        return cls(model, encoder, manifest, threads=threads)
 
     def score(
         self,
@@ -150,6 +156,26 @@ class PRM:
             threads=self.threads,
             on_progress=on_progress,
         )
+
+
+def check_scores(model: str, scores: Sequence[Sequence[float]], places: Sequence[str]) -> None:
+    """Refuse what is no number: it would neither be the best nor the worst.
+
+    Args:
+        model: that gave them, for the message.
+        scores: of each solution.
+        places: names the solutions.
+
+    Raises:
+        DataError: names the first solution with such a score.
+    """
+    for place, row in zip(places, scores, strict=True):
+        for score in row:
+            if not isfinite(score):
+                raise DataError(
+                    f"{place}: {model} gives it the score {score}. Its weights are damaged, or "
+                    "overflow on this text: train or download it again"
+                )
 
 
 def model_folder(path: str | Path) -> Path:

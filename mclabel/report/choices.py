@@ -185,7 +185,7 @@ def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: s
         identity,
         spec,
         numbers,
-        "Left of zero a scorer chooses worse among more samples: it is over-optimised. fooled: "
+        "Left of zero a scorer chooses worse among more samples: it is over-optimised. Fooled: "
         "problems with a right sample of which a wrong one scores higher.",
     )
 

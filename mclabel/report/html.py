@@ -75,13 +75,18 @@ def table(
         tag(
             "tr",
             tag("th", cells[0], scope="row"),
-            *(tag("td", c, class_=kind) for c, kind in zip(cells[1:], kinds[1:], strict=True)),
+            *(_cell(c, kind) for c, kind in zip(cells[1:], kinds[1:], strict=True)),
             **({"class_": "marked"} if number < len(marked) and marked[number] else {}),
         )
         for number, cells in enumerate(rows)
     ]
     names = (
-        tag("th", name, scope="col", **({"class_": "figure"} if kind == "figure" else {}))
+        tag(
+            "th",
+            _breakable(name),
+            scope="col",
+            **({"class_": "figure"} if kind == "figure" else {}),
+        )
         for name, kind in zip_longest(head, kinds)
     )
     inner = tag(
@@ -149,6 +154,17 @@ def page(title: str, *parts: Html) -> str:
         f'<!doctype html>\n<html lang="en"><head>{head}</head>\n'
         f"<body>\n{body}\n{late}</body></html>\n"
     )
+
+
+def _cell(content: object, kind: str) -> Html:
+    """A cell of a column; a text among figures may take several lines."""
+    odd = kind == "figure" and not _is_figure(content) and content != "-"
+    return tag("td", content, class_="figure text" if odd else kind)
+
+
+def _breakable(name: object) -> Html:
+    """A name that may go on in the next line after a colon, as scorers' names do."""
+    return Html(text(name).markup.replace(":", ":<wbr>"))
 
 
 def _is_figure(cell: object) -> bool:

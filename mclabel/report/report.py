@@ -22,7 +22,7 @@ from mclabel.report.terminal import QUALITY_ROWS
 from mclabel.report.training import setting, training_part
 
 _NOTE = (
-    "first error found: labelled where it truly is, none for none. Precision and recall: of wrong "
+    "First error found: labelled where it truly is, none for none. Precision and recall: of wrong "
     "steps. False positives: of sound steps. Lucky answers: right through a wrong step."
 )
 _GROUP_FIGURES = {

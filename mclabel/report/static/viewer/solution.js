@@ -61,10 +61,7 @@ export function showStep(now) {
     button.setAttribute("aria-expanded", String(open));
     const panel = node.querySelector(".rollouts");
     panel.hidden = !open;
-    if (open) {
-      showRollouts(panel, now.run, now.id, node.dataset.step);
-      node.scrollIntoView({ block: "nearest" });
-    }
+    if (open) showRollouts(panel, now.run, now.id, node.dataset.step).then(() => node.scrollIntoView({ block: "nearest" }));
   }
 }
 
@@ -207,6 +204,8 @@ async function addScores(run, id, turn) {
   const scores = await get("scores", { run, id });
   if (turn !== newest) return;
   const entries = Object.entries(scores);
+  const kept = document.querySelector(".step .open[aria-expanded=true]")?.closest(".step");
+  const before = kept?.getBoundingClientRect().top;
   for (const node of document.querySelectorAll(".step")) {
     const line = node.querySelector(".scores");
     const index = Number(node.dataset.step);
@@ -217,6 +216,10 @@ async function addScores(run, id, turn) {
       ...shown.map(([name, { scores: all }]) =>
         h("span", { class: "score" }, h("span", { class: "name", title: name }, name), bar(all[index], null, null),
           h("b", {}, share(all[index])))));
+  }
+  if (kept) {  // what is being read stays where it is
+    const moved = kept.getBoundingClientRect().top - before;
+    for (const pane of [byId("solution"), window]) pane.scrollBy(0, moved);
   }
   const reasons = entries.filter(([, { reason }]) => reason).map(([name, { reason }]) => `${name}: ${reason}`);
   if (reasons.length) byId("solution").querySelector(".steps").after(h("p", { class: "quiet" }, `No scores: ${reasons.join("; ")}`));

@@ -1,0 +1,92 @@
+"""What is read once of a frozen body serves all heads on it, and the model's own likelihood."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from labelled import arith_text, tiny_model
+from torch import nn
+
+from mclabel.arith import bundled_model
+from mclabel.edge.scores import ScoreCache
+from mclabel.prm.encode import EncodedSolution, StepEncoder
+from mclabel.prm.model import LikelihoodHead, start_step_model
+from mclabel.prm.reading import body_fingerprint, judge_readings, read_body, read_solutions
+from mclabel.prm.score import PRM, PrmManifest
+
+MANIFEST = PrmManifest(
+    kind="prm", head="likelihood", step_token=None, template=None, system=None, max_tokens=1024
+)
+
+
+def head_on(base: str, seed: int, *, sees_states: bool = False) -> LikelihoodHead:
+    torch.manual_seed(seed)
+    model = start_step_model(base, "likelihood", sees_states=sees_states).eval()
+    assert isinstance(model, LikelihoodHead)
+    for weight in model.parts()[1]:
+        nn.init.normal_(weight, std=0.3)
+    return model
+
+
+def solutions() -> list[EncodedSolution]:
+    rng = random.Random(0)
+    lines = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n"]
+    encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
+    texts = ["".join(rng.choice(lines) for _ in range(rng.randrange(1, 7))) for _ in range(40)]
+    return [encoder.text("How many?", text) for text in texts]
+
+
+def test_scores_from_readings_are_those_of_the_model() -> None:
+    encoded = solutions()
+    model = head_on(str(bundled_model("base")), 1)
+    body = read_body(model)
+    assert body is model.network
+    prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
+    found = judge_readings(model, read_solutions(body, encoded, threads=1))
+    for ours, theirs in zip(found, prm.score_encoded(encoded), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+    assert read_body(head_on(str(bundled_model("base")), 1, sees_states=True)) is None
+    assert judge_readings(model, []) == []
+
+
+def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path: Path) -> None:
+    encoded = [one for one in solutions() for _ in range(2)]
+    base = str(bundled_model("base"))
+    passed: list[str] = []
+    cache = ScoreCache(tmp_path / "scores", threads=1)
+
+    def score(name: str, model: LikelihoodHead) -> list[list[float]]:
+        prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
+
+        def heard(done: int, total: int) -> None:
+            passed.append(f"{name} {total}")
+
+        return cache.step_scores(prm, tmp_path, encoded, heard)
+
+    model, other = head_on(base, 1), head_on(base, 2)
+    model.network.save_pretrained(tmp_path / "copy")
+    first = score("prm", model)
+    assert len(first) == len(encoded) and set(passed) == {f"prm {len(set(encoded))}"}
+    assert score("orm", other) != first
+    assert score("copy", head_on(str(tmp_path / "copy"), 1)) == first
+    assert len(cache.readings(model.network, encoded, lambda done, total: passed.append("own")))
+    assert {one.split()[0] for one in passed} == {"prm"}
+    score("tiny", head_on(tiny_model(tmp_path / "tiny"), 1))
+    assert {one.split()[0] for one in passed} == {"prm", "tiny"}
+    assert len(list((tmp_path / "scores").iterdir())) == 2
+
+
+def test_a_body_is_another_when_one_number_or_its_configuration_changes() -> None:
+    network = head_on(str(bundled_model("base")), 1).network
+    before = body_fingerprint(network)
+    network.config._name_or_path = "elsewhere"
+    assert body_fingerprint(network) == before
+    with torch.no_grad():
+        network.get_input_embeddings().weight[3, 5] += 1e-3  # type: ignore[union-attr, index, operator]
+    changed = body_fingerprint(network)
+    assert changed != before
+    network.config.rope_parameters["rope_theta"] = 5e5
+    assert body_fingerprint(network) not in (before, changed)
