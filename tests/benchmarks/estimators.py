@@ -6,8 +6,8 @@
 Replays estimators against pools: runs labelled with `fixed`, K=64, whose rollouts are drawn
 without replacement, so that all see the same solutions and share prefixes alike. Settings are
 chosen and priors fitted on validation problems and reported on test problems, with bootstrap
-intervals over problems. Pools that are not given are made: 100 and 250 problems, four solutions
-each, an hour on two cores; `--quick` makes small ones and takes two minutes. The last line is JSON.
+intervals over problems. Pools that are not given are made: 350 and 250 problems, four solutions
+each, two hours on two cores; `--quick` makes small ones and takes two minutes. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
     console = Console(emoji=False, width=140)
     with tempfile.TemporaryDirectory() as scratch:
         out = args.out or Path(scratch)
-        sizes = {"validation": 8 if args.quick else 100, "test": 16 if args.quick else 250}
+        sizes = {"validation": 8 if args.quick else 350, "test": 16 if args.quick else 250}
         rollouts = 16 if args.quick else CAP
         cap = args.cap or (CAP if args.validation and args.test else rollouts)
         for split, size in sizes.items():
