@@ -7,7 +7,8 @@ Replays estimators against pools: runs labelled with `fixed`, K=64, whose rollou
 without replacement, so that all see the same solutions and share prefixes alike. Settings are
 chosen and priors fitted on validation problems and reported on test problems, with bootstrap
 intervals over problems. Pools that are not given are made: 350 and 250 problems, four solutions
-each, two hours on two cores; `--quick` makes small ones and takes two minutes. The last line is JSON.
+each, two hours on two cores; `--quick` makes small ones and takes two minutes. The last line is
+JSON.
 """
 
 from __future__ import annotations

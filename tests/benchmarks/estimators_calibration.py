@@ -8,7 +8,7 @@
 `collect` labels fresh problems with the bundled policy through the scheduler, at several prices,
 with and without agreement, and writes each solution's largest belief as the chain has it and
 whether it was right. Settings share rollouts, so that the engine makes each but once. Priors are
-those of `--validation` runs, the same for both splits. `fit` prints the constants of
+those of `--validation` runs, the same for both splits. `fit` prints the curves of
 `mclabel.estimators.posterior.calibration`; `report` applies them. Both can be given several files.
 """
 
@@ -28,7 +28,13 @@ from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.edge.policy import policy_maker
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.estimators.posterior import estimator
-from mclabel.estimators.posterior.calibration import MAPS, Kind, calibrated, fit_map
+from mclabel.estimators.posterior.calibration import (
+    CURVES,
+    Kind,
+    calibrated,
+    covariates,
+    fit_curve,
+)
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.desk import Desk
@@ -145,13 +151,14 @@ def _kind(row: LabeledSolution) -> Kind:
     return "found" if any(counts.num_right for counts in seen) else "lost"
 
 
-def _fit(rows: list[dict[str, Any]]) -> dict[str, tuple[float, ...]]:
+def _fit(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found = {}
-    for agreement, kind in MAPS:
+    for agreement, kind in CURVES:
         these = [r for r in rows if r["agreement"] == agreement and r["kind"] == kind]
         beliefs = np.array([max(row["posterior"]) for row in these])
+        shifts = np.array([covariates(r["price"], len(r["posterior"]) - 1) for r in these])
         right = np.array([row["right"] for row in these])
-        found[f"{agreement}, {kind}"] = fit_map(beliefs, right)
+        found[f"{agreement}, {kind}"] = fit_curve(beliefs, shifts, right)._asdict()
     return found
 
 
@@ -183,7 +190,12 @@ def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _bins(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     told = np.array(
         [
-            calibrated(np.array(r["posterior"]), agreement=r["agreement"], kind=r["kind"]).max()
+            calibrated(
+                np.array(r["posterior"]),
+                agreement=r["agreement"],
+                kind=r["kind"],
+                price=r["price"],
+            ).max()
             for r in rows
         ]
     )

@@ -19,7 +19,14 @@ from mclabel.estimators import (
 )
 from mclabel.estimators.posterior import calibration
 from mclabel.estimators.posterior import estimator as estimator_module
-from mclabel.estimators.posterior.calibration import KNOTS, Kind, calibrated, fit_map
+from mclabel.estimators.posterior.calibration import (
+    KNOTS,
+    Curve,
+    Kind,
+    calibrated,
+    covariates,
+    fit_curve,
+)
 from mclabel.estimators.posterior.chain import Evidence, infer
 from mclabel.estimators.posterior.evidence import EvidenceTable
 from mclabel.estimators.posterior.plan import DRAWS, answer
@@ -161,12 +168,13 @@ def test_evidence_without_agreement_by_hand() -> None:
     chances=st.lists(st.floats(1e-9, 1.0), min_size=2, max_size=9),
     agreement=st.booleans(),
     kind=st.sampled_from(["right", "found", "lost"]),
+    price=st.floats(1e-9, 1.0),
 )
 def test_calibration_keeps_the_likeliest_and_the_order(
-    chances: list[float], agreement: bool, kind: Kind
+    chances: list[float], agreement: bool, kind: Kind, price: float
 ) -> None:
     posterior = np.array(chances) / sum(chances)
-    told = calibrated(posterior, agreement=agreement, kind=kind)
+    told = calibrated(posterior, agreement=agreement, kind=kind, price=price)
     assert told.sum() == pytest.approx(1) and (told >= 0).all()
     mode = int(np.argmax(posterior))
     assert told[mode] == told.max()
@@ -176,31 +184,46 @@ def test_calibration_keeps_the_likeliest_and_the_order(
 
 
 def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = tuple((np.log(3.0) + 0.5 * KNOTS).tolist())
-    monkeypatch.setitem(calibration.MAPS, (False, "lost"), moved)
-    # Odds of 16 become 3 * sqrt(16) = 12.
-    posterior = np.array([1 / 34, 16 / 17, 1 / 34])
-    told = calibrated(posterior, agreement=False, kind="lost")
-    assert told == pytest.approx([1 / 26, 12 / 13, 1 / 26])
-    monkeypatch.setitem(calibration.MAPS, (False, "lost"), (-9.0,) * len(KNOTS))
+    moved = Curve(tuple((np.log(3.0) + 0.5 * KNOTS).tolist()), np.log(2.0), np.log(3.0))
+    monkeypatch.setitem(calibration.CURVES, (False, "lost"), moved)
+    # At price 0.001 in five steps odds of 16 become 3 * sqrt(16) = 12.
+    posterior = np.array([1 / 85, 16 / 17, 1 / 85, 1 / 85, 1 / 85, 1 / 85])
+    told = calibrated(posterior, agreement=False, kind="lost", price=1e-3)
+    assert told == pytest.approx([1 / 65, 12 / 13, *[1 / 65] * 4])
+    # A decade less halves them; less still is as far as the curve goes.
+    for price in (1e-4, 1e-9):
+        told = calibrated(posterior, agreement=False, kind="lost", price=price)
+        assert told[1] == pytest.approx(6 / 7)
+    # Two steps less: 12 / 9; so it is with three less.
+    for steps in (3, 2):
+        posterior = np.array([1 / (17 * steps), 16 / 17, *[1 / (17 * steps)] * (steps - 1)])
+        told = calibrated(posterior, agreement=False, kind="lost", price=1e-3)
+        assert told[1] == pytest.approx(4 / 7)
+    low = Curve((-9.0,) * len(KNOTS), 0.0, 0.0)
+    monkeypatch.setitem(calibration.CURVES, (False, "lost"), low)
     # The second keeps its share of the rest, 3/4, and is not overtaken: 4/7 * 3/4 = 3/7.
-    told = calibrated(np.array([0.5, 0.375, 0.125]), agreement=False, kind="lost")
+    told = calibrated(np.array([0.5, 0.375, 0.125]), agreement=False, kind="lost", price=1e-3)
     assert told == pytest.approx([3 / 7, 3 / 7, 1 / 7], abs=1e-5) and told.argmax() == 0
 
 
-def test_the_map_is_found_again() -> None:
+def test_the_curve_is_found_again() -> None:
     rng = np.random.default_rng(0)
     odds = rng.normal(1.0, 2.0, 60_000)
-    right = rng.random(len(odds)) < 1 / (1 + np.exp(-(0.4 + 0.6 * np.clip(odds, -1.5, 5.0))))
-    found = fit_map(1 / (1 + np.exp(-odds)), right)
-    assert found == pytest.approx((0.4 + 0.6 * KNOTS).tolist(), abs=0.3)
-    assert list(found) == sorted(found)
+    prices, steps = 10 ** rng.uniform(-4, -2.6, len(odds)), rng.integers(3, 9, len(odds))
+    shifts = np.array([covariates(p, n) for p, n in zip(prices, steps, strict=True)])
+    chance = 0.4 + 0.6 * np.clip(odds, -1.5, 5.0) + shifts @ [-0.5, 0.2]
+    right = rng.random(len(odds)) < 1 / (1 + np.exp(-chance))
+    found = fit_curve(1 / (1 + np.exp(-odds)), shifts, right)
+    assert found.knots == pytest.approx((0.4 + 0.6 * KNOTS).tolist(), abs=0.3)
+    assert list(found.knots) == sorted(found.knots)
+    assert found.price == pytest.approx(-0.5, abs=0.1)
+    assert found.steps == pytest.approx(0.2, abs=0.05)
 
 
 def test_what_kind_of_solution_is_told_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Kind] = []
 
-    def record(posterior: np.ndarray, *, agreement: bool, kind: Kind) -> np.ndarray:
+    def record(posterior: np.ndarray, *, agreement: bool, kind: Kind, price: float) -> np.ndarray:
         told.append(kind)
         return posterior
 

@@ -8,15 +8,18 @@ looks like a wrong one. So the largest belief is moved on the scale of log odds 
 straight between knots, apart for these three kinds of solutions; the others keep their
 proportions. The likeliest first error stays what it is.
 
-The numbers were fitted by likelihood on the truth of 320 of arith's *validation* problems, at four
-prices together (`tests/benchmarks/estimators_calibration.py`), and reported on test problems. They
+The dearer the price, the less was rolled out, and the longer the solution, the more there is to
+misread: both shift the curve.
+
+The numbers were fitted by likelihood on the truth of 1,200 of arith's *validation* problems, at
+four prices together (`tests/benchmarks/estimators_calibration.py`), and reported on test ones. They
 hold for the bundled policy and its problems. In another domain other errors are lucky, and beliefs
 rank solutions well but are promises only where the same was done with some truth of that domain.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,28 +33,45 @@ KNOTS = np.array([-1.5, -0.5, 0.5, 1.5, 3.0, 5.0])
 Kind = Literal["right", "found", "lost"]
 """The solution ended right; it did not, but a sample from one of its prefixes did; none did."""
 
-MAPS: dict[tuple[bool, Kind], tuple[float, ...]] = {
-    (False, "right"): (-1.5, 0.087, 0.982, 1.699, 1.798, 2.637),
-    (False, "found"): (-2.108, -0.101, 1.564, 1.771, 1.845, 5.336),
-    (False, "lost"): (-1.064, -1.064, -0.738, 2.672, 3.133, 5.021),
-    (True, "right"): (-1.5, -0.967, -0.315, 0.196, 0.737, 2.51),
-    (True, "found"): (-0.774, -0.294, 0.207, 1.643, 1.907, 2.539),
-    (True, "lost"): (-0.793, -0.793, -0.491, 0.233, 0.853, 4.507),
+
+class Curve(NamedTuple):
+    """From the belief that the chain has to what it turns out to be."""
+
+    knots: tuple[float, ...]
+    """Log odds as they turned out, at `KNOTS`, at price 0.001 in solutions of `STEPS` steps."""
+    price: float
+    """Added for each decade of the price above that."""
+    steps: float
+    """Added for each step above that."""
+
+
+CURVES: dict[tuple[bool, Kind], Curve] = {
+    (False, "right"): Curve((-1.601, 0.23, 1.49, 1.926, 1.926, 2.469), 0.053, -0.131),
+    (False, "found"): Curve((-2.349, 0.668, 1.694, 1.935, 2.612, 5.729), 0.491, -0.165),
+    (False, "lost"): Curve((-1.358, -1.358, -1.358, 1.968, 2.243, 5.036), -1.375, -0.512),
+    (True, "right"): Curve((-1.573, -0.246, -0.246, 0.447, 0.8, 2.478), 0.097, -0.184),
+    (True, "found"): Curve((-0.103, 0.687, 0.878, 1.904, 2.265, 2.827), 0.415, -0.094),
+    (True, "lost"): Curve((-2.301, -0.218, -0.088, 0.451, 1.22, 4.614), -0.039, -0.17),
 }
-"""Log odds as they turned out, at the knots, by whether agreement was used and by kind."""
+"""By whether agreement was used, and by kind."""
+
+PRICE, STEPS = 1e-3, 5
+PRICES, LENGTHS = (1e-4, 3e-3), (3, 8)
+"""Where the curves were fitted; beyond, they are those of the nearest end."""
 
 _EDGE = 1e-6
 _RIDGE = 5.0
 """Labels' worth of belief that a knot is right as it is."""
 
 
-def calibrated(posterior: Floats, *, agreement: bool, kind: Kind) -> Floats:
+def calibrated(posterior: Floats, *, agreement: bool, kind: Kind, price: float) -> Floats:
     """The posterior with its largest belief as it turns out.
 
     Args:
         posterior: [steps + 1], sums to 1.
         agreement: whether other samples' steps were compared.
         kind: of the solution.
+        price: at which rollouts were bought.
     """
     mode = int(np.argmax(posterior))
     rest = posterior.copy()
@@ -59,7 +79,10 @@ def calibrated(posterior: Floats, *, agreement: bool, kind: Kind) -> Floats:
     left = float(rest.sum())
     if left <= 0.0:
         return posterior
-    odds = float(np.exp(np.interp(log_odds(posterior[mode]), KNOTS, MAPS[agreement, kind])))
+    curve = CURVES[agreement, kind]
+    found = np.interp(log_odds(posterior[mode]), KNOTS, curve.knots)
+    shift = covariates(price, len(posterior) - 1) @ np.array([curve.price, curve.steps])
+    odds = float(np.exp(found + shift))
     second = float(rest.max()) / left
     # At the least as large as the second, which keeps its share of what is left.
     moved = max(odds / (1 + odds), (1 + _EDGE) * second / (1 + second))
@@ -68,27 +91,42 @@ def calibrated(posterior: Floats, *, agreement: bool, kind: Kind) -> Floats:
     return rest
 
 
+def covariates(price: float, num_steps: int) -> Floats:
+    """What shifts a curve [2]: decades of the price and steps, from where its knots hold."""
+    bounded = min(max(price, PRICES[0]), PRICES[1])
+    steps = min(max(num_steps, LENGTHS[0]), LENGTHS[1])
+    return np.array([np.log10(bounded / PRICE), steps - STEPS])
+
+
 def log_odds(chance: float | Floats) -> Floats:
     """Log odds of a chance, bounded."""
     bounded = np.clip(chance, _EDGE, 1 - _EDGE)
     return np.asarray(np.log(bounded / (1 - bounded)))
 
 
-def fit_map(beliefs: Floats, right: NDArray[np.bool_]) -> tuple[float, ...]:
-    """Log odds at the knots, by penalised likelihood of being right.
+def fit_curve(beliefs: Floats, shifts: Floats, right: NDArray[np.bool_]) -> Curve:
+    """A curve by penalised likelihood of being right.
 
     Args:
         beliefs: [n], largest posteriors as the chain has them.
+        shifts: [n, 2], `covariates`.
         right: [n], whether they were right.
     """
     found = log_odds(beliefs)
-    hats = np.stack([np.interp(found, KNOTS, row) for row in np.eye(len(KNOTS))], axis=1)
-    theta = KNOTS.copy()
+    hats = [np.interp(found, KNOTS, row) for row in np.eye(len(KNOTS))]
+    design = np.stack([*hats, *shifts.T], axis=1)
+    start = np.append(KNOTS, [0.0, 0.0])
+    theta = start.copy()
+    ridge = _RIDGE / 4 * np.eye(len(theta))
     for _ in range(100):
-        chance = 1 / (1 + np.exp(-hats @ theta))
-        slope = hats.T @ (right - chance) - _RIDGE / 4 * (theta - KNOTS)
-        curve = (hats.T * (chance * (1 - chance))) @ hats + _RIDGE / 4 * np.eye(len(KNOTS))
+        chance = 1 / (1 + np.exp(-design @ theta))
+        slope = design.T @ (right - chance) - ridge @ (theta - start)
+        curve = (design.T * (chance * (1 - chance))) @ design + ridge
         step = np.linalg.solve(curve, slope)
         theta = theta + step / max(1.0, float(np.abs(step).max()))
-    rising = isotonic_regression(theta, weights=np.diag(curve)).x
-    return tuple(float(t) for t in np.round(rising, 3))
+    rising = isotonic_regression(theta[:-2], weights=np.diag(curve)[:-2]).x
+    return Curve(
+        knots=tuple(float(t) for t in np.round(rising, 3)),
+        price=round(float(theta[-2]), 3),
+        steps=round(float(theta[-1]), 3),
+    )

@@ -213,6 +213,7 @@ class PosteriorEstimator:
             np.append(by_steps_to_go[steps:0:-1], by_steps_to_go[0]),
             agreement=self._agreement,
             kind=self._kind(path, counts),
+            price=self._price,
         )
         posterior = tuple(told.tolist())
         mode = int(told.argmax())
