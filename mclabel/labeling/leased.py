@@ -15,6 +15,8 @@ from mclabel.labeling.worker import BlockReport, LabelWorker
 
 GATHER_S = 0.05
 """From the first block that ends to telling, with others under way."""
+RAMP_S = 0.1
+"""From new leases to telling, at most: the engine may want as many again."""
 
 Ended = tuple[str, BlockReport | None]
 """Id of a block of which all that was leased is done, and the report if it was committed."""
@@ -29,6 +31,7 @@ class LeasedWork:
         """
         self._worker = worker
         self._due: dict[asyncio.Task[BlockReport | None], str] = {}
+        self._has_new = False
 
     @property
     def unfinished(self) -> list[str]:
@@ -44,14 +47,17 @@ class LeasedWork:
     def begin(self, leases: Iterable[Lease]) -> None:
         """Begin with what is leased."""
         for lease in leases:
+            self._has_new = True
             self._due[asyncio.create_task(self._run(lease))] = lease.block.id
 
     async def ended(self, wait_s: float) -> list[Ended]:
         """What has ended well since it was last told, in the order of leases.
 
         Args:
-            wait_s: seconds to wait for the first one.
+            wait_s: seconds to wait for the first one; with new leases less.
         """
+        if self._has_new:
+            wait_s, self._has_new = RAMP_S, False
         if not self._due:
             await asyncio.sleep(wait_s)
             return []
