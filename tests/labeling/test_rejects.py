@@ -96,14 +96,15 @@ def test_the_file_is_right_after_a_kill_and_blocks_keep_their_names(tmp_path: Pa
         if state.num_blocks_done >= 2:
             raise KeyboardInterrupt
 
+    blocks = "block_problems=1"
     with pytest.raises(KeyboardInterrupt):
-        label(tmp_path, "policy.scripted={max_context: 200, delay_s: 0.01}", on_state=kill)
+        label(tmp_path, blocks, "policy.scripted={max_context: 200, delay_s: 0.01}", on_state=kill)
     out = Store(str(tmp_path / "out"))
     done = committed_blocks(out)
-    assert 0 < len(done) < 6
+    assert 0 < len(done) < 20
     assert found(tmp_path)[:3] == EXPECTED[:3]
     (tmp_path / "out" / "rejects.jsonl").unlink()  # as a kill in the wrong moment leaves it
-    assert label(tmp_path).num_rejected == 5
+    assert label(tmp_path, blocks).num_rejected == 5
     assert done < committed_blocks(out)
     assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
     check_exact(tmp_path / "out")
