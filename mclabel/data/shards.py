@@ -44,7 +44,7 @@ from mclabel.records import (
 
 METADATA_KEY = b"mclabel"
 _SMALL_BYTES = 1 << 15
-"""Less is mostly schema in the file: compressing it, and statistics, only take time."""
+"""Less is mostly schema in the file: compressing it only takes time, a millisecond a shard."""
 
 _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
@@ -78,7 +78,7 @@ def commit_block(
         rollouts_name = f"rollouts/{block_id}.{attempt}.parquet"
         rows = pa.Table.from_pylist([rollout_row(r) for r in rollouts], schema=ROLLOUTS_SCHEMA)
         metadata = {**provenance, "kind": "rollouts", "block": block_id, "attempt": attempt}
-        write_shard(store, rollouts_name, rows, metadata)
+        write_shard(store, rollouts_name, rows, ROLLOUTS_SCHEMA, metadata)
     metadata = {
         **provenance,
         "kind": "labels",
@@ -91,7 +91,7 @@ def commit_block(
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([label_row(row) for row in labeled], schema=LABELS_SCHEMA)
-    won = write_shard(store, labels_name, rows, metadata)
+    won = write_shard(store, labels_name, rows, LABELS_SCHEMA, metadata)
     if not won:  # or it was this attempt's, and the store's answer was lost
         won = read_shard(store, labels_name, "labels")[0]["attempt"] == attempt
     if not won and rollouts_name is not None:
@@ -167,9 +167,11 @@ def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.T
     return _opened(store, name, content, kind)
 
 
-def write_shard(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> bool:
+def write_shard(
+    store: Store, name: str, table: pa.Table, schema: pa.Schema, metadata: Mapping[str, Any]
+) -> bool:
     """Create a shard; False if there is one of that name."""
-    return store.create(name, _parquet(table, metadata))
+    return store.create(name, _parquet(table, schema, metadata))
 
 
 def delete_losers(store: Store) -> int:
@@ -199,20 +201,15 @@ def delete_losers(store: Store) -> int:
     return len(losers)
 
 
-def _parquet(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
-    stamp = json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()
-    table = table.replace_schema_metadata({METADATA_KEY: stamp})
-    small = table.nbytes < _SMALL_BYTES
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        compression="none" if small else "zstd",
-        use_dictionary=not small,
-        write_statistics=not small,
+def _parquet(table: pa.Table, schema: pa.Schema, metadata: Mapping[str, Any]) -> bytes:
+    stamped = schema.with_metadata(
+        {METADATA_KEY: json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()}
     )
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    table = table.cast(stamped)
+    small = table.nbytes < _SMALL_BYTES
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none" if small else "zstd", use_dictionary=not small)
+    return sink.getvalue()
 
 
 def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[str, Any], pa.Table]:
