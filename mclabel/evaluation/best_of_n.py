@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.evaluation.bootstrap import Estimate, mean_estimate, resample_weights
+from mclabel.evaluation.bootstrap import Estimate, interval, mean_estimate, resample_weights
 from mclabel.evaluation.choosing import PASS, RANDOM, ProblemSamples, method_accuracy, pair_accuracy
 
 PASS_RATE = "pass rate"
@@ -188,12 +188,12 @@ def _differences(
 
 def _difference(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Difference:
     means = weights @ values / len(values)
-    low, high = np.quantile(means, [0.025, 0.975])
+    low, high = interval(means, len(values))
     tail = min((means <= 0).sum(), (means >= 0).sum()) + 1
     return Difference(
         value=float(values.mean()),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         p_value=float(min(1.0, 2 * tail / (len(means) + 1))),
     )
 

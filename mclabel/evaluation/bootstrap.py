@@ -1,18 +1,25 @@
-"""Percentile bootstrap over problems: solutions of one problem go together."""
+"""Percentile bootstrap over problems: solutions of one problem go together.
+
+Plain percentiles are too narrow where problems are few. These are widened as Student's t widens a
+normal interval, and for a resample's variance being that of n draws and not of n - 1 (expanded
+percentiles: Hesterberg, arXiv 1411.5279).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
 NUM_RESAMPLES = 1000
 LEVEL = 0.95
 FEW_PROBLEMS = 20
-"""Under which intervals are too narrow: they held the truth in 93% of simulated runs of 20
-problems, in 89% of those of 10 (tests/bands.py)."""
+"""Under which intervals are too narrow: they held the truth in 93 to 95% of simulated runs of 10
+problems, in as few as 78% of those of 5 (tests/bands.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +43,21 @@ def resample_weights(num_problems: int, seed: int) -> NDArray[np.float64]:
     return rng.multinomial(num_problems, even, NUM_RESAMPLES).astype(np.float64)
 
 
+def interval(resampled: NDArray[np.float64], num_problems: int) -> tuple[float, float]:
+    """Expanded percentiles of a figure; of one problem, its extremes.
+
+    Args:
+        resampled: [resamples], NaN where there is none.
+        num_problems: that count in the figure.
+    """
+    tail = 0.0
+    if num_problems > 1:
+        quantile = stdtrit(num_problems - 1, (1 + LEVEL) / 2)
+        tail = float(ndtr(-quantile * math.sqrt(num_problems / (num_problems - 1))))
+    low, high = np.nanquantile(resampled, [tail, 1 - tail])
+    return float(low), float(high)
+
+
 def ratio_estimate(
     top: NDArray[np.float64], bottom: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> Estimate:
@@ -50,8 +72,8 @@ def ratio_estimate(
         return NOTHING
     tops, bottoms = weights @ top, weights @ bottom
     usable = bottoms > 0
-    low, high = np.quantile(tops[usable] / bottoms[usable], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value=float(top.sum() / bottom.sum()), low=float(low), high=float(high))
+    low, high = interval(tops[usable] / bottoms[usable], int((bottom > 0).sum()))
+    return Estimate(value=float(top.sum() / bottom.sum()), low=low, high=high)
 
 
 def mean_estimate(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Estimate:
@@ -83,8 +105,8 @@ def sums_estimate(
     if np.isnan(value):
         return NOTHING
     resampled = statistic(weights @ table)
-    low, high = np.nanquantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value=value, low=float(low), high=float(high))
+    low, high = interval(resampled, len(table))
+    return Estimate(value=value, low=low, high=high)
 
 
 def sums_by_problem(problems: Sequence[str], columns: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from mclabel.data.judged import JudgedSolution
 from mclabel.errors import DataError
 from mclabel.evaluation.bootstrap import (
-    LEVEL,
     NOTHING,
     Estimate,
+    interval,
     ratio_estimate,
     resample_weights,
     shares,
@@ -181,8 +181,8 @@ def _mean_f1(
     if not values or np.isnan(values).any():
         return NOTHING
     drawn = np.mean([_f1(weights[name] @ table) for name, table in tables.items()], axis=0)
-    low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value=float(np.mean(values)), low=float(low), high=float(high))
+    low, high = interval(drawn, sum(map(len, tables.values())))
+    return Estimate(value=float(np.mean(values)), low=low, high=high)
 
 
 def _f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,13 +22,14 @@ def test_figures_agree_with_plain_numpy(true: dict[str, float]) -> None:
         assert found[name].low < found[name].value < found[name].high  # type: ignore[operator]
 
 
-def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float]) -> None:
-    """300 problems of four solutions that go together; 1,500 runs, so +-.011 at two sigma."""
+@pytest.mark.parametrize("num_problems", [20, 300])
+def test_bands_hold_the_truth_in_95_of_100_runs(true: dict[str, float], num_problems: int) -> None:
+    """Problems of four solutions that go together; 1,500 runs, so +-.011 at two sigma."""
     num_runs, rng = 1500, np.random.default_rng(17)
-    weights = resample_weights(300, seed=0)
+    weights = resample_weights(num_problems, seed=0)
     held = dict.fromkeys(("first_error_accuracy", "first_error_accuracy_wrong", "f1"), 0)
     for _ in range(num_runs):
-        first, label = errors(300, rng)
+        first, label = errors(num_problems, rng)
         hit, wrong = first == label, first < NUM_STEPS
         both = NUM_STEPS - np.maximum(first, label)
         sums = [hit, np.ones_like(hit), hit & wrong, wrong, both, 2 * NUM_STEPS - first - label]
