@@ -150,11 +150,11 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
     rollouts = None
     if pile.metadata["keeps_rollouts"]:
         rollouts = f"{MERGED}/rollouts/{name}"
-        whole = pa.concat_tables(pile.rollouts)
-        write_shard(store, rollouts, whole, ROLLOUTS_SCHEMA, {**metadata, "kind": "rollouts"})
-    whole = pa.concat_tables(pile.labels)
+        whole = pa.concat_tables(pile.rollouts).cast(ROLLOUTS_SCHEMA)
+        write_shard(store, rollouts, whole, {**metadata, "kind": "rollouts"})
+    whole = pa.concat_tables(pile.labels).cast(LABELS_SCHEMA)
     said = {**metadata, **pile.without_rows, "rollouts": rollouts, "cost": _sum(pile.costs)}
-    write_shard(store, f"{MERGED}/labels/{name}", whole, LABELS_SCHEMA, said)
+    write_shard(store, f"{MERGED}/labels/{name}", whole, said)
 
 
 def _delete_unused(store: Store, catalog: Catalog) -> None:

@@ -44,7 +44,7 @@ from mclabel.records import (
 
 METADATA_KEY = b"mclabel"
 _SMALL_BYTES = 1 << 15
-"""Less is mostly schema in the file: compressing it only takes time, a millisecond a shard."""
+"""Less is mostly schema in the file: compressing it, and statistics, only take time."""
 
 _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
@@ -78,7 +78,7 @@ def commit_block(
         rollouts_name = f"rollouts/{block_id}.{attempt}.parquet"
         rows = pa.Table.from_pylist([rollout_row(r) for r in rollouts], schema=ROLLOUTS_SCHEMA)
         metadata = {**provenance, "kind": "rollouts", "block": block_id, "attempt": attempt}
-        write_shard(store, rollouts_name, rows, ROLLOUTS_SCHEMA, metadata)
+        write_shard(store, rollouts_name, rows, metadata)
     metadata = {
         **provenance,
         "kind": "labels",
@@ -91,7 +91,7 @@ def commit_block(
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([label_row(row) for row in labeled], schema=LABELS_SCHEMA)
-    won = write_shard(store, labels_name, rows, LABELS_SCHEMA, metadata)
+    won = write_shard(store, labels_name, rows, metadata)
     if not won:  # or it was this attempt's, and the store's answer was lost
         won = read_shard(store, labels_name, "labels")[0]["attempt"] == attempt
     if not won and rollouts_name is not None:
@@ -167,11 +167,9 @@ def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.T
     return _opened(store, name, content, kind)
 
 
-def write_shard(
-    store: Store, name: str, table: pa.Table, schema: pa.Schema, metadata: Mapping[str, Any]
-) -> bool:
+def write_shard(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> bool:
     """Create a shard; False if there is one of that name."""
-    return store.create(name, _parquet(table, schema, metadata))
+    return store.create(name, _parquet(table, metadata))
 
 
 def delete_losers(store: Store) -> int:
@@ -201,15 +199,20 @@ def delete_losers(store: Store) -> int:
     return len(losers)
 
 
-def _parquet(table: pa.Table, schema: pa.Schema, metadata: Mapping[str, Any]) -> bytes:
-    stamped = schema.with_metadata(
-        {METADATA_KEY: json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()}
-    )
-    table = table.cast(stamped)
+def _parquet(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
+    stamp = json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()
+    table = table.replace_schema_metadata({METADATA_KEY: stamp})
     small = table.nbytes < _SMALL_BYTES
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="none" if small else "zstd", use_dictionary=not small)
-    return sink.getvalue()
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="none" if small else "zstd",
+        use_dictionary=not small,
+        write_statistics=not small,
+    )
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[str, Any], pa.Table]:

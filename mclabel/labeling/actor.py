@@ -12,22 +12,25 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeVar
 
 import ray
 
 from mclabel.errors import EngineDied
-from mclabel.labeling.fleet import run_lease, user_error
-from mclabel.labeling.leases import MAX_LEASES
+from mclabel.labeling.leased import Ended, LeasedWork, user_error
 from mclabel.labeling.resources import Place
 from mclabel.labeling.suspects import Lease
-from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
+from mclabel.labeling.worker import LabelWorker, WorkerProgress
 
 T = TypeVar("T")
 
 PROGRESS_S = 0.5
+"""After which the driver hears of an engine, whether a block has ended or not."""
+MAX_CALLS = 6
+"""At a time: an exchange, and those that end the engine; the others may wait."""
 DRAIN_FLUSH_S = 5.0
 """Between two flushes of the journals while the node is about to go."""
 LAST_WORDS_S = 2.0
@@ -38,12 +41,25 @@ class NotLoaded(Exception):
     """The actor was restarted between two calls, and its engine has to be loaded again."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What an actor tells its driver, a few times a second."""
+
+    progress: WorkerProgress
+    ended: Sequence[Ended]
+    """Blocks that have ended since the last exchange."""
+    failed: bool
+    """A block has failed, so lease no more: the next exchange raises why."""
+
+
 class LabelActor:
     """Runs blocks concurrently on one engine. Restarted by Ray when its process dies."""
 
     def __init__(self, make_worker: Callable[[], LabelWorker]) -> None:
         self._make_worker = make_worker
         self._worker: LabelWorker | None = None
+        self._work: LeasedWork | None = None
+        self._load_number = -1
         self._dying = False
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
@@ -55,15 +71,30 @@ class LabelActor:
             time.sleep(2 * LAST_WORDS_S)
         return str(ray.get_runtime_context().get_node_id())
 
-    def load(self) -> None:
-        """Load the engine; not in `__init__`, where a failure would restart without end."""
+    def load(self, number: int) -> None:
+        """Load the engine; not in `__init__`, where a failure would restart without end.
+
+        Args:
+            number: of this load, by the driver's count. Exchanges of an earlier one, which may
+                still be under way, are not heard any more.
+        """
         if self._worker is None:
             self._worker = self._wait(_started(self._make_worker()))
+        self._work, self._load_number = LeasedWork(self._worker), number
 
-    def run_block(self, lease: Lease) -> BlockReport | None:
-        """Do what is leased. A dead engine ends the process: it does not come back."""
+    def exchange(self, number: int, leases: Sequence[Lease]) -> Exchange:
+        """Begin with what is leased, and tell what has ended; at once, or after a short while.
+
+        A dead engine ends the process: it does not come back.
+
+        Args:
+            number: of the load that the leases are for.
+            leases: to begin with.
+        """
+        if self._worker is None or self._work is None or self._dying or number != self._load_number:
+            raise NotLoaded
         try:
-            return self._wait(run_lease(self._loaded(), lease))
+            return self._wait(_exchange(self._worker, self._work, leases))
         except BaseException as error:
             if isinstance(known := user_error(error), EngineDied):
                 self._dying = True
@@ -71,12 +102,11 @@ class LabelActor:
                 raise known from error
             raise
 
-    def progress(self) -> WorkerProgress:
-        """A snapshot, answered after a short while so that asking does not cost."""
-        return self._wait(_progress(self._loaded()))
-
     def end(self) -> None:
-        """Give up the blocks under way, with their journals, and end the engine."""
+        """Give up the blocks under way, with their journals, and end the engine.
+
+        What was whole is told by the exchange under way.
+        """
         if self._worker is not None:
             self._wait(_ended(self._worker))
 
@@ -94,11 +124,6 @@ class LabelActor:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _loaded(self) -> LabelWorker:
-        if self._worker is None or self._dying:
-            raise NotLoaded
-        return self._worker
-
 
 # Not methods: one coroutine among them would make it an async actor.
 
@@ -113,9 +138,13 @@ async def _ended(worker: LabelWorker) -> None:
     await worker.close()
 
 
-async def _progress(worker: LabelWorker) -> WorkerProgress:
-    await asyncio.sleep(PROGRESS_S)
-    return await worker.progress()
+async def _exchange(worker: LabelWorker, work: LeasedWork, leases: Sequence[Lease]) -> Exchange:
+    work.begin(leases)
+    ended = await work.ended(PROGRESS_S)
+    failure = work.failure
+    if failure is not None and not ended:
+        raise failure
+    return Exchange(progress=await worker.progress(), ended=ended, failed=failure is not None)
 
 
 async def _flush_often(worker: LabelWorker) -> None:
@@ -130,6 +159,6 @@ def make_actor(make_worker: Callable[[], LabelWorker], place: Place) -> Any:
         **place.options,
         max_restarts=-1,
         max_task_retries=0,
-        max_concurrency=MAX_LEASES + 4,  # and calls for progress, and the last flush
+        max_concurrency=MAX_CALLS,
     )
     return remote.remote(make_worker)

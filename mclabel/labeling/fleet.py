@@ -14,11 +14,11 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from mclabel.errors import EngineDied, MclabelError
+from mclabel.errors import EngineDied
+from mclabel.labeling.leased import Ended, LeasedWork
 from mclabel.labeling.leases import LeaseBook
-from mclabel.labeling.suspects import Lease
 from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
 
 logger = logging.getLogger(__name__)
@@ -110,68 +110,39 @@ async def run_blocks(
     Raises:
         EngineDied: the worker's engine; its blocks are given back to the book.
     """
-    due: dict[asyncio.Task[BlockReport | None], str] = {}
-    died: EngineDied | None = None
+    work = LeasedWork(worker)
+    num_ended = 0
     try:
         progress = await worker.progress()
-        while not book.closed and died is None:
-            for lease in book.take(worker, progress.engine):
-                due[asyncio.create_task(run_lease(worker, lease))] = lease.block.id
-            if not due:
+        while not book.closed and work.failure is None:
+            work.begin(book.take(worker, progress.engine, num_ended=num_ended))
+            if not work.unfinished:
                 return
-            done, _ = await asyncio.wait(due, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            ended = await work.ended(POLL_S)
+            num_ended = len(ended)
             progress = await worker.progress()
             on_progress(progress)
-            for task in done:
-                if (failure := task.exception()) is not None:
-                    known = user_error(failure)
-                    if not isinstance(known, EngineDied):
-                        raise known or failure
-                    died = known
-                    continue
-                book.done(worker, due.pop(task))
-                if (report := task.result()) is not None:
-                    yield report
-        await _end(due)
-        for task, block_id in due.items():
-            if not task.cancelled() and task.exception() is None:
-                book.done(worker, block_id)
-                if (report := task.result()) is not None:
-                    yield report
-            elif died is not None:
-                book.lost(worker, block_id, str(died))
-        if died is not None:
-            raise died
+            for report in _told(ended, worker, book):
+                yield report
+        failure = work.failure
+        await work.give_up()
+        for report in _told(work.take_ended(), worker, book):
+            yield report
+        if isinstance(failure, EngineDied):
+            for block_id in work.unfinished:
+                book.lost(worker, block_id, str(failure))
+        if failure is not None:
+            raise failure
     finally:
-        await _end(due)
+        await work.give_up()
 
 
-async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Give blocks up: each writes its journal as it ends, and a commit under way is finished."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def run_lease(worker: LabelWorker, lease: Lease) -> BlockReport | None:
-    """Do what was leased."""
-    if lease.only is not None:
-        await worker.try_problem(lease.block, lease.only)
-        return None
-    return await worker.run_block(lease.block, replay=lease.replay, set_aside=lease.set_aside)
+def _told(ended: Iterable[Ended], worker: LabelWorker, book: LeaseBook) -> Iterator[BlockReport]:
+    for block_id, report in ended:
+        book.done(worker, block_id)
+        if report is not None:
+            yield report
 
 
 async def _next(reports: AsyncGenerator[BlockReport]) -> BlockReport | None:
     return await anext(reports, None)
-
-
-def user_error(error: BaseException | None) -> MclabelError | None:
-    """The error with a message for the user inside an error of Ray or of a task group."""
-    while error is not None:
-        # Ray's own is of the same class as its cause, and says the whole traceback.
-        inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
-        inner = inner or getattr(error, "cause", None)
-        if inner is None and isinstance(error, MclabelError):
-            return error
-        error = inner
-    return None

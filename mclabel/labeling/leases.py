@@ -23,16 +23,24 @@ MAX_SET_ASIDE_IN_A_ROW = 3
 LOGS = "With Ray, the engine's log is in its folder on the engine's node (session_latest/logs)"
 
 
-def num_more_leases(held: int, engine: EngineStats) -> int:
+def num_more_leases(held: int, engine: EngineStats, *, num_ended: int = 0) -> int:
     """How many blocks to lease a worker that holds some.
 
     Enough for as many completions to wait as are sampled. An estimator that asks for little at a
-    time needs many blocks for that; the engine samples the earliest ones first.
+    time needs many blocks for that; the engine samples the earliest ones first. And, where blocks
+    end faster than the worker is asked, twice as many as end until then.
 
     Args:
         held: blocks it holds.
         engine: its engine, as last seen.
+        num_ended: blocks that have ended since it was asked before.
     """
+    pace = min(2 * num_ended, MAX_LEASES) - held
+    return max(0, pace, _num_short(held, engine))
+
+
+def _num_short(held: int, engine: EngineStats) -> int:
+    """Blocks that the engine's demand is short of."""
     demand, wanted = engine.num_live + engine.num_waiting, 2 * engine.max_live
     if held < MIN_LEASES:
         return MIN_LEASES - held
@@ -90,13 +98,16 @@ class LeaseBook:
         """Lease no more blocks. From a signal's handler."""
         self.closed = True
 
-    def take(self, worker: Hashable, engine: EngineStats, *, num_workers: int = 1) -> list[Lease]:
+    def take(
+        self, worker: Hashable, engine: EngineStats, *, num_workers: int = 1, num_ended: int = 0
+    ) -> list[Lease]:
         """Lease a worker what keeps its engine full, or one block that is to be alone on it.
 
         Args:
             worker: that is to have them.
             engine: its engine, as last seen.
             num_workers: among which the last blocks are shared.
+            num_ended: blocks that have ended on the worker since it was asked before.
         """
         if self.closed or worker in self._examining:
             return []
@@ -104,7 +115,8 @@ class LeaseBook:
             self._examiner = worker  # it is given no more, until it holds nothing
             return [] if self._held[worker] else [self._accuse(worker)]
         share = math.ceil((self._num_left + len(self._given_back)) / num_workers)
-        count = min(num_more_leases(self._held[worker], engine), max(1, share))
+        more = num_more_leases(self._held[worker], engine, num_ended=num_ended)
+        count = min(more, max(1, share))
         leases: list[Lease] = []
         while len(leases) < count and (block := self._next()) is not None:
             replay = block.id in self._losses or block.id in self._journaled

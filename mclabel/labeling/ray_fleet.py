@@ -10,19 +10,24 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mclabel import stop
 from mclabel.errors import EngineDied, EngineError
-from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress, user_error
+from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress
+from mclabel.labeling.leased import Ended, user_error
 from mclabel.labeling.leases import LOGS, LeaseBook
 from mclabel.labeling.ray_cluster import connect, draining_nodes, node_resources
 from mclabel.labeling.resources import ONE_CPU, EngineResources, Place
+from mclabel.labeling.suspects import Lease
 from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
 from mclabel.policy import EngineStats
+
+if TYPE_CHECKING:
+    from mclabel.labeling.actor import Exchange
 
 logger = logging.getLogger(__name__)
 
@@ -124,14 +129,18 @@ class _Engine:
     loaded_at: float | None = None
     """Since when it takes blocks; None while it waits, loads, or is down."""
     progress: WorkerProgress | None = None
-    blocks: set[str] = field(default_factory=set)
+    blocks: list[str] = field(default_factory=list)
     told_to_drain: bool = False
     """Since it was loaded. All that it loses then is nobody's fault."""
     ask_again: bool = False
     """Where it has found room: the last call was not answered."""
+    num_loads: int = 0
+    """Begun so far."""
+    exchanging: bool = False
+    """Whether an exchange is under way."""
 
 
-_Kind = Literal["node", "load", "block", "progress"]
+_Kind = Literal["node", "load", "exchange"]
 
 
 class _Run:
@@ -139,7 +148,7 @@ class _Run:
 
     def __init__(self, fleet: RayFleet, book: LeaseBook, on_progress: OnProgress) -> None:
         self._fleet, self._book, self._on_progress = fleet, book, on_progress
-        self._events: queue.SimpleQueue[tuple[_Kind, _Engine, str, Any]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[_Kind, _Engine, Any]] = queue.SimpleQueue()
         self._engines: list[_Engine] = []
         self._begun = False
         self._started = time.monotonic()
@@ -152,24 +161,18 @@ class _Run:
         """Reports of all blocks, or of those that are done when the book is closed."""
         while not self._book.finished and not self._book.closed:
             self._look()
-            try:
-                kind, engine, block_id, future = self._events.get(timeout=POLL_S)
-            except queue.Empty:
-                pass
-            else:
-                report = self._handle(kind, engine, block_id, future)
-                if report is not None:
-                    yield report
+            with suppress(queue.Empty):
+                yield from self._handle(*self._events.get(timeout=POLL_S))
             self._show()
         self._end()
         until = time.monotonic() + LAST_ANSWERS_S
-        while any(engine.blocks for engine in self._engines) and time.monotonic() < until:
+        while any(engine.exchanging for engine in self._engines) and time.monotonic() < until:
             with suppress(queue.Empty):
-                kind, engine, block_id, future = self._events.get(timeout=POLL_S)
-                if kind == "block":
-                    engine.blocks.discard(block_id)
-                    if future.exception() is None and future.result() is not None:
-                        yield future.result()
+                kind, engine, future = self._events.get(timeout=POLL_S)
+                if kind == "exchange":
+                    engine.exchanging = False
+                    if future.exception() is None:
+                        yield from self._ended_blocks(engine, future.result().ended)
 
     def stop(self) -> None:
         """End the actors; blocks that are under way leave their journals."""
@@ -191,33 +194,42 @@ class _Run:
             if refs:
                 ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 
-    def _handle(
-        self, kind: _Kind, engine: _Engine, block_id: str, future: Any
-    ) -> BlockReport | None:
+    def _handle(self, kind: _Kind, engine: _Engine, future: Any) -> list[BlockReport]:
+        """Take an actor's answer; reports of the blocks that it says have ended."""
         from ray.exceptions import RayError
 
         error = future.exception()
         if error is not None and not isinstance(error, RayError):
             raise error
-        if kind == "block":
-            return self._block_ended(engine, block_id, future, error)
-        if kind == "progress":
-            if error is None and engine.loaded_at is not None:
-                engine.progress = future.result()
-                self._call("progress", engine)
-                self._lease(engine)
-        elif error is not None:
+        if kind == "exchange":
+            engine.exchanging = False
+            if error is not None:
+                self._lost(engine, error)
+                return []
+            answer: Exchange = future.result()
+            engine.progress = answer.progress
+            reports = self._ended_blocks(engine, answer.ended)
+            self._exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
+            return reports
+        if error is not None:
             self._not_loaded(kind, engine, error)
         elif kind == "node":
             engine.node = future.result()
-            self._call("load", engine)
+            engine.num_loads += 1
+            self._call("load", engine, engine.num_loads)
         else:
             self._failed_loads = 0
             engine.loaded_at, engine.told_to_drain = time.monotonic(), False
-            self._call("progress", engine)
-            self._begin()
-            self._lease(engine)
-        return None
+            num_loaded = sum(one.loaded_at is not None for one in self._engines)
+            self._begun = self._begun or num_loaded >= self._fleet.min_engines
+            self._exchange(engine)
+        return []
+
+    def _ended_blocks(self, engine: _Engine, ended: Iterable[Ended]) -> list[BlockReport]:
+        for block_id, _ in ended:
+            engine.blocks.remove(block_id)
+            self._book.done(engine, block_id)
+        return [report for _, report in ended if report is not None]
 
     def _look(self) -> None:
         """Now and then: for room to add engines, and for nodes that are about to go."""
@@ -244,42 +256,30 @@ class _Run:
                 engine.told_to_drain = True
                 engine.actor.drain.remote()
 
-    def _begin(self) -> None:
-        """Lease the first blocks as soon as enough engines are there."""
-        loaded = [engine for engine in self._engines if engine.loaded_at is not None]
-        if not self._begun and len(loaded) >= self._fleet.min_engines:
-            self._begun = True
-            for engine in loaded:
-                self._lease(engine)
-
-    def _lease(self, engine: _Engine) -> None:
+    def _exchange(self, engine: _Engine, *, num_ended: int = 0, failed: bool = False) -> None:
+        """Lease an engine what it should have, and ask what has ended."""
+        leases: list[Lease] = []
         seen = engine.progress
-        if not self._begun or engine.loaded_at is None or (seen is not None and seen.draining):
-            return
-        stats = seen.engine if seen is not None else EngineStats()
-        for lease in self._book.take(engine, stats, num_workers=len(self._engines)):
-            engine.blocks.add(lease.block.id)
-            self._call("block", engine, lease.block.id, lease)
+        if self._begun and not failed and not (seen is not None and seen.draining):
+            stats = seen.engine if seen is not None else EngineStats()
+            leases = self._book.take(
+                engine, stats, num_workers=len(self._engines), num_ended=num_ended
+            )
+        engine.blocks += [lease.block.id for lease in leases]
+        engine.exchanging = True
+        self._call("exchange", engine, engine.num_loads, leases)
 
-    def _call(self, kind: _Kind, engine: _Engine, block_id: str = "", *arguments: Any) -> None:
+    def _call(self, kind: _Kind, engine: _Engine, *arguments: Any) -> None:
         """Call the actor; its answer becomes an event."""
-        name = "run_block" if kind == "block" else kind
-        future = getattr(engine.actor, name).remote(*arguments).future()
-        future.add_done_callback(lambda f: self._events.put((kind, engine, block_id, f)))
+        future = getattr(engine.actor, kind).remote(*arguments).future()
+        future.add_done_callback(lambda f: self._events.put((kind, engine, f)))
 
-    def _block_ended(
-        self, engine: _Engine, block_id: str, future: Any, error: Exception | None
-    ) -> BlockReport | None:
+    def _lost(self, engine: _Engine, error: Exception) -> None:
+        """An actor did not answer, or its work failed: its blocks go to others."""
         from ray.exceptions import RayActorError, RayTaskError
 
         from mclabel.labeling.actor import NotLoaded
 
-        engine.blocks.discard(block_id)
-        if error is None:
-            self._book.done(engine, block_id)
-            self._lease(engine)
-            report: BlockReport | None = future.result()
-            return report
         known = user_error(error)
         restarted = isinstance(getattr(error, "cause", None), NotLoaded)
         if isinstance(error, RayTaskError) and not restarted and not isinstance(known, EngineDied):
@@ -287,13 +287,13 @@ class _Run:
         preempted = isinstance(error, RayActorError) and error.preempted
         blameless = restarted or preempted or engine.told_to_drain
         self._down(engine)
-        self._book.lost(engine, block_id, str(known or error), counts=not blameless)
-        return None
+        blocks, engine.blocks = engine.blocks, []
+        for block_id in blocks:
+            self._book.lost(engine, block_id, str(known or error), counts=not blameless)
 
     def _down(self, engine: _Engine) -> None:
         """An engine is gone: load it again, where Ray restarts its process."""
-        if engine.loaded_at is None:
-            return
+        assert engine.loaded_at is not None
         logger.warning("an engine was lost; its blocks go to others")
         self._num_failures += 1
         self._engine_s += time.monotonic() - engine.loaded_at

@@ -23,7 +23,6 @@ from mclabel.policy import EngineStats, Policy, SamplingParams
 from mclabel.records import Completion, Problem
 
 MAX_LIVE = 384
-SAMPLING = SamplingParams(temperature=0.8, max_tokens=200)
 LOOK_S = 0.02
 FULL = 256
 """Live rollouts under which an engine is not kept busy."""
@@ -67,15 +66,16 @@ class LoadedPolicy:
 
 
 @asynccontextmanager
-async def loaded_policy(model: str) -> AsyncIterator[LoadedPolicy]:
+async def loaded_policy(model: str, *, max_tokens: int = 200) -> AsyncIterator[LoadedPolicy]:
     """An engine on this machine's CPU."""
     policy: Policy
+    sampling = SamplingParams(temperature=0.8, max_tokens=max_tokens)
     if engine_name() == "vllm":
         from mclabel.policy.vllm import VllmPolicy
 
         policy = VllmPolicy(
             model=model,
-            sampling=SAMPLING,
+            sampling=sampling,
             max_live=MAX_LIVE,
             dtype="float32",
             device="cpu",
@@ -85,7 +85,7 @@ async def loaded_policy(model: str) -> AsyncIterator[LoadedPolicy]:
     else:
         from mclabel.policy.hf import HfPolicy
 
-        policy = HfPolicy(model=model, sampling=SAMPLING, max_live=MAX_LIVE)
+        policy = HfPolicy(model=model, sampling=sampling, max_live=MAX_LIVE)
     await policy.start()
     try:
         yield LoadedPolicy(policy)

@@ -50,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    result = asyncio.run(_measure(*((2, 24, 32) if quick else (12, 200, 300))))
+    result = asyncio.run(_measure(*((2, 24, 64) if quick else (12, 200, 300))))
     table = Table("way", "solutions/s", "tokens/s", "under 256 live", "ours is faster by (all)")
     ratios = {}
     for peer in ("sequential", "waves"):
@@ -98,7 +98,10 @@ async def _measure(few: int, some: int, many: int) -> dict[str, list[Run]]:
 class _Solution:
     """A sampled solution, and how far it has been labelled."""
 
-    def __init__(self, policy: LoadedPolicy, problem: Problem, completion: Completion) -> None:
+    def __init__(
+        self, policy: LoadedPolicy, problem: Problem, number: int, completion: Completion
+    ) -> None:
+        self.number = number
         self.problem, self.prompt = problem, policy.prompt_ids(problem.text)
         self.ids, self.text = completion.ids, completion.text
         ends = newline_ends(completion.text)
@@ -110,7 +113,8 @@ class _Solution:
     async def roll_out(self, policy: LoadedPolicy, end: int) -> None:
         """The value of the prefix of so many ids, by one call for all its rollouts."""
         prefix = self.ids[:end]
-        done = await _call(policy, self.problem, self.prompt, prefix, ROLLOUTS)
+        name = f"peer {self.number} {end}"
+        done = await _call(policy, self.problem, self.prompt, prefix, ROLLOUTS, name)
         text = policy.decode(prefix)
         right = [_is_right(text + completion.text, self.problem) for completion in done]
         self.values.append(sum(right) / len(right))
@@ -121,8 +125,9 @@ async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     async with watch(policy) as watched:
         for problem in problems:
             prompt = policy.prompt_ids(problem.text)
-            sampled = await _call(policy, problem, prompt, (), SOLUTIONS)
-            for solution in [_Solution(policy, problem, one) for one in sampled]:
+            sampled = await _call(policy, problem, prompt, (), SOLUTIONS, "peer")
+            for number, completion in enumerate(sampled):
+                solution = _Solution(policy, problem, number, completion)
                 for end in solution.ends:
                     await solution.roll_out(policy, end)
     return watched.run(policy, SOLUTIONS * len(problems))
@@ -132,13 +137,13 @@ async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     await policy.forget()
     async with watch(policy) as watched:
         sampled = await asyncio.gather(
-            *(_call(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS) for p in problems)
+            *(_call(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS, "peer") for p in problems)
         )
         going = [
             solution
             for problem, completions in zip(problems, sampled, strict=True)
-            for completion in completions
-            if not (solution := _Solution(policy, problem, completion)).right
+            for number, completion in enumerate(completions)
+            if not (solution := _Solution(policy, problem, number, completion)).right
         ]
         step = 0
         while going := [s for s in going if step < len(s.ends) and 0.0 not in s.values]:
@@ -153,9 +158,10 @@ async def _call(
     prompt: Sequence[int],
     prefix: Sequence[int],
     count: int,
+    name: str,
 ) -> list[Completion]:
-    """`count` completions of one prefix."""
-    seeds = [sampling_seed(0, problem.id, f"peer {len(prefix)}", i) for i in range(count)]
+    """`count` completions of one prefix, under seeds of their own."""
+    seeds = [sampling_seed(0, problem.id, name, i) for i in range(count)]
     return await asyncio.gather(*(policy.sample(prompt, prefix, seed=seed) for seed in seeds))
 
 

@@ -36,6 +36,20 @@ def test_an_engine_without_a_bound_holds_two_blocks() -> None:
     assert num_more_leases(2, EngineStats(num_live=10)) == 0
 
 
+@pytest.mark.parametrize(
+    ("held", "ended", "more"),
+    [
+        (0, 2, 4),  # both that it held have ended: blocks are short
+        (3, 5, 7),
+        (12, 5, 0),
+        (1, 0, 1),
+        (10, 60, MAX_LEASES - 10),
+    ],
+)
+def test_a_worker_holds_twice_what_ends_between_two_looks(held: int, ended: int, more: int) -> None:
+    assert num_more_leases(held, EngineStats(), num_ended=ended) == more
+
+
 def block(number: int) -> Block:
     problem = Problem(id=f"p{number}", text="t", answer="1")
     return Block(id=f"b{number}", problems=(problem,), given={}, priority=number)

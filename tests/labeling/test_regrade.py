@@ -67,7 +67,7 @@ def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: 
 
 
 def test_a_price_that_a_budget_leads_is_asked_again_as_it_was(tmp_path: Path) -> None:
-    more = ["estimator.tokens_per_solution=40", "estimator.pilot=8"]
+    more = ["estimator.tokens_per_solution=40", "estimator.pilot=8", "block_problems=1"]
     run = label(tmp_path, "estimator.kind=posterior", *more)
     assert len({row.priors for row in rows(run)}) >= 3
     edge.regrade(str(run), str(tmp_path / "again"))
