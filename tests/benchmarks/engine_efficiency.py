@@ -44,12 +44,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    small = asyncio.run(_compare(str(bundled_model("policy")), 24 if quick else 400, rollouts=4))
+    small = asyncio.run(_compare(str(bundled_model("policy")), 96 if quick else 400, rollouts=4))
     large = None
     if not quick:
         with tempfile.TemporaryDirectory(prefix="mclabel-50m-") as folder:
             _random_model(Path(folder))
-            large = asyncio.run(_compare(folder, 256, rollouts=2, max_tokens=48))
+            large = asyncio.run(_compare(folder, 768, rollouts=2, max_tokens=48))
     table = Table("model", "job tokens/s", "flat tokens/s", "ratio (all)", "under 256 live", "lag")
     for name, found in [("bundled, 1M", small), ("random, 50M", large)]:
         if found is not None:
