@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import ray
 
 from mclabel.errors import EngineDied
-from mclabel.labeling.leased import Ended, LeasedWork, user_error
+from mclabel.labeling.leased import Ended, LeasedWork
 from mclabel.labeling.resources import Place
 from mclabel.labeling.suspects import Lease
 from mclabel.labeling.worker import LabelWorker, WorkerProgress
@@ -95,11 +95,9 @@ class LabelActor:
             raise NotLoaded
         try:
             return self._wait(_exchange(self._worker, self._work, leases))
-        except BaseException as error:
-            if isinstance(known := user_error(error), EngineDied):
-                self._dying = True
-                self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, os._exit, 1)
-                raise known from error
+        except EngineDied:
+            self._dying = True
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, os._exit, 1)
             raise
 
     def end(self) -> None:

@@ -166,7 +166,7 @@ class _Run:
             self._show()
         self._end()
         until = time.monotonic() + LAST_ANSWERS_S
-        while any(engine.exchanging for engine in self._engines) and time.monotonic() < until:
+        while any(e.exchanging and e.blocks for e in self._engines) and time.monotonic() < until:
             with suppress(queue.Empty):
                 kind, engine, future = self._events.get(timeout=POLL_S)
                 if kind == "exchange":
