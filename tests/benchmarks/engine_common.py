@@ -8,13 +8,16 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mclabel.config import LabelConfig
+from mclabel.data.shards import read_labels
+from mclabel.data.store import Store
 from mclabel.edge.label import label_settings
+from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.fleet import run_blocks
 from mclabel.labeling.job import make_blocks
 from mclabel.labeling.leases import LeaseBook
@@ -103,6 +106,8 @@ class Run:
     share_under_full: float
     """Of the time with fewer than `FULL` completions live."""
     loop_lag_s: float = 0.0
+    accuracy: float | None = None
+    """Share of the solutions whose first error is found, or that they have none (arith)."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -136,7 +141,10 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
                 solutions += report.num_solutions
         await worker.close()
         assert len(list(Path(folder, "labels").iterdir())) == len(blocks)
-    return watch.run(policy, solutions, loop_lag_s=max(lags))
+        rows = list(read_labels(Store(folder)))
+    found = [row.first_error == arith_truth(row) for row in rows]
+    run = watch.run(policy, solutions, loop_lag_s=max(lags))
+    return replace(run, accuracy=sum(found) / len(found))
 
 
 def _same(policy: LoadedPolicy) -> Policy:

@@ -4,7 +4,7 @@
 
 Their algorithms are written here from what their papers and repositories publish, as drivers of
 the same loaded engine; that they load it anew for each wave is not counted. Each is beside ours
-with the same labels:
+by the same rule, and beside our own `posterior`:
 
 - sequential (OpenR arXiv 2410.09671, GenPRM arXiv 2504.00891): question by question, solution by
   solution, step by step: one call for the rollouts of a step, graded before the next. Ours:
@@ -13,7 +13,8 @@ with the same labels:
   for each step index rolls that step out in every wrong solution that has not met its first error.
   Ours: `first_error`, the same rule.
 
-Three times in turn. The last line is JSON.
+Three times in turn. The last line is JSON: `ratio_waves` and `ratio_sequential` by the same rule,
+`…_posterior` by ours.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import asyncio
 import json
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +32,7 @@ from rich.table import Table
 from mclabel.answers import grade_completion
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
+from mclabel.arith.truth import true_first_error
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.steps import split_steps
 from mclabel.records import Completion, Problem, Verdict
@@ -44,6 +47,8 @@ from tests.benchmarks.engine_common import (
 )
 
 REPEATS, SOLUTIONS, ROLLOUTS = 3, 4, 8
+PRICE = 0.001
+"""That `posterior` pays for a token, as in configs/label/own-data.yaml."""
 
 
 def main() -> None:
@@ -51,22 +56,25 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     result = asyncio.run(_measure(*((2, 24, 64) if quick else (12, 200, 300))))
-    table = Table("way", "solutions/s", "tokens/s", "under 256 live", "ours is faster by (all)")
-    ratios = {}
-    for peer in ("sequential", "waves"):
-        theirs, ours = result[peer], result[f"ours beside {peer}"]
-        speeds = [_speed(a) / _speed(b) for a, b in zip(ours, theirs, strict=True)]
-        ratios[f"ratio_{peer}"] = round(statistics.median(speeds), 2)
-        for name, runs in ((peer, theirs), (f"ours beside {peer}", ours)):
-            table.add_row(
-                name,
-                f"{statistics.median(map(_speed, runs)):.2f}",
-                f"{statistics.median(run.tokens_per_s for run in runs):,.0f}",
-                f"{statistics.median(run.share_under_full for run in runs):.0%}",
-                ", ".join(f"{speed:.2f}" for speed in speeds) if runs is theirs else "",
-            )
-    Console(width=120).print(f"engine: {engine_name()}", table)
-    print(json.dumps({**ratios, "engine": engine_name()}))
+    table = Table("way", "solutions/s", "tokens/s", "under 256 live", "first errors found")
+    for name, runs in result.items():
+        table.add_row(
+            name,
+            f"{statistics.median(map(_speed, runs)):.2f}",
+            f"{statistics.median(run.tokens_per_s for run in runs):,.0f}",
+            f"{statistics.median(run.share_under_full for run in runs):.0%}",
+            f"{statistics.median(run.accuracy or 0.0 for run in runs):.2f}",
+        )
+    console, figures = Console(width=120), {}
+    console.print(f"engine: {engine_name()}", table)
+    for peer, ours in (("sequential", "fixed"), ("waves", "first_error")):
+        for kind, key in ((ours, f"ratio_{peer}"), ("posterior", f"ratio_{peer}_posterior")):
+            speeds = [
+                _speed(a) / _speed(b) for a, b in zip(result[kind], result[peer], strict=True)
+            ]
+            figures[key] = round(statistics.median(speeds), 2)
+            console.print(f"{kind} / {peer}: {', '.join(f'{speed:.2f}' for speed in speeds)}")
+    print(json.dumps({**figures, "engine": engine_name()}))
 
 
 def _speed(run: Run) -> float:
@@ -82,13 +90,12 @@ async def _measure(few: int, some: int, many: int) -> dict[str, list[Run]]:
         for _ in range(REPEATS):
             found = {
                 "sequential": await _sequential(policy, problems[:few]),
-                "ours beside sequential": await label_job(
-                    policy, problems[:some], kind="fixed", rollouts=ROLLOUTS
-                ),
+                "fixed": await label_job(policy, problems[:some], kind="fixed", rollouts=ROLLOUTS),
                 "waves": await _waves(policy, problems),
-                "ours beside waves": await label_job(
+                "first_error": await label_job(
                     policy, problems, kind="first_error", rollouts=ROLLOUTS
                 ),
+                "posterior": await label_job(policy, problems, kind="posterior", price=PRICE),
             }
             for name, run in found.items():
                 runs.setdefault(name, []).append(run)
@@ -106,6 +113,7 @@ class _Solution:
         self.ids, self.text = completion.ids, completion.text
         ends = newline_ends(completion.text)
         steps = split_steps(completion.ids, completion.text, ends, policy.decode)
+        self.steps = [step.text for step in steps]
         self.ends = [step.end for step in steps[:-1]]
         self.right = _is_right(completion.text, problem)
         self.values: list[float] = []
@@ -119,18 +127,32 @@ class _Solution:
         right = [_is_right(text + completion.text, self.problem) for completion in done]
         self.values.append(sum(right) / len(right))
 
+    @property
+    def is_found(self) -> bool:
+        """Whether the first step without a right rollout is the first error; or else the last."""
+        wrong = [index for index, value in enumerate(self.values) if not value]
+        found = None if self.right and not wrong else [*wrong, len(self.steps) - 1][0]
+        return found == true_first_error(self.problem.meta, self.steps)
+
+
+def _accuracy(solutions: Sequence[_Solution]) -> float:
+    return sum(solution.is_found for solution in solutions) / len(solutions)
+
 
 async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
     await policy.forget()
+    solutions = []
     async with watch(policy) as watched:
         for problem in problems:
             prompt = policy.prompt_ids(problem.text)
             sampled = await _call(policy, problem, prompt, (), SOLUTIONS, "peer")
             for number, completion in enumerate(sampled):
                 solution = _Solution(policy, problem, number, completion)
+                solutions.append(solution)
                 for end in solution.ends:
                     await solution.roll_out(policy, end)
-    return watched.run(policy, SOLUTIONS * len(problems))
+    run = watched.run(policy, len(solutions))
+    return replace(run, accuracy=_accuracy(solutions))
 
 
 async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
@@ -139,17 +161,17 @@ async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
         sampled = await asyncio.gather(
             *(_call(policy, p, policy.prompt_ids(p.text), (), SOLUTIONS, "peer") for p in problems)
         )
-        going = [
-            solution
+        solutions = [
+            _Solution(policy, problem, number, completion)
             for problem, completions in zip(problems, sampled, strict=True)
             for number, completion in enumerate(completions)
-            if not (solution := _Solution(policy, problem, number, completion)).right
         ]
-        step = 0
+        going, step = [solution for solution in solutions if not solution.right], 0
         while going := [s for s in going if step < len(s.ends) and 0.0 not in s.values]:
             await asyncio.gather(*(s.roll_out(policy, s.ends[step]) for s in going))
             step += 1
-    return watched.run(policy, SOLUTIONS * len(problems))
+    run = watched.run(policy, len(solutions))
+    return replace(run, accuracy=_accuracy(solutions))
 
 
 async def _call(

@@ -195,9 +195,10 @@ def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     code, worker = cluster.run(sys.executable, "-c", WORKER_NODE.format(address=address))
     assert code == 0, worker
     more = ["journal_s=1000", "ray.min_engines=2", "ray.max_engines=2", "ray.num_cpus=2"]
-    more += ["block_problems=12", "policy.scripted={repeatable: false, delay_s: 1.5}"]
+    more += ["block_problems=12", "policy.scripted={repeatable: false, delay_s: 3}"]
     job = cluster.start(*cluster.submit(tmp_path, *scripted_overrides(source, out, *more)))
-    until(lambda: (out / "progress.jsonl").is_file(), job)
+    # Both at work: to a draining node an engine would not come any more.
+    until(lambda: (out / "progress.jsonl").is_file() and last_state(out)["num_workers"] == 2, job)
     code, output = cluster.run(
         *["ray", "drain-node", f"--address={address}", f"--node-id={worker.split()[-1]}"],
         *["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"],
@@ -216,10 +217,16 @@ def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
 
 
 WORKER_NODE = """
+import time
 import ray
 ray.init(address="{address}", log_to_driver=False)
-print(*[n["NodeID"] for n in ray.nodes() if "node:__internal_head__" not in n["Resources"]])
+found = []
+while not found:
+    time.sleep(0.5)
+    found = [n["NodeID"] for n in ray.nodes() if "node:__internal_head__" not in n["Resources"]]
+print(*found)
 """
+"""Ids of the nodes that are not the head, as soon as there is one."""
 
 
 def kill_tree(process: subprocess.Popen[str]) -> None:
