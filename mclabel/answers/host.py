@@ -29,8 +29,13 @@ def main(argv: Sequence[str]) -> None:
     """Serve until the control socket closes.
 
     Args:
-        argv: the file descriptor of the control socket, and the workers' memory limit in bytes.
+        argv: the file descriptor of the control socket, and the workers' memory limit in bytes;
+            without them, only try whether a host can start here.
     """
+    if not argv:
+        _warm_up()
+        print("the answer checker's workers can start here")
+        return
     control = socket.socket(fileno=int(argv[0]))
     memory = int(argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -176,6 +176,13 @@ def test_a_worker_reads_files_and_imports() -> None:
     _refuse("import", ("sympy", None, None, None, None))
 
 
+def test_the_host_can_be_tried_by_hand() -> None:
+    """What the message says that is printed where it does not start."""
+    command = [sys.executable, "-m", "mclabel.answers.host"]
+    tried = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (tried.returncode, tried.stdout) == (0, "the answer checker's workers can start here\n")
+
+
 def test_the_caller_never_imports_sympy() -> None:
     script = (
         "import sys; from mclabel.answers import grade; grade('x+1', '1+x'); "

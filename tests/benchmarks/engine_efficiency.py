@@ -7,10 +7,9 @@ by a labelling job and flat: every completion that the job asked for is given to
 once, nothing is decided, graded or written. Both begin with an empty prefix cache. The ratio is
 of output tokens a second, each in seconds from the first request to the last completion, for the
 job up to the last shard. `ratio_50m`: a Llama of 50M random weights, whose completions seldom
-end by themselves and are cut after 48 tokens, about as long as the bundled policy's; `ratio_1m`:
-the bundled policy, of which a step takes so little that everything around it shows. --quick
-measures the bundled one alone. `share_under_256_live`: of the job's time, its beginning and end
-included. The last line is JSON.
+end by themselves and are cut after 24 tokens; `ratio_1m`: the bundled policy, of which a step
+takes so little that everything around it shows. --quick measures the bundled one alone.
+`share_under_256_live`: of the job's time, its beginning and end included. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -44,12 +43,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    small = asyncio.run(_compare(str(bundled_model("policy")), 96 if quick else 400, rollouts=4))
+    small = asyncio.run(_compare(str(bundled_model("policy")), 96 if quick else 200, rollouts=4))
+    print(f"bundled: {', '.join(f'{ratio:.3f}' for ratio in _ratios(small))}")
     large = None
     if not quick:
         with tempfile.TemporaryDirectory(prefix="mclabel-50m-") as folder:
             _random_model(Path(folder))
-            large = asyncio.run(_compare(folder, 768, rollouts=2, max_tokens=48))
+            large = asyncio.run(_compare(folder, 480, rollouts=2, max_tokens=24))
     table = Table("model", "job tokens/s", "flat tokens/s", "ratio (all)", "under 256 live", "lag")
     for name, found in [("bundled, 1M", small), ("random, 50M", large)]:
         if found is not None:

@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 Key = tuple[str, int]
 """Kind of scorer, and labelled solutions it was trained on; 0 for none."""
 UNTRAINED = ("majority", "random", "oracle")
+LOW_RATE = ("base at a low rate", "ORM, base at a low rate")
 
 
 class Study:
@@ -126,6 +127,8 @@ class Study:
         for size in self.sizes[-2:]:
             for name, other in against.items():
                 found[f"prm_minus_{name}_{size}"] = self._difference(prm, other, size)
+            trained, outcome = ((kind, self._size_of(kind)) for kind in LOW_RATE)
+            found[f"prm_minus_orm_{size}_at_a_low_rate"] = self._difference(trained, outcome, size)
             key = f"prm_minus_orm_{size}_at_{small}"
             found[key] = self._difference(("PRM", small), ("ORM", small), size)
             for n in {main_size, small}:
@@ -134,6 +137,9 @@ class Study:
                     ("PRM", n), ("ORM", n), size, all_right=True
                 )
         return found
+
+    def _size_of(self, kind: str) -> int:
+        return next(n for known, n in self.scores if known == kind)
 
     def _difference(self, a: Key, b: Key, size: int, *, all_right: bool = False) -> list[float]:
         ours, theirs = (self.accuracy(key, size, all_right=all_right) for key in (a, b))
