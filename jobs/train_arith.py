@@ -43,7 +43,8 @@ from mclabel.answers import grade_completion
 from mclabel.arith.misconceptions import misread
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program, reference_solution
-from mclabel.arith.stories import HELD_OUT_FAMILIES, MAX_VALUE, TRAIN_FAMILIES
+from mclabel.arith.stories import HELD_OUT_FAMILIES, TRAIN_FAMILIES
+from mclabel.arith.story import MAX_VALUE
 from mclabel.arith.tokenizer import build_tokenizer
 from mclabel.arith.verify import StepTruth, verify_steps
 from mclabel.policy import SamplingParams

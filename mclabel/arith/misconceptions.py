@@ -15,7 +15,7 @@ import re
 from typing import Literal
 
 from mclabel.arith.program import Operation, Program, answer_line
-from mclabel.arith.stories import MAX_VALUE
+from mclabel.arith.story import MAX_VALUE
 
 Kind = Literal["flip", "operand", "skip"]
 

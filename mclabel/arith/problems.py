@@ -29,10 +29,9 @@ from mclabel.arith.stories import (
     FAMILIES,
     HELD_OUT_FAMILIES,
     TRAIN_FAMILIES,
-    Infeasible,
-    Story,
     ask_full_trays,
 )
+from mclabel.arith.story import Infeasible, Story
 from mclabel.records import Problem
 
 Split = Literal["train", "validation", "test"]

@@ -2,7 +2,7 @@
 
 A step is *sound* in truth when no step up to it is wrong, and labelled sound when it lies
 before the labelled first error. Wrong steps are the positives of precision and recall. All
-intervals are percentile bootstraps over problems, since solutions of a problem go together.
+intervals are bootstraps over problems, since solutions of a problem go together.
 """
 
 from __future__ import annotations

@@ -23,23 +23,20 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import sort_checkpoints
 
 from mclabel.errors import TrainingError
-from mclabel.prm.batch import StepBatch, make_batch, map_solutions
-from mclabel.prm.encode import EncodedSolution
+from mclabel.prm.batch import StepBatch
 from mclabel.prm.examples import Example, PackedExamples
+from mclabel.prm.items import Items, balance, collate, observe
 from mclabel.prm.losses import LossKind, pair_loss, step_loss
 from mclabel.prm.model import StepModel
 from mclabel.prm.sampling import LengthGroupedSampler
 from mclabel.prm.validation import Validation, validate
 
-MAX_OBSERVED_BYTES = 2 * 2**30
-"""What a frozen body says of the examples is kept if it is no more than this."""
 COMPLETE = "complete"
 """Empty file, the last to be written into a checkpoint."""
 STATE = "trained.safetensors"
@@ -123,14 +120,14 @@ def train_step_model(
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
     observed = None
     if settings.backbone_lr == 0:
-        observed = _observe(model, packed, on_progress)
+        observed = observe(model, packed, on_progress)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
         settings=settings,
         model=model,
         args=_arguments(model, checkpoints, settings, num_steps),
-        train_dataset=_Dataset(packed, observed, _balance(packed) if settings.balance else None),
-        data_collator=_collate,
+        train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
+        data_collator=collate,
         optimizers=(
             torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
             None,
@@ -196,97 +193,6 @@ def _arguments(
     )
 
 
-def _observe(
-    model: StepModel, examples: PackedExamples, on_progress: Callable[[int, int, str], None]
-) -> list[Tensor] | None:
-    """What a frozen body says of every step, computed once; None if that is too much to keep."""
-    model.eval()
-    num_steps = sum(len(example.targets) for example in examples)
-    if 4 * num_steps * model.observed_width > MAX_OBSERVED_BYTES:
-        return None
-
-    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Tensor]:
-        rows = model.observe(batch).cpu()
-        return [row[: len(e.positions)].clone() for row, e in zip(rows, group, strict=True)]
-
-    return map_solutions(
-        [example.encoded for example in examples],
-        compute,
-        network=model.network,
-        threads=torch.get_num_threads(),
-        on_progress=lambda done, total: on_progress(0, 0, f"{done} of {total} solutions read"),
-    )
-
-
-def _balance(examples: PackedExamples) -> tuple[float, float]:
-    """Factors of the weights of wrong and of sound steps, by which both come to half of all."""
-    sound = wrong = 0.0
-    for example in examples:
-        for target, weight in zip(example.targets, example.weights, strict=True):
-            if target is not None:
-                sound, wrong = sound + weight * target, wrong + weight * (1 - target)
-    total = sound + wrong
-    return (total / (2 * wrong) if wrong else 1.0, total / (2 * sound) if sound else 1.0)
-
-
-@dataclass(frozen=True)
-class _Item:
-    example: Example
-    observed: Tensor | None
-    factors: tuple[float, float] | None
-
-
-class _Dataset(Dataset[_Item]):
-    def __init__(
-        self,
-        examples: PackedExamples,
-        observed: Sequence[Tensor] | None,
-        factors: tuple[float, float] | None,
-    ) -> None:
-        self.examples, self._observed, self._factors = examples, observed, factors
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index: int) -> _Item:
-        observed = self._observed[index] if self._observed else None
-        return _Item(self.examples[index], observed, self._factors)
-
-
-def _collate(items: Sequence[_Item]) -> dict[str, Tensor]:
-    examples = [item.example for item in items]
-    observed = [item.observed for item in items if item.observed is not None]
-    if observed:
-        inputs = {"observed": pad_sequence(observed, batch_first=True)}
-    else:
-        inputs = {
-            name: part
-            for name, part in vars(make_batch([e.encoded for e in examples])).items()
-            if part is not None
-        }
-    numbers: dict[str, int] = {}
-    nan = float("nan")
-    targets = _padded([[nan if t is None else t for t in e.targets] for e in examples], nan)
-    weights = _padded([e.weights for e in examples], 0.0)
-    if (factors := items[0].factors) is not None:
-        weights *= targets.nan_to_num() * (factors[1] - factors[0]) + factors[0]
-    return {
-        **inputs,
-        "targets": targets,
-        "weights": weights,
-        "num_steps": torch.tensor([len(e.targets) for e in examples]),
-        "right": torch.tensor([-1 if e.right is None else int(e.right) for e in examples]),
-        "problems": torch.tensor(
-            [numbers.setdefault(e.problem_id, len(numbers)) for e in examples]
-        ),
-    }
-
-
-def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:
-    most = max(map(len, rows))
-    return torch.tensor([[*row, *[padding] * (most - len(row))] for row in rows])
-
-
 _REMEDY = "Lower head_lr or backbone_lr, check the base model, and train into another out"
 
 
@@ -300,7 +206,7 @@ class _StepTrainer(Trainer):
         self._settings = settings
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[int]:
-        assert isinstance(self.train_dataset, _Dataset)
+        assert isinstance(self.train_dataset, Items)
         examples = self.train_dataset.examples
         return LengthGroupedSampler(
             examples.lengths,

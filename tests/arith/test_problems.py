@@ -8,7 +8,8 @@ import pytest
 from mclabel.arith.misconceptions import MISCONCEPTIONS, misread
 from mclabel.arith.problems import generate, split_of
 from mclabel.arith.program import Program, reference_solution
-from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES, MAX_VALUE, TRAIN_FAMILIES
+from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES, TRAIN_FAMILIES
+from mclabel.arith.story import MAX_VALUE
 from mclabel.arith.verify import StepTruth, first_wrong_step, verify_steps
 
 PROBLEMS = generate(600, seed=5, split="test", families=list(FAMILIES))

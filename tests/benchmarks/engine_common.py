@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,8 +143,8 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
         assert len(list(Path(folder, "labels").iterdir())) == len(blocks)
         rows = list(read_labels(Store(folder)))
     found = [row.first_error == arith_truth(row) for row in rows]
-    run = watch.run(policy, solutions, loop_lag_s=max(lags))
-    return replace(run, accuracy=sum(found) / len(found))
+    accuracy = sum(found) / len(found)
+    return watch.run(policy, solutions, loop_lag_s=max(lags), accuracy=accuracy)
 
 
 def _same(policy: LoadedPolicy) -> Policy:
@@ -173,13 +173,21 @@ class _Watch:
             self._looks.append(stats.num_live)
             await asyncio.sleep(LOOK_S)
 
-    def run(self, policy: LoadedPolicy, num_solutions: int, *, loop_lag_s: float = 0.0) -> Run:
+    def run(
+        self,
+        policy: LoadedPolicy,
+        num_solutions: int,
+        *,
+        loop_lag_s: float = 0.0,
+        accuracy: float | None = None,
+    ) -> Run:
         return Run(
             seconds=self.seconds,
             num_tokens=policy.num_tokens,
             num_solutions=num_solutions,
             share_under_full=sum(live < FULL for live in self._looks) / max(1, len(self._looks)),
             loop_lag_s=loop_lag_s,
+            accuracy=accuracy,
         )
 
 

@@ -44,7 +44,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     small = asyncio.run(_compare(str(bundled_model("policy")), 96 if quick else 200, rollouts=4))
-    print(f"bundled: {', '.join(f'{ratio:.3f}' for ratio in _ratios(small))}")
     large = None
     if not quick:
         with tempfile.TemporaryDirectory(prefix="mclabel-50m-") as folder:

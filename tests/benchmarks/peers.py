@@ -24,7 +24,6 @@ import asyncio
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -128,7 +127,7 @@ class _Solution:
         self.values.append(sum(right) / len(right))
 
     @property
-    def is_found(self) -> bool:
+    def error_is_found(self) -> bool:
         """Whether the first step without a right rollout is the first error; or else the last."""
         wrong = [index for index, value in enumerate(self.values) if not value]
         found = None if self.right and not wrong else [*wrong, len(self.steps) - 1][0]
@@ -136,7 +135,7 @@ class _Solution:
 
 
 def _accuracy(solutions: Sequence[_Solution]) -> float:
-    return sum(solution.is_found for solution in solutions) / len(solutions)
+    return sum(solution.error_is_found for solution in solutions) / len(solutions)
 
 
 async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
@@ -151,8 +150,7 @@ async def _sequential(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
                 solutions.append(solution)
                 for end in solution.ends:
                     await solution.roll_out(policy, end)
-    run = watched.run(policy, len(solutions))
-    return replace(run, accuracy=_accuracy(solutions))
+    return watched.run(policy, len(solutions), accuracy=_accuracy(solutions))
 
 
 async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
@@ -170,8 +168,7 @@ async def _waves(policy: LoadedPolicy, problems: Sequence[Problem]) -> Run:
         while going := [s for s in going if step < len(s.ends) and 0.0 not in s.values]:
             await asyncio.gather(*(s.roll_out(policy, s.ends[step]) for s in going))
             step += 1
-    run = watched.run(policy, len(solutions))
-    return replace(run, accuracy=_accuracy(solutions))
+    return watched.run(policy, len(solutions), accuracy=_accuracy(solutions))
 
 
 async def _call(

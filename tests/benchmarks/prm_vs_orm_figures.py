@@ -19,7 +19,8 @@ Array = NDArray[np.float64]
 Key = tuple[str, int]
 """Kind of scorer, and labelled solutions it was trained on; 0 for none."""
 UNTRAINED = ("majority", "random", "oracle")
-LOW_RATE = ("base at a low rate", "ORM, base at a low rate")
+TRAINED_BODIES = ("base at a low rate", "ORM, base at a low rate")
+"""A PRM and an ORM trained alike."""
 
 
 class Study:
@@ -127,7 +128,7 @@ class Study:
         for size in self.sizes[-2:]:
             for name, other in against.items():
                 found[f"prm_minus_{name}_{size}"] = self._difference(prm, other, size)
-            trained, outcome = ((kind, self._size_of(kind)) for kind in LOW_RATE)
+            trained, outcome = ((kind, self._size_of(kind)) for kind in TRAINED_BODIES)
             found[f"prm_minus_orm_{size}_at_a_low_rate"] = self._difference(trained, outcome, size)
             key = f"prm_minus_orm_{size}_at_{small}"
             found[key] = self._difference(("PRM", small), ("ORM", small), size)
@@ -139,6 +140,7 @@ class Study:
         return found
 
     def _size_of(self, kind: str) -> int:
+        """Labelled solutions that a variant was trained on."""
         return next(n for known, n in self.scores if known == kind)
 
     def _difference(self, a: Key, b: Key, size: int, *, all_right: bool = False) -> list[float]:

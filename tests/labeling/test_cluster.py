@@ -198,7 +198,7 @@ def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     more += ["block_problems=12", "policy.scripted={repeatable: false, delay_s: 3}"]
     job = cluster.start(*cluster.submit(tmp_path, *scripted_overrides(source, out, *more)))
     # Both at work: to a draining node an engine would not come any more.
-    until(lambda: (out / "progress.jsonl").is_file() and last_state(out)["num_workers"] == 2, job)
+    until(lambda: last_state(out).get("num_workers") == 2, job)
     code, output = cluster.run(
         *["ray", "drain-node", f"--address={address}", f"--node-id={worker.split()[-1]}"],
         *["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"],
@@ -237,7 +237,10 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
 
 
 def last_state(out: Path) -> dict[str, int]:
-    state: dict[str, int] = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
+    """The last row of a run's progress, if it has any yet."""
+    file = out / "progress.jsonl"
+    lines = file.read_text().splitlines() if file.is_file() else []
+    state: dict[str, int] = json.loads(lines[-1]) if lines else {}
     return state
 
 

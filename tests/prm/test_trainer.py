@@ -20,9 +20,9 @@ from mclabel.edge.train import TrainReport, preflight
 from mclabel.errors import ConfigError, TrainingError
 from mclabel.prm.encode import EncodedSolution
 from mclabel.prm.examples import Example, PackedExamples
+from mclabel.prm.items import Item, balance, collate
 from mclabel.prm.model import prepare_step_token, start_step_model
 from mclabel.prm.score import PRM
-from mclabel.prm.train import _balance, _collate, _Item
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,9 @@ def test_balance_gives_both_sides_half() -> None:
         right=None,
     )
     # 3 of 4 are sound: wrong steps count 4 / (2 * 1), sound ones 4 / (2 * 3)
-    factors = _balance(PackedExamples([example]))
+    factors = balance(PackedExamples([example]))
     assert factors == (2.0, pytest.approx(2 / 3))
-    weights = _collate([_Item(example, None, factors)])["weights"][0]
+    weights = collate([Item(example, None, factors)])["weights"][0]
     assert weights[[0, 1, 3]].tolist() == pytest.approx([4 / 3, 2 / 3, 2.0])
 
 
