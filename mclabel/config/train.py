@@ -73,8 +73,9 @@ class TrainConfig(Config):
     """Optimizer steps, in place of epochs."""
     batch_size: int = Field(16, ge=1)
     """Solutions an optimizer step, over all workers."""
-    micro_batch: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
-    """Solutions of a worker that are in memory at a time: gradients are accumulated."""
+    micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1)
+    """Tokens of a worker, padding included, that are in memory at a time: gradients are added up.
+    One solution at least, and all of a worker's share of the batch with `pair_weight`."""
     backbone_lr: float = Field(1e-5, ge=0, allow_inf_nan=False)
     """Learning rate of the base's own weights; 0 freezes them."""
     head_lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
@@ -101,5 +102,8 @@ class TrainConfig(Config):
     """Of torch on a CPU. More than one are fast only where nothing else runs."""
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1)
     """More than one are run by Ray Train, and share every batch."""
+    shard: Annotated[bool, OPERATIONAL] = False
+    """Split weights, gradients and the optimizer's state over the workers (FSDP), for a body that
+    is too large to be trained on one device."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
     """Of more than one worker; `num_cpus` and `num_gpus` are each worker's."""

@@ -127,6 +127,12 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
     from mclabel.prm.examples import make_examples
     from mclabel.prm.score import PrmManifest, step_encoder
 
+    if config.shard and (config.workers == 1 or config.backbone_lr == 0):
+        raise ConfigError(
+            f"shard=true: splits the training of a body over workers, but workers={config.workers} "
+            f"and backbone_lr={config.backbone_lr}. Ask for more workers and a rate, or leave it "
+            "out"
+        )
     if config.target == "neutral" and config.head != "token":
         raise ConfigError(f"head={config.head}: target=neutral has three classes: use head=token")
     base = model_source(resolve_model(config.base))
@@ -177,15 +183,20 @@ def _work(content: dict[str, Any], blocks: list[list[str]]) -> None:
 def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
     """Train, and put the model where it belongs; of several workers, the first does."""
     import torch
-    import torch.distributed
     import transformers
 
+    from mclabel.prm.checkpoint import is_first
+    from mclabel.prm.sharding import shard, whole_state
     from mclabel.prm.train import TrainSettings, train_step_model
 
     out = Path(config.out)
     torch.set_num_threads(config.threads)
     transformers.set_seed(config.seed)
     model = _model(config, data)
+    if config.shard:
+        shard(model, torch.device(config.device).type)
+    else:
+        model.to(config.device)
     validation = train_step_model(
         model,
         data.examples.train,
@@ -196,8 +207,12 @@ def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
         ),
         on_progress=on_progress,
     )
-    if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
+    weights = whole_state(model) if config.shard else None
+    if not is_first():
         return
+    if weights is not None:
+        model = _model(config, data)
+        model.load_state_dict(weights)
     found = data.examples
     report = TrainReport(
         model=str(out / "model"),
@@ -241,7 +256,6 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
         prepare_step_token(model.network, data.step_id, data.text.num_tokens)
     if config.lora_rank is not None:
         add_adapters(model.network, rank=config.lora_rank, alpha=config.lora_alpha)
-    model.to(config.device)
     return model
 
 

@@ -108,7 +108,7 @@ def map_solutions(
 
     def run(group: tuple[list[EncodedSolution], bool]) -> Sequence[T]:
         batch = make_batch(group[0], as_tree=group[1])
-        with torch.inference_mode():
+        with torch.no_grad():  # what is split over workers cannot be in inference mode
             return compute(batch.to(network.device), group[0])
 
     before = torch.get_num_threads()

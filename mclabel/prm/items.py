@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -114,6 +115,38 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
             [numbers.setdefault(e.problem_id, len(numbers)) for e in examples]
         ),
     }
+
+
+def num_pieces(lengths: Sequence[int], most_tokens: int) -> int:
+    """The fewest pieces of as many solutions each that hold no more tokens, padding included.
+
+    Args:
+        lengths: of a batch's solutions, in tokens.
+        most_tokens: in a piece; one solution may have more.
+    """
+    ordered = sorted(lengths, reverse=True)
+    for number in range(1, len(ordered)):
+        size = math.ceil(len(ordered) / number)
+        if all(size * longest <= most_tokens for longest in ordered[::size]):
+            return number
+    return len(ordered)
+
+
+def cut(batch: dict[str, Tensor], number: int) -> list[dict[str, Tensor]]:
+    """A micro-batch in so many pieces, the longest solutions together, with no more padding than
+    they need.
+    """
+    if number == 1:
+        return [batch]
+    order = batch["mask"].sum(1).argsort(descending=True, stable=True)
+    pieces = []
+    for rows in order.tensor_split(number):
+        piece = {name: part[rows] for name, part in batch.items()}
+        width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())
+        for names, most in ((("ids", "mask"), width), (("positions", "targets", "weights"), steps)):
+            piece |= {name: piece[name][:, :most] for name in names}
+        pieces.append(piece)
+    return pieces
 
 
 def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:

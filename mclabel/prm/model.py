@@ -9,6 +9,7 @@ can rarely be taught to recompute a step, but it knows what it would have writte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -68,6 +69,10 @@ class StepModel(nn.Module, ABC):
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Parameters of the body and of the head."""
 
+    @abstractmethod
+    def head_modules(self) -> list[nn.Module]:
+        """The layers of the head."""
+
     def freeze(self, *, body: bool) -> None:
         """Fix what is not trained: the body, or of a body with adapters all but these."""
         adapted = any(is_adapter(name) for name, _ in self.named_parameters())
@@ -76,20 +81,9 @@ class StepModel(nn.Module, ABC):
             if id(parameter) in inside:
                 parameter.requires_grad_(not body and (is_adapter(name) or not adapted))
 
-    def save_state(self, path: Path) -> None:
-        """Save the weights that are trained."""
-        trained = {
-            n: p.detach().contiguous() for n, p in self.named_parameters() if p.requires_grad
-        }
-        save_file(trained, path, metadata={"format": "pt"})
-
-    def load_state(self, path: Path) -> None:
-        """Take over the weights that `save_state` wrote."""
-        trained = load_file(path)
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                if parameter.requires_grad:
-                    parameter.copy_(trained[name])
+    def trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Names and parameters of what is not fixed."""
+        return ((name, p) for name, p in self.named_parameters() if p.requires_grad)
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -127,6 +121,9 @@ class TokenHead(StepModel):
         body = list(getattr(self.network, self.network.base_model_prefix).parameters())
         known = {id(p) for p in body}
         return body, [p for p in self.parameters() if id(p) not in known]
+
+    def head_modules(self) -> list[nn.Module]:
+        return [*self.head]
 
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
@@ -168,8 +165,11 @@ class LikelihoodHead(StepModel):
         return logits[..., 0]
 
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        states = [] if self.hidden is None else list(self.hidden.parameters())
-        return list(self.network.parameters()), [*states, *self.features.parameters()]
+        head = [p for module in self.head_modules() for p in module.parameters()]
+        return list(self.network.parameters()), head
+
+    def head_modules(self) -> list[nn.Module]:
+        return [self.features] if self.hidden is None else [self.hidden, self.features]
 
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)

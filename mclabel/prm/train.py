@@ -6,8 +6,8 @@ OUT/log.jsonl        loss and learning rates, and validation figures
 OUT/tensorboard/     the same, if asked for
 OUT/model/           the finished PRM, put there whole
 
-One optimizer step is the same whatever it is cut into: losses are summed over micro-batches and
-workers, and divided by the weight of all their steps.
+One optimizer step is the same whatever it is cut into: losses are summed over pieces and workers,
+and divided by the weight of all their steps.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,21 +27,28 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Sampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
-from transformers.trainer_utils import sort_checkpoints
 
 from mclabel.errors import TrainingError
 from mclabel.prm.batch import StepBatch
+from mclabel.prm.checkpoint import (
+    COMPLETE,
+    last_checkpoint,
+    load_optimizer,
+    load_weights,
+    save_optimizer,
+    save_weights,
+)
 from mclabel.prm.examples import Example, PackedExamples
-from mclabel.prm.items import Items, balance, collate, observe
+from mclabel.prm.items import Items, balance, collate, cut, num_pieces, observe
 from mclabel.prm.losses import LossKind, pair_loss, step_loss
 from mclabel.prm.model import StepModel
 from mclabel.prm.sampling import LengthGroupedSampler
+from mclabel.prm.sharding import here, is_sharded
 from mclabel.prm.validation import Validation, validate
 
-COMPLETE = "complete"
-"""Empty file, the last to be written into a checkpoint."""
 STATE = "trained.safetensors"
 """The trained weights of a checkpoint; frozen ones are the base's."""
+OPTIMIZER, SCHEDULER = "optimizer.pt", "scheduler.pt"
 BEST = "best.safetensors"
 
 
@@ -53,8 +61,9 @@ class TrainSettings:
     """Optimizer steps; overrides `epochs`."""
     batch_size: int = 16
     """Solutions an optimizer step, over all workers."""
-    micro_batch: int | None = None
-    """Solutions of a worker that are in memory at a time; None takes all of its share."""
+    micro_tokens: int = 8192
+    """Tokens of a worker, padding included, that are in memory at a time; one solution at least,
+    and all of a batch where its pairs are compared."""
     backbone_lr: float = 1e-5
     """0 freezes the body."""
     head_lr: float = 1e-3
@@ -94,7 +103,7 @@ def train_step_model(
     In a process group, every rank calls this with the same arguments.
 
     Args:
-        model: with a fresh head.
+        model: with a fresh head; `sharding.shard` may have split it.
         train: examples to train on.
         validation: examples of other problems, may be none.
         out: folder for checkpoints and the log.
@@ -110,8 +119,8 @@ def train_step_model(
     packed = train if isinstance(train, PackedExamples) else PackedExamples(train)
     checkpoints = out / "checkpoints"
     last = last_checkpoint(checkpoints)
-    body, head = model.parts()
     model.freeze(body=settings.backbone_lr == 0)
+    body, head = model.parts()
     groups = [{"params": head, "lr": settings.head_lr}]
     if settings.backbone_lr > 0:
         tuned = [p for p in body if p.requires_grad]
@@ -128,10 +137,7 @@ def train_step_model(
         args=_arguments(model, checkpoints, settings, num_steps),
         train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
         data_collator=collate,
-        optimizers=(
-            torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
-            None,
-        ),
+        optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
         callbacks=[_Report(out / "log.jsonl", on_progress)],
     )
     trainer.remove_callback(PrinterCallback)
@@ -139,23 +145,11 @@ def train_step_model(
         trainer.add_callback(_Validate(trainer, validation, checkpoints / BEST))
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     if settings.patience is not None and (checkpoints / BEST).is_file():
-        model.load_state(checkpoints / BEST)
-    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        load_weights(model, checkpoints / BEST)
+    finite = torch.tensor(all(bool(here(p).isfinite().all()) for p in model.parameters()))
+    if not trainer.accelerator.gather(finite[None].to(trainer.args.device)).all():
         raise TrainingError("weights are no longer finite after the last step. " + _REMEDY)
     return validate(model, validation)
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; torn ones are removed."""
-    if not folder.is_dir():
-        return None
-    whole = []
-    for name in sort_checkpoints(str(folder)):
-        if (Path(name) / COMPLETE).is_file():
-            whole.append(Path(name))
-        else:
-            shutil.rmtree(name, ignore_errors=True)
-    return whole[-1] if whole else None
 
 
 def _arguments(
@@ -163,17 +157,15 @@ def _arguments(
 ) -> TrainingArguments:
     workers = int(os.environ.get("WORLD_SIZE", 1))
     share, rest = divmod(settings.batch_size, workers)
-    micro = min(settings.micro_batch or share, share)
-    if rest or not share or share % micro:
+    if rest:
         raise TrainingError(
-            f"batch_size={settings.batch_size}: must be a multiple of workers={workers} times "
-            f"micro_batch={settings.micro_batch}. Change one of them"
+            f"batch_size={settings.batch_size}: must be a multiple of workers={workers}. Change "
+            "one of them"
         )
     return TrainingArguments(
         output_dir=str(checkpoints),
         max_steps=num_steps,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=share // micro,
+        per_device_train_batch_size=share,
         lr_scheduler_type="linear",
         warmup_steps=round(settings.warmup * num_steps),
         max_grad_norm=1.0,
@@ -201,9 +193,24 @@ class _StepTrainer(Trainer):
 
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *, settings: TrainSettings, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._settings = settings
+    def __init__(
+        self,
+        *,
+        settings: TrainSettings,
+        model: StepModel,
+        optimizer: torch.optim.Optimizer,
+        **arguments: Any,
+    ) -> None:
+        self._settings, self._sharded, self._updates = settings, is_sharded(model), optimizer
+        super().__init__(model=model, optimizers=(optimizer, None), **arguments)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """What wraps the model: nothing that averages gradients, if they are split already."""
+        super().create_accelerator_and_postprocess()
+        if self._sharded:
+            self.accelerator.prepare_model = partial(
+                self.accelerator.prepare_model, evaluation_mode=True
+            )
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[int]:
         assert isinstance(self.train_dataset, Items)
@@ -253,12 +260,43 @@ class _StepTrainer(Trainer):
             )
         return cast(Tensor, loss)
 
-    def _save(
-        self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
-    ) -> None:
+    def training_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """Loss of a batch, cut into pieces that fit into memory; gradients are added up."""
+        pieces = self._pieces(inputs)
+        total = torch.zeros((), device=self.args.device)
+        for number, piece in enumerate(pieces, start=1):
+            # Parts of split gradients are added up as they are, whole ones are averaged once.
+            alone = number < len(pieces) and not self._sharded
+            with self.accelerator.no_sync(model) if alone else nullcontext():
+                total += super().training_step(model, piece, num_items_in_batch)
+        return total
+
+    def _pieces(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+        """Cut a batch; all workers into as many pieces, as they compute split layers together."""
+        if "observed" in inputs or self._settings.pair_weight:
+            return [inputs]
+        lengths = inputs["mask"].sum(1).tolist()
+        number = num_pieces(lengths, self._settings.micro_tokens)
+        if self.accelerator.num_processes > 1:
+            all_numbers = self.accelerator.gather(torch.tensor([number], device=self.args.device))
+            number = min(int(all_numbers.max()), len(lengths))
+        return cut(inputs, number)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write what is trained into a checkpoint; all workers give their parts of it."""
         assert output_dir is not None
-        Path(output_dir).mkdir(parents=True, exist_ok=True)
-        self.accelerator.unwrap_model(self.model).save_state(Path(output_dir) / STATE)
+        save_weights(self._whole_model(), Path(output_dir) / STATE)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        save_optimizer(self._whole_model(), self._updates, Path(output_dir) / OPTIMIZER)
+        if self.args.should_save:
+            assert self.lr_scheduler is not None
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
@@ -270,8 +308,18 @@ class _StepTrainer(Trainer):
     def _load_from_checkpoint(
         self, resume_from_checkpoint: str, model: nn.Module | None = None
     ) -> None:
-        unwrapped = self.accelerator.unwrap_model(model or self.model)
-        unwrapped.load_state(Path(resume_from_checkpoint) / STATE)
+        load_weights(self._whole_model(), Path(resume_from_checkpoint) / STATE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        folder = Path(checkpoint)
+        load_optimizer(self._whole_model(), self._updates, folder / OPTIMIZER)
+        assert self.lr_scheduler is not None
+        self.lr_scheduler.load_state_dict(torch.load(folder / SCHEDULER, weights_only=True))
+
+    def _whole_model(self) -> StepModel:
+        return cast(StepModel, self.accelerator.unwrap_model(self.model))
 
 
 class _Report(TrainerCallback):
@@ -338,10 +386,7 @@ class _Validate(TrainerCallback):
             return
         losses = [row[VALIDATION_LOSS] for row in state.log_history if VALIDATION_LOSS in row]
         best = losses.index(min(losses))
-        if best == len(losses) - 1 and state.is_world_process_zero:
-            self._best.parent.mkdir(parents=True, exist_ok=True)
-            partial = self._best.with_suffix(".partial")
-            model.save_state(partial)
-            partial.replace(self._best)
+        if best == len(losses) - 1:
+            save_weights(model, self._best)
         if len(losses) - 1 - best >= self._settings.patience:
             control.should_training_stop = True

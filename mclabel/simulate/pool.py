@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -32,7 +32,6 @@ def read_pool(
     seed: int = 0,
     key: Callable[[str], str] = step_key,
     group: str = "answer_type",
-    values: Mapping[str, float] | None = None,
 ) -> list[Case]:
     """The cases of a run, in the order of problem ids.
 
@@ -42,8 +41,9 @@ def read_pool(
         seed: of the order in which rollouts are drawn.
         key: what a step says.
         group: field of the problems' metadata that cases are reported by.
-        values: true ones by prefix id, those of other prefixes are unknown (NaN); None takes the
-            shares of the run's own rollouts.
+
+    Returns:
+        Cases whose values are the shares of the run's own rollouts.
     """
     rows: dict[str, list[LabeledSolution]] = defaultdict(list)
     for row in read_labels(store):
@@ -59,7 +59,6 @@ def read_pool(
             seed,
             key,
             group,
-            values,
         )
         for name in sorted(rows)
     ]
@@ -72,7 +71,6 @@ def _case(
     seed: int,
     key: Callable[[str], str],
     group: str,
-    values: Mapping[str, float] | None,
 ) -> Case:
     problem = rows[0].problem
     rows = [row for row in rows if row.steps]
@@ -110,9 +108,7 @@ def _case(
         answer_class=answer_class(problem.answer),
         truth=tuple(truth(row) for row in rows),
         draw=partial(_draw, drawn),
-        values=tuple(_share(told) for told in drawn)
-        if values is None
-        else tuple(values.get(name, float("nan")) for name in ids),
+        values=tuple(_share(told) for told in drawn),
         group=problem.meta.get(group, ""),
     )
 

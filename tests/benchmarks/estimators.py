@@ -1,14 +1,15 @@
 """Every estimator's labels against their cost: on real rollouts, and on simulated values.
 
     python -m tests.benchmarks.estimators [--quick] [--validation RUN]... [--test RUN]...
-        [--out FOLDER] [--plot docs/estimators.png]
+        [--truth RUN]... [--out FOLDER] [--plot docs/estimators.png]
 
 Replays estimators against pools: runs labelled with `fixed`, K=64, whose rollouts are drawn
 without replacement, so that all see the same solutions and share prefixes alike. Settings are
 chosen and priors fitted on validation problems and reported on test problems, with bootstrap
-intervals over problems. Pools that are not given are made: 350 and 250 problems, four solutions
-each, two hours on two cores; `--quick` makes small ones and takes two minutes. The last line is
-JSON.
+intervals over problems. Values and intervals are held against the truth of test problems of which
+every prefix was rolled out 2,048 times. Pools that are not given are made: 350, 250 and 24
+problems, four solutions each, two and a half hours on two cores; `--quick` makes small ones and
+takes two minutes. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted, load_p
 from tests.benchmarks.estimators_decisions import decision_cost
 from tests.benchmarks.estimators_free_form import free_form
 from tests.benchmarks.estimators_values import (
-    halves,
     real_intervals,
     simulate_intervals,
     soft_values,
@@ -51,9 +51,12 @@ from tests.benchmarks.estimators_values import (
 PRICES = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
 """A grid of eight steps a decade, from 0.01 to 0.00002."""
 CAP = 64
-TRUTH_ROLLOUTS = 2048
-ORDERS = range(4)
-"""Seeds of the orders in which a pool's rollouts are drawn, where one does not tell enough."""
+POOLS = {"validation": (350, CAP), "test": (250, CAP), "truth": (24, 2048)}
+"""Problems, and rollouts of each of their prefixes."""
+QUICK_POOLS = {"validation": (8, 16), "test": (16, 16), "truth": (2, 256)}
+SEED = 77
+TRUTH_SEED = 79
+"""Of the problems whose values are known: not those of the test pool."""
 
 
 def main() -> None:
@@ -62,7 +65,7 @@ def main() -> None:
     parser.add_argument("--validation", action="append", default=[], help="run(s) to tune on")
     parser.add_argument("--test", action="append", default=[], help="run(s) to report on")
     parser.add_argument("--fit", action="append", default=[], help="more runs to fit priors on")
-    parser.add_argument("--truth", action="append", default=[], help="of `estimators_truth`")
+    parser.add_argument("--truth", action="append", default=[], help="run(s) that tell the values")
     parser.add_argument("--cap", type=int, help="rollouts of a prefix that the pools have")
     parser.add_argument("--out", type=Path, help="keep pools here that have to be made")
     parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
@@ -70,26 +73,28 @@ def main() -> None:
     console = Console(emoji=False, width=140)
     with tempfile.TemporaryDirectory() as scratch:
         out = args.out or Path(scratch)
-        sizes = {"validation": 8 if args.quick else 350, "test": 16 if args.quick else 250}
         rollouts = 16 if args.quick else CAP
         cap = args.cap or (CAP if args.validation and args.test else rollouts)
-        for split, size in sizes.items():
-            if not getattr(args, split):
-                setattr(args, split, [_make_pool(out, split, size, rollouts, console)])
+        sizes = QUICK_POOLS if args.quick else POOLS
+        for name, size in sizes.items():
+            if not getattr(args, name):
+                setattr(args, name, [_make_pool(out, name, *size, console)])
         figures = _report(load_pool(args.validation), load_pool(args.test), cap, args, console)
     print(json.dumps(figures))
 
 
-def _make_pool(out: Path, split: str, count: int, rollouts: int, console: Console) -> str:
-    where = str(out / split)
+def _make_pool(out: Path, name: str, count: int, rollouts: int, console: Console) -> str:
+    where = str(out / name)
+    seed = TRUTH_SEED if name == "truth" else SEED
+    split = "validation" if name == "validation" else "test"
     changes = [f"out={where}", f"problems.split={split}", f"problems.limit={count}"]
     changes += [f"estimator.rollouts={rollouts}", f"estimator.root_rollouts={rollouts}"]
     config = load_config(
         LabelConfig,
         bundled_config("label/quickstart.yaml"),
-        [*changes, "problems.seed=77", "seed=77", "ray.address=none", "block_problems=4"],
+        [*changes, f"problems.seed={seed}", f"seed={seed}", "ray.address=none", "block_problems=4"],
     )
-    with job_progress(console, f"pool {split}") as progress:
+    with job_progress(console, f"pool {name}") as progress:
         edge.label(config, progress)
     return where
 
@@ -153,10 +158,9 @@ def _report(
     console.print("chosen on validation, the most accurate of each:", best)
     calibration, causes = _posterior_report(found, best, test, console)
     simulated = simulate_intervals(args.quick, test, priors["posterior"], console)
-    soft = _soft_values(test, priors, cap, args, console)
-    orders = [load_pool(args.test, seed=seed) for seed in ORDERS]
-    drawn = [case for cases in orders for case in cases]
-    covered = real_intervals(drawn, priors["posterior"], cap, console)
+    truth = load_pool(args.truth)
+    soft = soft_values(truth, priors, cap, console)
+    covered = real_intervals(truth, priors["posterior"], console)
     pilot = _with_pilot(test, cap, console) if not args.quick else {}
     free = {} if args.quick else free_form(args.validation, args.test, cap=cap, console=console)
     if args.plot:
@@ -183,22 +187,6 @@ def _report(
         "us_per_decision": float(np.mean([d["us_per_decision"] for d in decisions if d["full"]])),
         "decisions": decisions,
     }
-
-
-def _soft_values(
-    test: list[Case],
-    priors: dict[str, Priors],
-    cap: int,
-    args: argparse.Namespace,
-    console: Console,
-) -> dict[str, Any]:
-    """Against the truth of many rollouts, or of half of the pool's."""
-    if not args.truth:
-        return soft_values(halves(test, cap), cap // 2, priors, cap // 2, console)
-    right = {k: v for path in args.truth for k, v in json.loads(Path(path).read_text()).items()}
-    values = {name: count / TRUTH_ROLLOUTS for name, count in right.items()}
-    cases = [case for seed in ORDERS for case in load_pool(args.test, values=values, seed=seed)]
-    return soft_values(cases, TRUTH_ROLLOUTS, priors, cap, console)
 
 
 Key = tuple[str, str]

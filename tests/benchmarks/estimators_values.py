@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from scipy.stats import binom
 
-from mclabel.estimators import Estimator, EstimatorSettings, Priors
+from mclabel.estimators import ROOT, Estimator, EstimatorSettings, Priors, Told
+from mclabel.evaluation.bootstrap import interval, resample_weights
 from mclabel.intervals import clopper_pearson
 from mclabel.records import Outcome
 from mclabel.simulate.measure import RuleTally, distinct_labels, measure
@@ -104,71 +106,40 @@ def _add(total: RuleTally, part: RuleTally) -> None:
         setattr(total, name, getattr(total, name) + getattr(part, name))
 
 
-def real_intervals(
-    pool: Sequence[Case], priors: Priors, cap: int, console: Console
-) -> dict[str, Any]:
-    """Coverage of real prefixes' values by intervals from a quarter of their rollouts.
+DRAWN = 16
+"""Rollouts of a prefix that the intervals on real ones are made of."""
+MAX_PARTS = {"intervals": 128, "values": 8}
 
-    The others say where a value lies, but not exactly: what is told is the chance that it lies in
-    the interval given theirs, under the distribution of values that makes those of the rule's
-    labels likeliest.
+
+def real_intervals(truth: Sequence[Case], priors: Priors, console: Console) -> dict[str, Any]:
+    """Coverage of real prefixes' values, and its bound as in simulation.
+
+    Args:
+        truth: problems of which every prefix was rolled out many times. Each part of these
+            rollouts in turn makes labels, whose intervals are held against the share of the rest.
+        priors: of the posterior.
+        console: to print to.
     """
-    drawn = cap // 4
-    cases = [_held_out(case, drawn, cap) for case in pool]
-    trials = cap - drawn
-    rows: dict[str, list[tuple[float | None, ...]]] = defaultdict(list)
-    for settings in _kinds(rollouts=drawn, most=drawn):
-        point = Point(name=settings.kind, label="", settings=settings, priors=priors)
-
-        def keep(case: Case, estimator: Estimator, done: Any) -> None:
-            for prefix, rule, estimate in distinct_labels(case, done):
-                if math.isnan(case.values[prefix]) or estimate.low is None:
-                    continue
-                counts = done.counts[prefix]
-                fixed = clopper_pearson(counts.num_right, counts.num_rollouts)
-                name = _rule_name(rule, settings)  # noqa: B023
-                held = case.values[prefix] * trials
-                rows[name].append((held, estimate.low, estimate.high, *fixed))
-
-        measure(point.make, cases, on_done=keep)
     found = {}
-    for rule, labels in rows.items():
-        held, low, high, fixed_low, fixed_high = np.array(labels).T
-        chances = _value_chances(held.round().astype(int), trials)[held.round().astype(int)]
-        inside = (low[:, None] <= _VALUES) & (high[:, None] >= _VALUES)
+    tallies: dict[str, RuleTally] = defaultdict(RuleTally)
+    cases = [part for case in truth for part in _parts(case, DRAWN, MAX_PARTS["intervals"])]
+    for settings in _kinds(rollouts=DRAWN, most=DRAWN):
+        point = Point(name=settings.kind, label="", settings=settings, priors=priors)
+        for rule, tally in measure(point.make, cases, intervals=True).rules.items():
+            _add(tallies[_rule_name(rule, settings)], tally)
+    for rule, tally in tallies.items():
         found[rule] = {
-            "labels": len(labels),
-            "covered": float((chances * inside).sum(1).mean()),
-            "width_ratio": float((high - low).mean() / (fixed_high - fixed_low).mean()),
+            "labels": tally.labels,
+            "covered": tally.covered / tally.labels,
+            "low": clopper_pearson(tally.covered, tally.labels, level=0.98)[0],
+            "width_ratio": tally.width / tally.fixed_width,
         }
         console.print(f"real rollouts, {rule}: {found[rule]}")
     return found
 
 
-_VALUES = np.sin(np.linspace(0, np.pi / 2, 181)) ** 2
-
-
-def _value_chances(right: NDArray[np.int64], trials: int) -> NDArray[np.float64]:
-    """[trials + 1, grid]: where the value lies, by how many of the held-out rollouts were right.
-
-    By the distribution of values that makes all of them likeliest (Robbins' empirical Bayes).
-    """
-    ways = binom.pmf(np.arange(trials + 1)[:, None], trials, _VALUES)
-    seen = np.bincount(right, minlength=trials + 1) / len(right)
-    prior = np.full(len(_VALUES), 1 / len(_VALUES))
-    for _ in range(500):
-        joint = ways * prior
-        prior = seen @ (joint / joint.sum(1, keepdims=True))
-    joint = ways * prior
-    return np.asarray(joint / joint.sum(1, keepdims=True))
-
-
 def soft_values(
-    cases: Sequence[Case],
-    trials: int,
-    priors: dict[str, Priors],
-    cap: int,
-    console: Console,
+    truth: Sequence[Case], priors: dict[str, Priors], cap: int, console: Console
 ) -> dict[str, Any]:
     """Squared error of soft values.
 
@@ -176,12 +147,15 @@ def soft_values(
     q (1 - q) / (n - 1), estimated without bias, which is taken off.
 
     Args:
-        cases: with values from other rollouts than those drawn; NaN where they are unknown.
-        trials: n.
+        truth: problems of which every prefix was rolled out many times.
         priors: of the posteriors, by name.
-        cap: rollouts of a prefix that can be drawn.
+        cap: rollouts of a prefix that can be drawn; the others tell its value.
         console: to print to.
     """
+    cases = [part for case in truth for part in _parts(case, cap, MAX_PARTS["values"])]
+    trials = len(_outcomes(truth[0], ROOT)) - cap
+    problems = {case.id: index for index, case in enumerate(truth)}
+    weights = resample_weights(len(problems), 0)
     made: list[tuple[str, EstimatorSettings, Priors | None]] = []
     for k in [k for k in (1, 2, 4, 8, 16, 32) if k <= cap]:
         made.append((f"fixed K={k}", EstimatorSettings(kind="fixed", rollouts=k), None))
@@ -200,60 +174,77 @@ def soft_values(
         for width in (0.6, 0.4):
             settings = EstimatorSettings(kind="sequential", rollouts=cap, width=width)
             made.append((f"sequential width={width}", settings, None))
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for label, settings, learned in made:
         point = Point(name="", label="", settings=settings, priors=learned)
-        errors: list[tuple[float, float]] = []
+        errors: list[tuple[int, float, float]] = []
 
         def keep(case: Case, estimator: Estimator, done: Any) -> None:
-            seen: set[int] = set()
-            for path, judgement in zip(case.paths, done.judgements, strict=True):
-                pairs = zip(path.prefixes, judgement.estimates, strict=False)
-                for prefix, estimate in pairs:
-                    guess = estimate.mean if estimate.mean is not None else estimate.value
-                    q = case.values[prefix]
-                    if guess is not None and prefix not in seen and q == q:
-                        seen.add(prefix)
-                        noise = q * (1 - q) / (trials - 1)
-                        errors.append((guess - q, (guess - q) ** 2 - noise))  # noqa: B023
+            for prefix, _, estimate in distinct_labels(case, done):
+                guess = estimate.mean if estimate.mean is not None else estimate.value
+                q = case.values[prefix]
+                if guess is not None:
+                    noise = q * (1 - q) / (trials - 1)
+                    row = (problems[case.id], guess - q, (guess - q) ** 2 - noise)
+                    errors.append(row)  # noqa: B023
 
         one = measure(point.make, cases, on_done=keep)
-        table = np.array(errors)
+        at, error, squared = np.array(errors).T
+        count, off, square = (
+            np.bincount(at.astype(int), weights=column, minlength=len(problems))
+            for column in (np.ones(len(at)), error, squared)
+        )
+        resampled = np.sqrt(np.maximum(0.0, (weights @ square) / (weights @ count)))
         found[label] = {
             "tokens": one.tokens_per_solution,
-            "prefixes": len(table),
-            "rmse": float(np.sqrt(max(0.0, table[:, 1].mean()))),
-            "bias": float(table[:, 0].mean()),
-            "bias_error": float(table[:, 0].std() / np.sqrt(len(table))),
+            "labels": len(at),
+            "rmse": float(np.sqrt(max(0.0, squared.mean()))),
+            "rmse_interval": interval(resampled, len(problems)),
+            "bias": float(error.mean()),
+            "bias_interval": interval((weights @ off) / (weights @ count), len(problems)),
         }
     table_ = Table(title=f"Soft values, truth of {trials} rollouts", title_justify="left")
-    for column in ("estimator", "tokens", "prefixes", "RMSE", "bias"):
+    for column in ("estimator", "tokens", "labels", "RMSE", "bias"):
         table_.add_column(column)
     for label, one_ in sorted(found.items(), key=lambda item: item[1]["tokens"]):
         table_.add_row(
             label,
             f"{one_['tokens']:,.0f}",
-            str(one_["prefixes"]),
-            f"{one_['rmse']:.3f}",
-            f"{one_['bias']:+.4f} ±{one_['bias_error']:.4f}",
+            str(one_["labels"]),
+            "{:.3f} [{:.3f}, {:.3f}]".format(one_["rmse"], *one_["rmse_interval"]),
+            "{:+.4f} [{:+.4f}, {:+.4f}]".format(one_["bias"], *one_["bias_interval"]),
         )
     console.print(table_)
     return found
 
 
-def halves(cases: Sequence[Case], cap: int) -> list[Case]:
-    """Cases whose values are the shares of the second half of each prefix's rollouts."""
-    return [_held_out(case, cap // 2, cap) for case in cases]
+def _parts(case: Case, drawn: int, most: int) -> list[Case]:
+    """The case with each so many of its rollouts in turn to draw from.
+
+    Its values are then the shares of all the others.
+    """
+    outcomes = [_outcomes(case, prefix) for prefix in range(case.num_prefixes)]
+    parts = min(most, min(map(len, outcomes)) // drawn)
+    return [
+        replace(
+            case,
+            draw=partial(_later, case, first),
+            values=tuple(
+                float(np.mean(np.delete(told, np.s_[first : first + drawn]))) for told in outcomes
+            ),
+        )
+        for first in range(0, parts * drawn, drawn)
+    ]
 
 
-def _held_out(case: Case, drawn: int, cap: int) -> Case:
-    """The case, its values the shares of the rollouts from `drawn` on; NaN where there are none."""
-    values = []
-    for prefix in range(case.num_prefixes):
-        try:
-            told = [case.draw(prefix, i) for i in range(drawn, cap)]
-        except IndexError:
-            told = []
-        right = sum(one.outcome is Outcome.RIGHT for one in told)
-        values.append(right / len(told) if told else float("nan"))
-    return replace(case, values=tuple(values))
+def _later(case: Case, first: int, prefix: int, index: int) -> Told:
+    return case.draw(prefix, first + index)
+
+
+def _outcomes(case: Case, prefix: int) -> NDArray[np.bool_]:
+    """Whether each of the prefix's rollouts ended right."""
+    told = []
+    with suppress(IndexError):
+        for index in itertools.count():
+            told.append(case.draw(prefix, index).outcome is Outcome.RIGHT)
+    return np.array(told)

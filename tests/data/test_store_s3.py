@@ -84,16 +84,16 @@ def test_a_job_on_a_failing_store_is_exact_and_merges(s3: FlakyS3, tmp_path: Pat
     s3.fault = lambda method, path: rng.choice(  # type: ignore[assignment, return-value]
         ["ok", "ok", "ok", "503", "drop", "lose answer" if method == "PUT" else "drop"]
     )
-    source = write_problems(tmp_path, 20)
+    source = write_problems(tmp_path, 12)
     overrides = scripted_overrides(source, Path("unused"), "ray.address=none")
     overrides = [o for o in overrides if not o.startswith("out=")] + ["out=s3://bucket/job"]
     for _ in range(2):
         edge.label(load_config(LabelConfig, None, overrides), lambda state: None)
     s3.fault = lambda method, path: "ok"
     store = Store("s3://bucket/job")
-    check_exact_store(store)
+    check_exact_store(store, 12)
     assert compact(store, rows=1000).num_after == 1
-    check_exact_store(store)
+    check_exact_store(store, 12)
 
 
 def test_a_store_that_is_gone_is_a_clear_stop(s3: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> None:

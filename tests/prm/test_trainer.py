@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from mclabel.edge.train import TrainReport, preflight
 from mclabel.errors import ConfigError, TrainingError
 from mclabel.prm.encode import EncodedSolution
 from mclabel.prm.examples import Example, PackedExamples
-from mclabel.prm.items import Item, balance, collate
+from mclabel.prm.items import Item, balance, collate, cut, num_pieces
 from mclabel.prm.model import prepare_step_token, start_step_model
 from mclabel.prm.score import PRM
 
@@ -51,17 +52,38 @@ def assert_close(a: Path, b: Path, tolerance: float) -> None:
         assert (tensor - theirs[name]).abs().max() < tolerance, name
 
 
-@pytest.mark.parametrize("more", [[], ["pair_weight=0.0", "balance=true", "weights=rollouts"]])
-def test_micro_batches_add_up_to_the_batch(
+@pytest.mark.parametrize("more", [[], ["balance=true", "weights=rollouts"]])
+def test_pieces_add_up_to_the_batch(
     base: str, labels: str, tmp_path: Path, more: list[str]
 ) -> None:
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=6", "batch_size=8", *more]
     common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3"]
     train(tmp_path / "whole", *common)
-    train(tmp_path / "cut", *common, "micro_batch=2")
+    train(tmp_path / "cut", *common, "micro_tokens=300")
     assert_close(tmp_path / "whole", tmp_path / "cut", 1e-4)
-    with pytest.raises(TrainingError, match=r"batch_size=8: must be a multiple of workers=1"):
-        train(tmp_path / "odd", *common, "micro_batch=3")
+
+
+def test_pieces_hold_no_more_than_they_may() -> None:
+    lengths = [10, 200, 190, 30, 180, 20, 150, 170]
+    examples = [
+        Example(
+            problem_id=f"p{i}",
+            encoded=EncodedSolution(ids=(7,) * n, num_prompt=1, positions=(n // 2, n - 1)),
+            targets=(1.0, 0.0),
+            weights=(1.0, 1.0),
+            right=None,
+        )
+        for i, n in enumerate(lengths)
+    ]
+    assert [num_pieces(lengths, n) for n in (1600, 1599, 800, 400, 399, 1)] == [1, 2, 2, 4, 8, 8]
+    whole = collate([Item(one, None, None) for one in examples])
+    for number in range(1, 9):
+        pieces = cut(whole, number)
+        assert len(pieces) == number
+        assert sum(len(piece["ids"]) for piece in pieces) == len(lengths)
+        for piece in pieces:
+            assert piece["ids"].shape[1] == (piece["ids"] > 0).sum(1).max() or number == 1
+    assert sorted(n for p in cut(whole, 3) for n in p["mask"].sum(1).tolist()) == sorted(lengths)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +220,27 @@ def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path) -> None:
     report = train(tmp_path / "two", *common, "workers=2", "ray.num_cpus=1")
     assert report == replace(train(tmp_path / "two", *common), model=str(tmp_path / "two/model"))
     assert_close(tmp_path / "one", tmp_path / "two", 1e-4)
+    with pytest.raises(TrainingError, match=r"batch_size=7: must be a multiple of workers=2"):
+        train(tmp_path / "odd", *common, "batch_size=7", "workers=2", "ray.num_cpus=1")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("more", [["head=token"], ["head=likelihood", "lora_rank=2"]])
+def test_split_over_workers_it_equals_one_and_one_goes_on_from_it(
+    base: str, labels: str, tmp_path: Path, more: list[str]
+) -> None:
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=6", "batch_size=8", *more]
+    common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=3", "patience=5"]
+    common += ["eval_steps=3", "micro_tokens=300"]
+    train(tmp_path / "one", *common)
+    train(tmp_path / "split", *common, "workers=2", "shard=true", "ray.num_cpus=1")
+    assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
+    shutil.rmtree(tmp_path / "split/model")
+    shutil.rmtree(tmp_path / "split/checkpoints/checkpoint-6")
+    train(tmp_path / "split", *common)
+    assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
+    with pytest.raises(ConfigError, match="shard=true: splits .* but workers=1"):
+        train(tmp_path / "alone", *common, "shard=true")
 
 
 def test_three_classes_need_the_token_head(base: str, labels: str, tmp_path: Path) -> None:

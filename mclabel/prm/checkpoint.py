@@ -1,0 +1,82 @@
+"""What training writes to go on after a kill: trained weights and the optimizer's state.
+
+Files hold whole tensors, also of a model that is split over workers. Workers call these functions
+alike, and read from a folder that all of them see.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.distributed
+from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from transformers.trainer_utils import sort_checkpoints
+
+from mclabel.prm.model import StepModel
+from mclabel.prm.sharding import whole
+
+COMPLETE = "complete"
+"""Empty file, the last to be written into a checkpoint."""
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint; torn ones are removed."""
+    if not folder.is_dir():
+        return None
+    found = []
+    for name in sort_checkpoints(str(folder)):
+        if (Path(name) / COMPLETE).is_file():
+            found.append(Path(name))
+        else:
+            shutil.rmtree(name, ignore_errors=True)
+    return found[-1] if found else None
+
+
+def save_weights(model: StepModel, path: Path) -> None:
+    """Write the weights that are trained, whole or not at all; the first of all workers does."""
+    trained = {}
+    for name, parameter in model.trained():
+        weight = whole(parameter.detach())
+        if is_first():
+            trained[name] = weight.cpu().contiguous()
+    if is_first():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        save_file(trained, partial, metadata={"format": "pt"})
+        partial.replace(path)
+
+
+def load_weights(model: StepModel, path: Path) -> None:
+    """Take over the weights that `save_weights` wrote."""
+    weights: Any = load_file(path)
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_model_state_dict(model, weights, options=options)
+
+
+def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
+    """Write an optimizer's state, by parameters' names; the first of all workers does."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = get_optimizer_state_dict(model, optimizer, options=options)
+    if is_first():
+        torch.save(state, path)
+
+
+def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
+    """Take over what `save_optimizer` wrote."""
+    state = cast(Any, torch.load(path, map_location="cpu", weights_only=True))
+    options = StateDictOptions(full_state_dict=True)
+    set_optimizer_state_dict(model, optimizer, state, options=options)
+
+
+def is_first() -> bool:
+    """Whether this is the worker that writes."""
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0

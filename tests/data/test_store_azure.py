@@ -1,0 +1,125 @@
+"""The store on Azure, with Azurite as its server.
+
+Azurite is the emulator of Azure's makers: npm install azurite, `azurite-blob` on the PATH.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from exactness import check_exact_store
+from scripted_jobs import scripted_overrides, write_config, write_problems
+
+from mclabel.data.compact import compact
+from mclabel.data.store import Store
+
+pytestmark = pytest.mark.azure
+
+ACCOUNT = "devstoreaccount1"
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""The account that every Azurite has: no secret."""
+CONTAINER = "container"
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment in which `az://container` is on a server of ours."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = tmp_path_factory.mktemp("azurite")
+    command = ["azurite-blob", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+    server = subprocess.Popen([*command, "--location", str(folder), "--blobPort", str(port)])
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert server.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        make_container(url)
+        yield {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": url}
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def make_container(url: str) -> None:
+    """By a signed request: obstore makes none."""
+    date, version = formatdate(usegmt=True), "2021-08-06"
+    headers = f"x-ms-date:{date}\nx-ms-version:{version}\n"
+    resource = f"/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container"
+    signed = "PUT" + "\n" * 12 + headers + resource
+    digest = hmac.digest(base64.b64decode(KEY), signed.encode(), hashlib.sha256)
+    request = urllib.request.Request(
+        f"{url}/{ACCOUNT}/{CONTAINER}?restype=container",
+        method="PUT",
+        headers={
+            "x-ms-date": date,
+            "x-ms-version": version,
+            "Content-Length": "0",
+            "Authorization": f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}",
+        },
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 201
+
+
+@pytest.fixture(autouse=True)
+def environment(azure: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in azure.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_create_read_append_list_delete(tmp_path: Path) -> None:
+    store = Store(f"az://{CONTAINER}/plain")
+    assert store.create("labels/a", b"one") and not store.create("labels/a", b"two")
+    assert store.read("labels/a") == b"one" and store.read("labels/none") is None
+    store.append("log", b"x")
+    store.append("log", b"y")
+    assert store.read("log") == b"xy"
+    assert store.fetch("labels/a", tmp_path / "a") and not store.fetch("none", tmp_path / "none")
+    assert (tmp_path / "a").read_bytes() == b"one"
+    assert abs(store.times("labels")["labels/a"].timestamp() - time.time()) < 600
+    store.delete("labels/a")
+    store.delete("labels/a")
+    assert store.names("labels") == [] and store.names("") == ["log"]
+
+
+def test_killed_and_resumed_a_job_is_exact_and_merges(tmp_path: Path) -> None:
+    url = f"az://{CONTAINER}/job"
+    store = Store(url)
+    more = [
+        "ray.address=none",
+        "journal_s=0.2",
+        "policy.scripted={repeatable: false, delay_s: 0.1}",
+    ]
+    overrides = scripted_overrides(write_problems(tmp_path, 20), Path("unused"), *more)
+    overrides = [o for o in overrides if not o.startswith("out=")] + [f"out={url}"]
+    command = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *overrides]
+    for _ in range(2):
+        driver = subprocess.Popen(command, env=os.environ.copy())
+        before = len(store.names("labels"))
+        deadline = time.monotonic() + 120
+        while len(store.names("labels")) == before:
+            assert driver.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        driver.kill()
+        driver.wait()
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_exact_store(store)
+    assert store.names("journals") == [] and store.names("drivers") == []
+    assert compact(store, rows=1000).num_after == 1
+    check_exact_store(store)
