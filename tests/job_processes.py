@@ -60,6 +60,17 @@ def wait_for_work(out: Path, job: subprocess.Popen[str], timeout_s: float = 240)
         time.sleep(0.1)
 
 
+def wait_for_process(
+    title: str, folder: Path, job: subprocess.Popen[str], timeout_s: float = 240
+) -> None:
+    """Until the command has started a process of this title."""
+    deadline = time.monotonic() + timeout_s
+    while not any(title in " ".join(one.cmdline()) for one in started_by(folder)):
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def check_nothing_is_left(folder: Path, shared: set[str], timeout_s: float = 20) -> None:
     """No process, and no shared memory of one, after a moment in which they may end."""
     deadline = time.monotonic() + timeout_s

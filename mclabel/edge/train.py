@@ -194,7 +194,7 @@ def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
     transformers.set_seed(config.seed)
     model = _model(config, data)
     if config.shard:
-        shard(model, torch.device(config.device).type)
+        shard(model, torch.device(config.device).type, bf16=config.bf16)
     else:
         model.to(config.device)
     validation = train_step_model(
@@ -256,6 +256,8 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
         prepare_step_token(model.network, data.step_id, data.text.num_tokens)
     if config.lora_rank is not None:
         add_adapters(model.network, rank=config.lora_rank, alpha=config.lora_alpha)
+    if config.gradient_checkpointing:
+        model.network.gradient_checkpointing_enable({"use_reentrant": False})
     return model
 
 

@@ -113,9 +113,11 @@ def map_solutions(
 
     before = torch.get_num_threads()
     workers = 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
+    groups = _batches(distinct, trees=_takes_trees(network))
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        groups = _batches(distinct, trees=_takes_trees(network))
-        for (group, _), results in zip(groups, pool.map(run, groups), strict=True):
+        # One after the other in this thread, whose device is the worker's.
+        each = map(run, groups) if workers == 1 else pool.map(run, groups)
+        for (group, _), results in zip(groups, each, strict=True):
             found.update(zip(group, results, strict=True))
             on_progress(len(found), len(distinct))
     torch.set_num_threads(before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed
@@ -22,7 +22,9 @@ from torch.distributed.checkpoint.state_dict import (
 from transformers.trainer_utils import sort_checkpoints
 
 from mclabel.prm.model import StepModel
-from mclabel.prm.sharding import whole
+from mclabel.prm.sharding import is_sharded, whole
+
+T = TypeVar("T")
 
 COMPLETE = "complete"
 """Empty file, the last to be written into a checkpoint."""
@@ -57,9 +59,9 @@ def save_weights(model: StepModel, path: Path) -> None:
 
 def load_weights(model: StepModel, path: Path) -> None:
     """Take over the weights that `save_weights` wrote."""
-    weights: Any = load_file(path)
-    options = StateDictOptions(full_state_dict=True, strict=False)
-    set_model_state_dict(model, weights, options=options)
+    first = is_first() or not is_sharded(model)
+    weights: Any = load_file(path) if first else {}
+    set_model_state_dict(model, weights, options=_loading(model))
 
 
 def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -72,11 +74,30 @@ def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
 
 def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Take over what `save_optimizer` wrote."""
-    state = cast(Any, torch.load(path, map_location="cpu", weights_only=True))
-    options = StateDictOptions(full_state_dict=True)
-    set_optimizer_state_dict(model, optimizer, state, options=options)
+    first = is_first() or not is_sharded(model)
+    state = torch.load(path, map_location="cpu", weights_only=True, mmap=True) if first else {}
+    set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_loading(model))
+
+
+def _loading(model: StepModel) -> StateDictOptions:
+    """Of whole tensors, which the first worker reads and gives to the others their parts of.
+
+    Not strict: fixed weights are not there, and weights that got no gradient have no state.
+    """
+    return StateDictOptions(
+        full_state_dict=True, strict=False, broadcast_from_rank0=is_sharded(model)
+    )
 
 
 def is_first() -> bool:
     """Whether this is the worker that writes."""
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
+def from_first(found: T) -> T:
+    """What the first worker has found, in all of them, so that they decide alike."""
+    if not torch.distributed.is_initialized():
+        return found
+    box = [found]
+    torch.distributed.broadcast_object_list(box)
+    return box[0]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -74,13 +74,22 @@ class Items(Dataset[Item]):
         factors: tuple[float, float] | None,
     ) -> None:
         self.examples, self._observed, self._factors = examples, observed, factors
+        lengths = examples.lengths
+        self._shortest = min(range(len(lengths)), key=lengths.__getitem__, default=0)
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Item:
+        """An example; behind the last, the shortest one as something that teaches nothing."""
+        nothing = index == len(self.examples)
+        index = self._shortest if nothing else index
+        example = self.examples[index]
+        if nothing:
+            targets = (None,) * len(example.targets)
+            example = replace(example, problem_id="", targets=targets, right=None)
         observed = self._observed[index] if self._observed else None
-        return Item(self.examples[index], observed, self._factors)
+        return Item(example, observed, self._factors)
 
 
 def collate(items: Sequence[Item]) -> dict[str, Tensor]:
@@ -117,36 +126,56 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
     }
 
 
-def num_pieces(lengths: Sequence[int], most_tokens: int) -> int:
-    """The fewest pieces of as many solutions each that hold no more tokens, padding included.
+def rows_together(batch: dict[str, Tensor], *, by_problem: bool) -> list[list[int]]:
+    """Rows of a micro-batch that must not be parted, the longest first: of one problem, or each."""
+    lengths = batch["mask"].sum(1).tolist()
+    units: dict[int, list[int]] = {}
+    for row, problem in enumerate(batch["problems"].tolist()):
+        units.setdefault(problem if by_problem else row, []).append(row)
+    return sorted(units.values(), key=lambda rows: -max(lengths[row] for row in rows))
+
+
+def num_pieces(batch: dict[str, Tensor], units: Sequence[list[int]], most_tokens: int) -> int:
+    """The fewest pieces of about as many units each that hold no more tokens, padding included.
 
     Args:
-        lengths: of a batch's solutions, in tokens.
-        most_tokens: in a piece; one solution may have more.
+        batch: as `collate` makes it.
+        units: `rows_together`.
+        most_tokens: in a piece; a single unit may have more.
     """
-    ordered = sorted(lengths, reverse=True)
-    for number in range(1, len(ordered)):
-        size = math.ceil(len(ordered) / number)
-        if all(size * longest <= most_tokens for longest in ordered[::size]):
+    lengths = batch["mask"].sum(1).tolist()
+    for number in range(1, len(units)):
+        pieces = [[row for unit in piece for row in unit] for piece in _split(units, number)]
+        if all(len(rows) * max(lengths[row] for row in rows) <= most_tokens for rows in pieces):
             return number
-    return len(ordered)
+    return len(units)
 
 
-def cut(batch: dict[str, Tensor], number: int) -> list[dict[str, Tensor]]:
-    """A micro-batch in so many pieces, the longest solutions together, with no more padding than
-    they need.
+def cut(
+    batch: dict[str, Tensor], units: Sequence[list[int]], number: int
+) -> list[dict[str, Tensor]]:
+    """A micro-batch in so many pieces, with no more padding than they need.
+
+    Where there are more pieces than units, the last ones hold a solution that teaches nothing.
     """
-    if number == 1:
-        return [batch]
-    order = batch["mask"].sum(1).argsort(descending=True, stable=True)
     pieces = []
-    for rows in order.tensor_split(number):
-        piece = {name: part[rows] for name, part in batch.items()}
+    for some in _split(units, number):
+        rows = torch.tensor([row for unit in some or units[-1:] for row in unit])
+        piece = {name: part[rows] if part.dim() else part for name, part in batch.items()}
         width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())
         for names, most in ((("ids", "mask"), width), (("positions", "targets", "weights"), steps)):
             piece |= {name: piece[name][:, :most] for name in names}
+        if not some:
+            piece["weights"] = torch.zeros_like(piece["weights"])
+            piece["right"] = torch.full_like(piece["right"], -1)
         pieces.append(piece)
     return pieces
+
+
+def _split(units: Sequence[list[int]], number: int) -> list[Sequence[list[int]]]:
+    size, longer = divmod(len(units), number)
+    ends = [i * size + min(i, longer) for i in range(number + 1)]
+    return [units[a:b] for a, b in pairwise(ends)]
 
 
 def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:

@@ -49,7 +49,7 @@ def step_loss(
     return (losses * weights[labelled]).sum()
 
 
-def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> tuple[Tensor, int]:
+def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> Tensor:
     """Sum over pairs of a right and a wrong solution of one problem of - log sigmoid(s+ - s-).
 
     What choosing among solutions needs is their order within a problem (Bradley-Terry, as in
@@ -59,13 +59,19 @@ def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> tuple[Tensor, 
         scores: [batch] log-odds of the solutions.
         right: [batch], 1, 0, or -1 where it is not known.
         problems: [batch], equal where the problem is the same.
-
-    Returns:
-        The sum, and the number of pairs.
     """
-    pairs = (problems[:, None] == problems[None]) & (right == 1)[:, None] & (right == 0)[None]
-    differences = (scores[:, None] - scores[None])[pairs]
-    return -functional.logsigmoid(differences.float()).sum(), int(pairs.sum())
+    differences = (scores[:, None] - scores[None])[_pairs(right, problems)]
+    return -functional.logsigmoid(differences.float()).sum()
+
+
+def num_pairs(right: Tensor, problems: Tensor) -> int:
+    """How many pairs `pair_loss` compares."""
+    return int(_pairs(right, problems).sum())
+
+
+def _pairs(right: Tensor, problems: Tensor) -> Tensor:
+    """[right, wrong]: whether they are so, and of one problem."""
+    return (problems[:, None] == problems[None]) & (right == 1)[:, None] & (right == 0)[None]
 
 
 def three_class_log_odds(logits: Tensor) -> Tensor:

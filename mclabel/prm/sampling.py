@@ -24,15 +24,20 @@ class LengthGroupedSampler(Sampler[int]):
         batch_size: int,
         seed: int,
         problems: Sequence[str] | None = None,
+        *,
+        fill: bool = False,
     ) -> None:
         """Args:
         lengths: of the examples, in tokens.
         batch_size: of an optimizer step, over all workers.
         seed: of the order.
         problems: of the examples; those of one problem are then kept together.
+        fill: fill the last batch up with the index behind the last example. Several workers
+            must have equal shares, and would be given examples twice.
         """
         self._lengths, self._batch_size, self._seed = lengths, batch_size, seed
         self._problems = problems
+        self._missing = -len(lengths) % batch_size if fill else 0
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -40,7 +45,7 @@ class LengthGroupedSampler(Sampler[int]):
         self._epoch = epoch
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self._lengths) + self._missing
 
     def __iter__(self) -> Iterator[int]:
         rng = random.Random(f"{self._seed}:{self._epoch}")
@@ -56,7 +61,8 @@ class LengthGroupedSampler(Sampler[int]):
         whole = [group for group in groups if len(group) == self._batch_size]
         rng.shuffle(whole)
         rest = [group for group in groups if len(group) < self._batch_size]
-        return (index for group in (*whole, *rest) for index in group)
+        nothing = [len(self._lengths)] * self._missing
+        return (index for group in (*whole, *rest, nothing) for index in group)
 
     def _shuffled(self, rng: random.Random) -> list[int]:
         if self._problems is None:

@@ -12,12 +12,11 @@ and divided by the weight of all their steps.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -25,13 +24,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Sampler
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from mclabel.errors import TrainingError
 from mclabel.prm.batch import StepBatch
+from mclabel.prm.callbacks import Report, Validate
 from mclabel.prm.checkpoint import (
     COMPLETE,
+    from_first,
     last_checkpoint,
     load_optimizer,
     load_weights,
@@ -39,11 +40,19 @@ from mclabel.prm.checkpoint import (
     save_weights,
 )
 from mclabel.prm.examples import Example, PackedExamples
-from mclabel.prm.items import Items, balance, collate, cut, num_pieces, observe
-from mclabel.prm.losses import LossKind, pair_loss, step_loss
+from mclabel.prm.items import (
+    Items,
+    balance,
+    collate,
+    cut,
+    num_pieces,
+    observe,
+    rows_together,
+)
+from mclabel.prm.losses import LossKind, num_pairs, pair_loss, step_loss
 from mclabel.prm.model import StepModel
 from mclabel.prm.sampling import LengthGroupedSampler
-from mclabel.prm.sharding import here, is_sharded
+from mclabel.prm.sharding import here, is_sharded, whole
 from mclabel.prm.validation import Validation, validate
 
 STATE = "trained.safetensors"
@@ -63,7 +72,7 @@ class TrainSettings:
     """Solutions an optimizer step, over all workers."""
     micro_tokens: int = 8192
     """Tokens of a worker, padding included, that are in memory at a time; one solution at least,
-    and all of a batch where its pairs are compared."""
+    and with `pair_weight` all of a problem's."""
     backbone_lr: float = 1e-5
     """0 freezes the body."""
     head_lr: float = 1e-3
@@ -138,13 +147,21 @@ def train_step_model(
         train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
         data_collator=collate,
         optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
-        callbacks=[_Report(out / "log.jsonl", on_progress)],
+        callbacks=[Report(out / "log.jsonl", on_progress)],
     )
     trainer.remove_callback(PrinterCallback)
     if validation:
-        trainer.add_callback(_Validate(trainer, validation, checkpoints / BEST))
+        trainer.add_callback(
+            Validate(
+                trainer,
+                validation,
+                checkpoints / BEST,
+                every=settings.eval_steps,
+                patience=settings.patience,
+            )
+        )
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if settings.patience is not None and (checkpoints / BEST).is_file():
+    if settings.patience is not None and from_first((checkpoints / BEST).is_file()):
         load_weights(model, checkpoints / BEST)
     finite = torch.tensor(all(bool(here(p).isfinite().all()) for p in model.parameters()))
     if not trainer.accelerator.gather(finite[None].to(trainer.args.device)).all():
@@ -162,7 +179,7 @@ def _arguments(
             f"batch_size={settings.batch_size}: must be a multiple of workers={workers}. Change "
             "one of them"
         )
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(checkpoints),
         max_steps=num_steps,
         per_device_train_batch_size=share,
@@ -183,6 +200,10 @@ def _arguments(
         disable_tqdm=True,
         report_to=list(settings.report_to),
     )
+    # `Trainer` would spread a worker's batch over all GPUs that it sees.
+    assert arguments.device is not None  # chooses the GPU, and counts
+    arguments._n_gpu = min(1, arguments.n_gpu)
+    return arguments
 
 
 _REMEDY = "Lower head_lr or backbone_lr, check the base model, and train into another out"
@@ -220,6 +241,7 @@ class _StepTrainer(Trainer):
             self._settings.batch_size,
             self.args.seed,
             examples.problem_ids if self._settings.pair_weight else None,
+            fill=self.args.world_size > 1,
         )
 
     def _get_num_items_in_batch(
@@ -241,15 +263,13 @@ class _StepTrainer(Trainer):
     ) -> Tensor:
         targets, weights = inputs.pop("targets"), inputs.pop("weights")
         num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
+        pair_scale = inputs.pop("pair_scale")
         observed = inputs.pop("observed", None)
         logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
         loss = step_loss(logits, targets, weights, kind=self._settings.loss)
         if self._settings.pair_weight:
-            # As much as the steps' loss, at weight 1: pairs are averaged, then weighed like steps.
             scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
-            pairs, count = pair_loss(scores, right, problems)
-            here = (weights * ~targets.isnan()).sum()
-            loss = loss + self._settings.pair_weight * here * pairs / max(1, count)
+            loss = loss + pair_scale * pair_loss(scores, right, problems)
         assert isinstance(num_items_in_batch, Tensor)
         # Gradients are averaged over workers; the total is of all of them.
         scale = self.accelerator.num_processes / num_items_in_batch.clamp(min=1e-9)
@@ -278,14 +298,22 @@ class _StepTrainer(Trainer):
 
     def _pieces(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
         """Cut a batch; all workers into as many pieces, as they compute split layers together."""
-        if "observed" in inputs or self._settings.pair_weight:
+        # As much as the steps' loss, at weight 1: pairs are averaged, then weighed like steps.
+        weight = (inputs["weights"] * ~inputs["targets"].isnan()).sum()
+        count = num_pairs(inputs["right"], inputs["problems"])
+        inputs["pair_scale"] = self._settings.pair_weight * weight / max(1, count)
+        if "observed" in inputs:
             return [inputs]
-        lengths = inputs["mask"].sum(1).tolist()
-        number = num_pieces(lengths, self._settings.micro_tokens)
+        units = rows_together(inputs, by_problem=self._settings.pair_weight > 0)
+        number = num_pieces(inputs, units, self._settings.micro_tokens)
         if self.accelerator.num_processes > 1:
-            all_numbers = self.accelerator.gather(torch.tensor([number], device=self.args.device))
-            number = min(int(all_numbers.max()), len(lengths))
-        return cut(inputs, number)
+            needed = self.accelerator.gather(torch.tensor([number], device=self.args.device))
+            number = int(needed.max())
+        return cut(inputs, units, number)
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        norm: Tensor = super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]
+        return whole(norm)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write what is trained into a checkpoint; all workers give their parts of it."""
@@ -320,73 +348,3 @@ class _StepTrainer(Trainer):
 
     def _whole_model(self) -> StepModel:
         return cast(StepModel, self.accelerator.unwrap_model(self.model))
-
-
-class _Report(TrainerCallback):
-    """Progress for the caller, figures for the log."""
-
-    def __init__(self, path: Path, on_progress: Callable[[int, int, str], None]) -> None:
-        self._path, self._on_progress = path, on_progress
-        self._loss = ""
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        self._on_progress(state.global_step, state.max_steps, self._loss)
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **_: Any,
-    ) -> None:
-        if not logs or not state.is_world_process_zero:
-            return
-        if "loss" in logs:
-            self._loss = f"loss {logs['loss']:.3f}"
-        if "loss" in logs or VALIDATION_LOSS in logs:
-            with self._path.open("a") as file:
-                file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
-
-
-VALIDATION_LOSS = "validation_loss"
-
-
-class _Validate(TrainerCallback):
-    """Validation, and early stopping by it.
-
-    What was seen lies in the trainer's own log history, which checkpoints keep: a resumed run
-    stops where the whole one would have stopped. Every worker validates, and finds the same.
-    """
-
-    def __init__(self, trainer: _StepTrainer, validation: Sequence[Example], best: Path) -> None:
-        self._trainer, self._validation, self._best = trainer, validation, best
-        self._settings = trainer._settings
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        every = self._settings.eval_steps
-        if every is not None and state.global_step % every == 0:
-            self._run(state, control)
-
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        if self._settings.eval_steps is None:
-            self._run(state, control)
-
-    def _run(self, state: TrainerState, control: TrainerControl) -> None:
-        model = self._trainer.accelerator.unwrap_model(self._trainer.model)
-        figures: Mapping[str, float | None] = asdict(validate(model, self._validation))
-        self._trainer.log({f"validation_{k}": v for k, v in figures.items() if v is not None})
-        if self._settings.patience is None:
-            return
-        losses = [row[VALIDATION_LOSS] for row in state.log_history if VALIDATION_LOSS in row]
-        best = losses.index(min(losses))
-        if best == len(losses) - 1:
-            save_weights(model, self._best)
-        if len(losses) - 1 - best >= self._settings.patience:
-            control.should_training_stop = True

@@ -16,6 +16,7 @@ from mclabel.prm.batch import StepBatch, map_solutions
 from mclabel.prm.encode import EncodedSolution
 from mclabel.prm.examples import Example
 from mclabel.prm.model import StepModel
+from mclabel.prm.sharding import is_sharded
 
 NUM_BINS = 10
 
@@ -56,7 +57,7 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
         [e.encoded for e in chosen],
         compute,
         network=model.network,
-        threads=torch.get_num_threads(),
+        threads=1 if is_sharded(model) else torch.get_num_threads(),
         on_progress=lambda done, total: None,
     )
     model.train(was_training)

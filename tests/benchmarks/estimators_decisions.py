@@ -2,8 +2,9 @@
 
 The scripted policy answers after a random time, so that decisions fall due as they would with an
 engine that batches continuously; the labelling of hundreds of problems runs side by side. A
-decision's cost is the CPU time of the thread that decides, which other work on the machine does not
-lengthen much. Lag is how much later than asked a sleeping task of the event loop wakes up.
+decision is one prefix chosen, or none for a whole problem. Its cost is the CPU time of the thread
+that decides, which other work on the machine does not lengthen much. Lag is how much later than
+asked a sleeping task of the event loop wakes up.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class TimedDecisions(Decisions):
         began = time.thread_time()
         found = super().together(estimators)
         self.seconds += time.thread_time() - began
-        self.num_decisions += len(estimators)
+        self.num_decisions += sum(max(1, len(set(wanted))) for wanted in found)
         self.num_turns += 1
         return found
 

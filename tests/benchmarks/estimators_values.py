@@ -112,7 +112,7 @@ MAX_PARTS = {"intervals": 128, "values": 8}
 
 
 def real_intervals(truth: Sequence[Case], priors: Priors, console: Console) -> dict[str, Any]:
-    """Coverage of real prefixes' values, and its bound as in simulation.
+    """Coverage of real prefixes' values, with a 99% lower bound by bootstrap over problems.
 
     Args:
         truth: problems of which every prefix was rolled out many times. Each part of these
@@ -121,20 +121,26 @@ def real_intervals(truth: Sequence[Case], priors: Priors, console: Console) -> d
         console: to print to.
     """
     found = {}
-    tallies: dict[str, RuleTally] = defaultdict(RuleTally)
-    cases = [part for case in truth for part in _parts(case, DRAWN, MAX_PARTS["intervals"])]
+    weights = resample_weights(len(truth), 0)
+    by_problem = [_parts(case, DRAWN, MAX_PARTS["intervals"]) for case in truth]
     for settings in _kinds(rollouts=DRAWN, most=DRAWN):
         point = Point(name=settings.kind, label="", settings=settings, priors=priors)
-        for rule, tally in measure(point.make, cases, intervals=True).rules.items():
-            _add(tallies[_rule_name(rule, settings)], tally)
-    for rule, tally in tallies.items():
-        found[rule] = {
-            "labels": tally.labels,
-            "covered": tally.covered / tally.labels,
-            "low": clopper_pearson(tally.covered, tally.labels, level=0.98)[0],
-            "width_ratio": tally.width / tally.fixed_width,
-        }
-        console.print(f"real rollouts, {rule}: {found[rule]}")
+        told = [measure(point.make, cases, intervals=True).rules for cases in by_problem]
+        for rule in sorted({rule for one in told for rule in one}):
+            tallies = [one.get(rule, RuleTally()) for one in told]
+            covered, labels = np.array([(t.covered, t.labels) for t in tallies]).T
+            total = RuleTally()
+            for tally in tallies:
+                _add(total, tally)
+            shares = (weights @ covered) / np.maximum(1, weights @ labels)
+            name = _rule_name(rule, settings)
+            found[name] = {
+                "labels": total.labels,
+                "covered": total.covered / total.labels,
+                "low": float(np.quantile(shares, 0.01)),
+                "width_ratio": total.width / total.fixed_width,
+            }
+            console.print(f"real rollouts, {name}: {found[name]}")
     return found
 
 
@@ -154,6 +160,7 @@ def soft_values(
     """
     cases = [part for case in truth for part in _parts(case, cap, MAX_PARTS["values"])]
     trials = len(_outcomes(truth[0], ROOT)) - cap
+    assert trials > 1, f"truth of {trials + cap} rollouts a prefix, {cap} of them drawn: too few"
     problems = {case.id: index for index, case in enumerate(truth)}
     weights = resample_weights(len(problems), 0)
     made: list[tuple[str, EstimatorSettings, Priors | None]] = []
@@ -175,6 +182,7 @@ def soft_values(
             settings = EstimatorSettings(kind="sequential", rollouts=cap, width=width)
             made.append((f"sequential width={width}", settings, None))
     found: dict[str, dict[str, Any]] = {}
+    resampled: dict[str, NDArray[np.float64]] = {}
     for label, settings, learned in made:
         point = Point(name="", label="", settings=settings, priors=learned)
         errors: list[tuple[int, float, float]] = []
@@ -194,17 +202,22 @@ def soft_values(
             np.bincount(at.astype(int), weights=column, minlength=len(problems))
             for column in (np.ones(len(at)), error, squared)
         )
-        resampled = np.sqrt(np.maximum(0.0, (weights @ square) / (weights @ count)))
+        resampled[label] = np.sqrt(np.maximum(0.0, (weights @ square) / (weights @ count)))
         found[label] = {
             "tokens": one.tokens_per_solution,
             "labels": len(at),
             "rmse": float(np.sqrt(max(0.0, squared.mean()))),
-            "rmse_interval": interval(resampled, len(problems)),
+            "rmse_interval": interval(resampled[label], len(problems)),
             "bias": float(error.mean()),
             "bias_interval": interval((weights @ off) / (weights @ count), len(problems)),
         }
+    for label, one_ in found.items():
+        beside = f"fixed K={label.rpartition('=')[2]}"
+        if " every=" in label:  # as many rollouts of the same prefixes
+            ratio = interval(resampled[label] / resampled[beside], len(problems))
+            one_["rmse_to_fixed"] = [one_["rmse"] / found[beside]["rmse"], *ratio]
     table_ = Table(title=f"Soft values, truth of {trials} rollouts", title_justify="left")
-    for column in ("estimator", "tokens", "labels", "RMSE", "bias"):
+    for column in ("estimator", "tokens", "labels", "RMSE", "to fixed's", "bias"):
         table_.add_column(column)
     for label, one_ in sorted(found.items(), key=lambda item: item[1]["tokens"]):
         table_.add_row(
@@ -212,6 +225,9 @@ def soft_values(
             f"{one_['tokens']:,.0f}",
             str(one_["labels"]),
             "{:.3f} [{:.3f}, {:.3f}]".format(one_["rmse"], *one_["rmse_interval"]),
+            "{:.2f} [{:.2f}, {:.2f}]".format(*one_["rmse_to_fixed"])
+            if "rmse_to_fixed" in one_
+            else "",
             "{:+.4f} [{:+.4f}, {:+.4f}]".format(one_["bias"], *one_["bias_interval"]),
         )
     console.print(table_)
@@ -228,23 +244,27 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
     return [
         replace(
             case,
-            draw=partial(_later, case, first),
+            draw=partial(_later, case, first, first + drawn),
             values=tuple(
-                float(np.mean(np.delete(told, np.s_[first : first + drawn]))) for told in outcomes
+                float(np.nanmean(np.delete(told, np.s_[first : first + drawn])))
+                for told in outcomes
             ),
         )
         for first in range(0, parts * drawn, drawn)
     ]
 
 
-def _later(case: Case, first: int, prefix: int, index: int) -> Told:
+def _later(case: Case, first: int, end: int, prefix: int, index: int) -> Told:
+    if first + index >= end:
+        raise IndexError(f"rollout {index} of a prefix that has {end - first} to draw")
     return case.draw(prefix, first + index)
 
 
-def _outcomes(case: Case, prefix: int) -> NDArray[np.bool_]:
-    """Whether each of the prefix's rollouts ended right."""
+def _outcomes(case: Case, prefix: int) -> NDArray[np.float64]:
+    """1 for each of the prefix's rollouts that ended right, 0 else, NaN without a verdict."""
     told = []
     with suppress(IndexError):
         for index in itertools.count():
-            told.append(case.draw(prefix, index).outcome is Outcome.RIGHT)
-    return np.array(told)
+            outcome = case.draw(prefix, index).outcome
+            told.append(np.nan if outcome is Outcome.UNGRADED else outcome is Outcome.RIGHT)
+    return np.array(told, dtype=np.float64)

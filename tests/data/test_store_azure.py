@@ -45,7 +45,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     url = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)):
+        while not listens(port):
             assert server.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
         make_container(url)
@@ -53,6 +53,11 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     finally:
         server.terminate()
         server.wait()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def make_container(url: str) -> None:
@@ -110,13 +115,15 @@ def test_killed_and_resumed_a_job_is_exact_and_merges(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *overrides]
     for _ in range(2):
         driver = subprocess.Popen(command, env=os.environ.copy())
-        before = len(store.names("labels"))
-        deadline = time.monotonic() + 120
-        while len(store.names("labels")) == before:
-            assert driver.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
-        driver.kill()
-        driver.wait()
+        try:
+            before = len(store.names("labels"))
+            deadline = time.monotonic() + 120
+            while len(store.names("labels")) == before:
+                assert driver.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            driver.kill()
+            driver.wait()
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     check_exact_store(store)

@@ -267,6 +267,24 @@ def test_replaying_a_log_rebuilds_the_state() -> None:
         assert again.judge(counts) == first.judge(counts)
 
 
+def test_solutions_that_share_no_prefix_are_probed_side_by_side() -> None:
+    # Three ways apart from the beginning, and a fourth that shares its first step with the first.
+    ways = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (1, 10, 11)]
+    paths = [keyed(WRONG, way, "abcd") for way in ways]
+    chosen = EstimatorSettings(kind="posterior", price=1e-5, rollouts=16, agreement=False)
+    estimator = make_estimator(chosen, paths)
+    most = 0
+    while wanted := estimator.wanted():
+        asked = set(wanted)
+        assert all(len(asked.intersection((0, *way))) <= 1 for way in ways)
+        most = max(most, len(asked))
+        for prefix in wanted:
+            estimator.tell(
+                Told(prefix=prefix, outcome=WRONG if prefix % 3 else RIGHT, num_tokens=9)
+            )
+    assert most >= 3
+
+
 def test_right_answers_are_seldom_luck_where_agreement_is_used() -> None:
     plain = some_priors()
     wary = plain.with_rare_luck

@@ -16,6 +16,7 @@ from job_processes import (
     check_nothing_is_left,
     shared_memory,
     start,
+    wait_for_process,
     wait_for_work,
 )
 
@@ -90,14 +91,17 @@ journal.write_journal = lambda *arguments: time.sleep(600)
 
 @pytest.mark.vllm
 @pytest.mark.ray
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("when", "times"), [("at work", 1), ("at work", 2), ("loading", 1)])
 def test_vllm_in_an_actor_leaves_neither_processes_nor_shared_memory(
-    tmp_path: Path, times: int
+    tmp_path: Path, when: str, times: int
 ) -> None:
     shared, out = shared_memory(), tmp_path / "out"
     job = start(tmp_path, "local", *VLLM, "ray.max_engines=1")
-    wait_for_work(out, job)
-    assert shared_memory() - shared, "vLLM shares memory with its engine"
+    if when == "loading":
+        wait_for_process("EngineCore", tmp_path, job)
+    else:
+        wait_for_work(out, job)
+        assert shared_memory() - shared, "vLLM shares memory with its engine"
     for _ in range(times):
         os.killpg(job.pid, signal.SIGINT)
         time.sleep(2 * SAME_S)

@@ -12,7 +12,7 @@ from mclabel.prm.aggregate import aggregate
 from mclabel.prm.batch import StepBatch, make_batch
 from mclabel.prm.encode import EncodedSolution
 from mclabel.prm.likelihood import likelihood_features, token_logprobs
-from mclabel.prm.losses import pair_loss, step_loss, three_class_log_odds
+from mclabel.prm.losses import num_pairs, pair_loss, step_loss, three_class_log_odds
 
 NAN = float("nan")
 
@@ -73,16 +73,17 @@ def test_pairs_are_of_a_right_and_a_wrong_solution_of_one_problem() -> None:
     scores = torch.tensor([math.log(3), 0.0, 0.0, 5.0])
     right = torch.tensor([1, 0, 1, 0])
     problems = torch.tensor([0, 0, 1, 2])
-    loss, count = pair_loss(scores, right, problems)
-    assert count == 1
+    loss = pair_loss(scores, right, problems)
+    assert num_pairs(right, problems) == 1
     assert float(loss) == pytest.approx(-math.log(0.75))  # sigmoid(ln 3)
-    loss, count = pair_loss(scores, right, torch.tensor([0, 0, 0, 0]))
+    problems = torch.tensor([0, 0, 0, 0])
+    loss = pair_loss(scores, right, problems)
     # ln 3 over 0 and over 5, 0 over 0 and over 5
     others = math.log1p(math.exp(5) / 3) + math.log(2) + math.log1p(math.exp(5))
-    assert count == 4
+    assert num_pairs(right, problems) == 4
     assert float(loss) == pytest.approx(-math.log(0.75) + others)
     unknown = torch.tensor([1, -1, 1, -1])
-    assert pair_loss(scores, unknown, torch.tensor([0, 0, 0, 0]))[1] == 0
+    assert num_pairs(unknown, problems) == 0 == pair_loss(scores, unknown, problems)
 
 
 def test_without_labels_the_loss_and_its_gradient_are_zero() -> None:

@@ -21,9 +21,11 @@ from mclabel.edge.train import TrainReport, preflight
 from mclabel.errors import ConfigError, TrainingError
 from mclabel.prm.encode import EncodedSolution
 from mclabel.prm.examples import Example, PackedExamples
-from mclabel.prm.items import Item, balance, collate, cut, num_pieces
+from mclabel.prm.items import Item, balance, collate, cut, num_pieces, rows_together
 from mclabel.prm.model import prepare_step_token, start_step_model
 from mclabel.prm.score import PRM
+
+SPLIT = ["workers=2", "shard=true", "ray.num_cpus=1"]
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +54,14 @@ def assert_close(a: Path, b: Path, tolerance: float) -> None:
         assert (tensor - theirs[name]).abs().max() < tolerance, name
 
 
-@pytest.mark.parametrize("more", [[], ["balance=true", "weights=rollouts"]])
+@pytest.mark.parametrize("more", [["pair_weight=1.0"], ["balance=true", "weights=rollouts"]])
 def test_pieces_add_up_to_the_batch(
     base: str, labels: str, tmp_path: Path, more: list[str]
 ) -> None:
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=6", "batch_size=8", *more]
     common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3"]
     train(tmp_path / "whole", *common)
-    train(tmp_path / "cut", *common, "micro_tokens=300")
+    train(tmp_path / "cut", *common, "micro_tokens=300", "gradient_checkpointing=true")
     assert_close(tmp_path / "whole", tmp_path / "cut", 1e-4)
 
 
@@ -67,7 +69,7 @@ def test_pieces_hold_no_more_than_they_may() -> None:
     lengths = [10, 200, 190, 30, 180, 20, 150, 170]
     examples = [
         Example(
-            problem_id=f"p{i}",
+            problem_id=f"p{i // 2}",
             encoded=EncodedSolution(ids=(7,) * n, num_prompt=1, positions=(n // 2, n - 1)),
             targets=(1.0, 0.0),
             weights=(1.0, 1.0),
@@ -75,15 +77,23 @@ def test_pieces_hold_no_more_than_they_may() -> None:
         )
         for i, n in enumerate(lengths)
     ]
-    assert [num_pieces(lengths, n) for n in (1600, 1599, 800, 400, 399, 1)] == [1, 2, 2, 4, 8, 8]
     whole = collate([Item(one, None, None) for one in examples])
-    for number in range(1, 9):
-        pieces = cut(whole, number)
-        assert len(pieces) == number
-        assert sum(len(piece["ids"]) for piece in pieces) == len(lengths)
-        for piece in pieces:
-            assert piece["ids"].shape[1] == (piece["ids"] > 0).sum(1).max() or number == 1
-    assert sorted(n for p in cut(whole, 3) for n in p["mask"].sum(1).tolist()) == sorted(lengths)
+    alone, together = (rows_together(whole, by_problem=apart) for apart in (False, True))
+    bounds = (1600, 1599, 800, 400, 399, 1)
+    assert [num_pieces(whole, alone, n) for n in bounds] == [1, 2, 2, 4, 8, 8]
+    assert [num_pieces(whole, together, n) for n in bounds] == [1, 2, 2, 4, 4, 4]
+    for units in (alone, together):
+        for number in range(1, 10):
+            pieces = cut(whole, units, number)
+            assert len(pieces) == number
+            real = [piece for piece in pieces if piece["weights"].any()]
+            assert len(real) == min(number, len(units))
+            assert sorted(n for p in real for n in p["mask"].sum(1).tolist()) == sorted(lengths)
+            for piece in pieces:
+                assert piece["ids"].shape[1] == (piece["ids"] > 0).sum(1).max()
+            if units is together:
+                found = [n for piece in real for n in set(piece["problems"].tolist())]
+                assert sorted(found) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -214,33 +224,48 @@ def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> No
 
 @pytest.mark.ray
 def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=6", "batch_size=8"]
+    common = [f"labels=[{labels}]", f"base={base}", "epochs=1.5", "batch_size=8"]
     common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=3"]
     train(tmp_path / "one", *common)
     report = train(tmp_path / "two", *common, "workers=2", "ray.num_cpus=1")
     assert report == replace(train(tmp_path / "two", *common), model=str(tmp_path / "two/model"))
     assert_close(tmp_path / "one", tmp_path / "two", 1e-4)
-    with pytest.raises(TrainingError, match=r"batch_size=7: must be a multiple of workers=2"):
-        train(tmp_path / "odd", *common, "batch_size=7", "workers=2", "ray.num_cpus=1")
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("more", [["head=token"], ["head=likelihood", "lora_rank=2"]])
-def test_split_over_workers_it_equals_one_and_one_goes_on_from_it(
-    base: str, labels: str, tmp_path: Path, more: list[str]
+@pytest.mark.parametrize(
+    ("more", "after"),
+    [
+        (["head=token"], SPLIT),
+        (["head=likelihood", "lora_rank=2"], []),
+    ],
+)
+def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
+    base: str, labels: str, tmp_path: Path, more: list[str], after: list[str]
 ) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "max_steps=6", "batch_size=8", *more]
-    common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=3", "patience=5"]
+    common = [f"labels=[{labels}]", f"base={base}", "epochs=1.5", "batch_size=8", *more]
+    common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=7", "patience=5"]
     common += ["eval_steps=3", "micro_tokens=300"]
     train(tmp_path / "one", *common)
-    train(tmp_path / "split", *common, "workers=2", "shard=true", "ray.num_cpus=1")
+    train(tmp_path / "split", *common, *SPLIT)
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
     shutil.rmtree(tmp_path / "split/model")
-    shutil.rmtree(tmp_path / "split/checkpoints/checkpoint-6")
-    train(tmp_path / "split", *common)
+    for folder in (tmp_path / "split/checkpoints").glob("checkpoint-*"):
+        if folder.name != "checkpoint-7":
+            shutil.rmtree(folder)
+    train(tmp_path / "split", *common, *after)
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
-    with pytest.raises(ConfigError, match="shard=true: splits .* but workers=1"):
+
+
+def test_what_cannot_be_split_is_refused(
+    base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=1"]
+    with pytest.raises(ConfigError, match=r"shard=true: splits .* but workers=1"):
         train(tmp_path / "alone", *common, "shard=true")
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as a worker is told
+    with pytest.raises(TrainingError, match=r"batch_size=7: must be a multiple of workers=2"):
+        train(tmp_path / "odd", *common, "batch_size=7")
 
 
 def test_three_classes_need_the_token_head(base: str, labels: str, tmp_path: Path) -> None:

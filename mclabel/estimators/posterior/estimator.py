@@ -106,13 +106,11 @@ class PosteriorEstimator:
                 self._ask(prefix, size)
             if prefixes:
                 return [prefix for prefix in prefixes for _ in range(size)]
-        choice = self._choose()
-        if choice is None:
-            self._done = True
-            return []
-        prefix, size = choice
-        self._ask(prefix, size)
-        return [prefix] * size
+        choices = self._choose()
+        self._done = not choices
+        for prefix, size in choices:
+            self._ask(prefix, size)
+        return [prefix for prefix, size in choices for _ in range(size)]
 
     def tell(self, rollout: Told) -> None:
         self._num_due -= 1
@@ -177,8 +175,12 @@ class PosteriorEstimator:
         if self._asked[prefix] == self._max_rollouts and prefix in candidates:
             self._full.add(candidates.index(prefix))
 
-    def _choose(self) -> tuple[int, int] | None:
-        """A prefix and how many rollouts of it, or None if nothing is worth its price."""
+    def _choose(self) -> list[tuple[int, int]]:
+        """Prefixes worth their price and how many rollouts of each, the best of each solution.
+
+        Rollouts of one solution's prefix teach of others only what they share, so prefixes that
+        no solution has both of are rolled out side by side: fewer rounds, the same rollouts.
+        """
         if self._changed:
             think_together([self])
         assert self._rates is not None
@@ -186,13 +188,25 @@ class PosteriorEstimator:
         if self._full:
             rates = rates.copy()
             rates[list(self._full)] = -1.0
-        best = int(rates.argmax())
-        prefix = self.candidates.prefixes[best]
-        asked = self._asked.get(prefix, 0)
-        # The first rollouts say most: begin with one, and double.
-        size = min(self._batch, max(1, asked), self._max_rollouts - asked)
-        affordable = size * self.candidates.tokens[best] <= self._tokens_left
-        return (prefix, size) if rates[best] > self._price and affordable else None
+        found: list[tuple[int, int]] = []
+        tokens_left = self._tokens_left
+        taken: set[int] = set()
+        for best in np.argsort(-rates, kind="stable").tolist():
+            if rates[best] <= self._price:
+                break
+            chains = self.candidates.chains_of(best)
+            if not taken.isdisjoint(chains):
+                continue
+            prefix = self.candidates.prefixes[best]
+            asked = self._asked.get(prefix, 0)
+            # The first rollouts say most: begin with one, and double.
+            size = min(self._batch, max(1, asked), self._max_rollouts - asked)
+            tokens_left -= size * self.candidates.tokens[best]
+            if tokens_left < 0:
+                break
+            found.append((prefix, size))
+            taken.update(chains)
+        return found
 
     def _kind(self, path: SolutionPath, counts: Sequence[Counts]) -> Kind:
         if path.outcome is Outcome.RIGHT:

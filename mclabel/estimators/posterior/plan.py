@@ -51,6 +51,11 @@ class Candidates:
     starts: Ints
     """[candidate]: its first place."""
 
+    def chains_of(self, candidate: int) -> list[int]:
+        """The chains that have a candidate."""
+        end = self.starts[candidate + 1] if candidate + 1 < len(self.starts) else None
+        return [int(chain) for chain in self.places[0][self.starts[candidate] : end]]
+
 
 @dataclass(frozen=True)
 class Thought:
