@@ -13,6 +13,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Two threads of torch that share a core with anything else wait for each other."""
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two at a time; what needs a cluster, an engine or a browser is tested one by one."""
+    return 2 if "not vllm and not ray" in config.option.markexpr else 0
+
+
 @pytest.fixture(scope="session")
 def public_data() -> Path:
     """Folder of public data sets beside the checkout; tests on them skip without it."""

@@ -190,12 +190,11 @@ class PosteriorEstimator:
             rates[list(self._full)] = -1.0
         found: list[tuple[int, int]] = []
         tokens_left = self._tokens_left
-        taken: set[int] = set()
+        free = set(range(len(self._table.num_steps)))
         for best in np.argsort(-rates, kind="stable").tolist():
-            if rates[best] <= self._price:
+            if not free or rates[best] <= self._price:
                 break
-            chains = self.candidates.chains_of(best)
-            if not taken.isdisjoint(chains):
+            if not free.issuperset(self.candidates.chains[best]):
                 continue
             prefix = self.candidates.prefixes[best]
             asked = self._asked.get(prefix, 0)
@@ -205,7 +204,7 @@ class PosteriorEstimator:
             if tokens_left < 0:
                 break
             found.append((prefix, size))
-            taken.update(chains)
+            free -= self.candidates.chains[best]
         return found
 
     def _kind(self, path: SolutionPath, counts: Sequence[Counts]) -> Kind:
@@ -260,12 +259,14 @@ def _candidates(table: EvidenceTable) -> Candidates:
     tokens: list[float] = []
     places: list[tuple[int, int]] = []
     starts: list[int] = []
+    held: list[frozenset[int]] = []
     seen: set[tuple[tuple[int, int], ...]] = set()
     for prefix, holders in sorted(table.holders.items()):
         if tuple(holders) in seen:
             continue  # says the same as one that is there already
         seen.add(tuple(holders))
         starts.append(len(places))
+        held.append(frozenset(chain for chain, _ in holders))
         prefixes.append(prefix)
         left = 0.0
         for chain, depth in holders:
@@ -281,6 +282,7 @@ def _candidates(table: EvidenceTable) -> Candidates:
         places=(chains, to_go_),
         copies=table.copies[chains].astype(np.float64),
         starts=np.array(starts, dtype=np.intp),
+        chains=tuple(held),
     )
 
 

@@ -50,11 +50,8 @@ class Candidates:
     """[place]: solutions that are that chain."""
     starts: Ints
     """[candidate]: its first place."""
-
-    def chains_of(self, candidate: int) -> list[int]:
-        """The chains that have a candidate."""
-        end = self.starts[candidate + 1] if candidate + 1 < len(self.starts) else None
-        return [int(chain) for chain in self.places[0][self.starts[candidate] : end]]
+    chains: tuple[frozenset[int], ...]
+    """[candidate]: those that have it."""
 
 
 @dataclass(frozen=True)
