@@ -107,16 +107,17 @@ def _watch(reader: int) -> None:
         if first is None:
             first = time.monotonic()
         elif time.monotonic() - first > SAME_S:
-            _end_at_once(signals[0])
+            end_at_once(128 + signals[0])
     os.close(reader)
 
 
-def _end_at_once(number: int) -> None:
+def end_at_once(exit_code: int) -> None:
+    """End this process and all that it has started; the shared memory of these is freed."""
     for pid in _descendants(os.getpid()):
         with contextlib.suppress(OSError):
             if _TRACKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
-    os._exit(128 + number)
+    os._exit(exit_code)
 
 
 def _descendants(root: int) -> list[int]:

@@ -24,6 +24,7 @@ from mclabel.labeling.leased import Ended, LeasedWork
 from mclabel.labeling.resources import Place
 from mclabel.labeling.suspects import Lease
 from mclabel.labeling.worker import LabelWorker, WorkerProgress
+from mclabel.stop import end_at_once
 
 T = TypeVar("T")
 
@@ -103,9 +104,12 @@ class LabelActor:
     def end(self) -> None:
         """Give up the blocks under way, with their journals, and end the engine.
 
-        What was whole is told by the exchange under way.
+        What was whole is told by the exchange under way. An engine that is still loading cannot be
+        asked to end: the process ends with it, and gives no answer.
         """
-        if self._worker is not None:
+        if self._worker is None:
+            end_at_once(0)
+        else:
             self._wait(_ended(self._worker))
 
     def drain(self) -> None:

@@ -189,8 +189,8 @@ class _Run:
 
         if not self._ended:
             self._ended = True
-            loaded = [engine.actor for engine in self._engines if engine.loaded_at]
-            refs = [actor.end.remote() for actor in loaded]
+            up = [engine.actor for engine in self._engines if engine.node is not None]
+            refs = [actor.end.remote() for actor in up]
             if refs:
                 ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 

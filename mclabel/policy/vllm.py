@@ -163,8 +163,9 @@ class VllmPolicy(TextPolicy):
         return self._log.stats(self._num_unfinished)
 
     async def close(self) -> None:
-        if self._engine is not None:
-            await asyncio.to_thread(self._engine.shutdown)
+        engine, self._engine = self._engine, None  # else it is collected when Python ends: too late
+        if engine is not None:
+            await asyncio.to_thread(engine.shutdown)
 
     # Sampling
 
