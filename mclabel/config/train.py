@@ -77,7 +77,7 @@ class TrainConfig(Config):
     """Tokens of a worker, padding included, that are in memory at a time: gradients are added up.
     One solution at least, with `pair_weight` all of a problem's in the batch."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
-    """Keep a layer's inputs alone, and compute it again for its gradients: a third more time."""
+    """Keep a layer's inputs alone, and compute the rest again for its gradients."""
     backbone_lr: float = Field(1e-5, ge=0, allow_inf_nan=False)
     """Learning rate of the base's own weights; 0 freezes them."""
     head_lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
