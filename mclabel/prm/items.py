@@ -93,7 +93,7 @@ class Items(Dataset[Item]):
 
 
 def collate(items: Sequence[Item]) -> dict[str, Tensor]:
-    """A micro-batch: what the model reads or what its frozen body said, targets and weights.
+    """A worker's batch: what the model reads or what its frozen body said, targets and weights.
 
     Targets and weights are [batch, steps], NaN and 0 where there is no step; `num_steps`, `right`
     (-1 unknown) and `problems` (equal numbers for one problem) are [batch].
@@ -127,7 +127,7 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
 
 
 def rows_together(batch: dict[str, Tensor], *, by_problem: bool) -> list[list[int]]:
-    """Rows of a micro-batch that must not be parted, the longest first: of one problem, or each."""
+    """Rows of a batch that must not be parted, the longest first: of one problem, or each."""
     lengths = batch["mask"].sum(1).tolist()
     units: dict[int, list[int]] = {}
     for row, problem in enumerate(batch["problems"].tolist()):
@@ -154,7 +154,7 @@ def num_pieces(batch: dict[str, Tensor], units: Sequence[list[int]], most_tokens
 def cut(
     batch: dict[str, Tensor], units: Sequence[list[int]], number: int
 ) -> list[dict[str, Tensor]]:
-    """A micro-batch in so many pieces, with no more padding than they need.
+    """A batch in so many pieces, with no more padding than they need.
 
     Where there are more pieces than units, the last ones hold a solution that teaches nothing.
     """

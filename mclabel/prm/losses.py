@@ -1,7 +1,7 @@
 """Losses over the labelled steps of a batch.
 
 Sums, not means: the trainer divides by the weight of a whole optimizer step, so that what is
-learned does not depend on how the step is cut into micro-batches and workers.
+learned does not depend on how the step is cut into pieces and workers.
 """
 
 from __future__ import annotations
