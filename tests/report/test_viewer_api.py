@@ -123,7 +123,8 @@ def test_only_who_knows_the_token_is_let_in(plain: ViewerProcess) -> None:
         status, headers, body = plain.ask(path)
         assert status == 403 and b"with its token" in body
         assert "default-src 'none'" in headers["content-security-policy"]
-    assert plain.ask("/", cookie=plain.cookie[:-1] + "x")[0] == 403
+    other = "y" if plain.cookie.endswith("x") else "x"
+    assert plain.ask("/", cookie=plain.cookie[:-1] + other)[0] == 403
     assert plain.ask("/", cookie=plain.cookie, host="evil.example")[0] == 421
     assert plain.ask("/", cookie=plain.cookie, host=f"evil.example:{plain.port}")[0] == 421
     assert plain.ask("/", cookie=plain.cookie, host="localhost:9000")[0] == 200
