@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two at a time; what needs a cluster, an engine or a browser is tested one by one."""
+    """Two at a time of the default selection; what it leaves out wants the machine for itself."""
     return 2 if "not vllm and not ray" in config.option.markexpr else 0
 
 

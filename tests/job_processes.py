@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -48,6 +49,16 @@ def started_by(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def started_as(title: str, folder: Path) -> list[psutil.Process]:
+    """Those of them that have this in their title."""
+    found = []
+    for process in started_by(folder):
+        with suppress(psutil.Error):  # it may have ended
+            if title in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
 def wait_for_work(out: Path, job: subprocess.Popen[str], timeout_s: float = 240) -> None:
     deadline = time.monotonic() + timeout_s
     file = out / "progress.jsonl"
@@ -65,7 +76,7 @@ def wait_for_process(
 ) -> None:
     """Until the command has started a process of this title."""
     deadline = time.monotonic() + timeout_s
-    while not any(title in " ".join(one.cmdline()) for one in started_by(folder)):
+    while not started_as(title, folder):
         assert job.poll() is None, job.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.2)

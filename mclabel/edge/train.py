@@ -185,7 +185,7 @@ def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
     import torch
     import transformers
 
-    from mclabel.prm.checkpoint import is_first
+    from mclabel.prm.distributed import is_first
     from mclabel.prm.sharding import shard, whole_state
     from mclabel.prm.train import TrainSettings, train_step_model
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from mclabel.prm.checkpoint import from_first, save_weights
+from mclabel.prm.checkpoint import save_weights
+from mclabel.prm.distributed import from_first
 from mclabel.prm.examples import Example
 from mclabel.prm.validation import validate
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
-import torch.distributed
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -21,10 +20,9 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from transformers.trainer_utils import sort_checkpoints
 
+from mclabel.prm.distributed import is_first
 from mclabel.prm.model import StepModel
 from mclabel.prm.sharding import is_sharded, whole
-
-T = TypeVar("T")
 
 COMPLETE = "complete"
 """Empty file, the last to be written into a checkpoint."""
@@ -87,17 +85,3 @@ def _loading(model: StepModel) -> StateDictOptions:
     return StateDictOptions(
         full_state_dict=True, strict=False, broadcast_from_rank0=is_sharded(model)
     )
-
-
-def is_first() -> bool:
-    """Whether this is the worker that writes."""
-    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
-
-
-def from_first(found: T) -> T:
-    """What the first worker has found, in all of them, so that they decide alike."""
-    if not torch.distributed.is_initialized():
-        return found
-    box = [found]
-    torch.distributed.broadcast_object_list(box)
-    return box[0]

@@ -1,4 +1,4 @@
-"""Training in several workers by Ray Train: one process a worker, gradients averaged."""
+"""Training in several workers by Ray Train: one process a worker, all in one process group."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch.distributed
 
 from mclabel.errors import TrainingError
+
+T = TypeVar("T")
 
 
 def run_workers(
@@ -70,3 +74,17 @@ def run_workers(
 
 def _loop(arguments: dict[str, Any]) -> None:
     arguments["work"](arguments["content"], arguments["blocks"])
+
+
+def is_first() -> bool:
+    """Whether this is the worker that writes."""
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
+def from_first(found: T) -> T:
+    """What the first worker has found, in all of them, so that they decide alike."""
+    if not torch.distributed.is_initialized():
+        return found
+    box = [found]
+    torch.distributed.broadcast_object_list(box)
+    return box[0]

@@ -32,13 +32,13 @@ from mclabel.prm.batch import StepBatch
 from mclabel.prm.callbacks import Report, Validate
 from mclabel.prm.checkpoint import (
     COMPLETE,
-    from_first,
     last_checkpoint,
     load_optimizer,
     load_weights,
     save_optimizer,
     save_weights,
 )
+from mclabel.prm.distributed import from_first
 from mclabel.prm.examples import Example, PackedExamples
 from mclabel.prm.items import (
     Items,
@@ -123,7 +123,7 @@ def train_step_model(
         Validation at the end.
 
     Raises:
-        TrainingError: the loss is not finite, or the batch cannot be cut as asked for.
+        TrainingError: the loss is not finite, or the workers cannot share the batch evenly.
     """
     packed = train if isinstance(train, PackedExamples) else PackedExamples(train)
     checkpoints = out / "checkpoints"
@@ -222,7 +222,8 @@ class _StepTrainer(Trainer):
         optimizer: torch.optim.Optimizer,
         **arguments: Any,
     ) -> None:
-        self._settings, self._sharded, self._updates = settings, is_sharded(model), optimizer
+        self._settings, self._sharded = settings, is_sharded(model)
+        self._plain_optimizer = optimizer
         super().__init__(model=model, optimizers=(optimizer, None), **arguments)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -318,10 +319,10 @@ class _StepTrainer(Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write what is trained into a checkpoint; all workers give their parts of it."""
         assert output_dir is not None
-        save_weights(self._whole_model(), Path(output_dir) / STATE)
+        save_weights(self._unwrapped(), Path(output_dir) / STATE)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        save_optimizer(self._whole_model(), self._updates, Path(output_dir) / OPTIMIZER)
+        save_optimizer(self._unwrapped(), self._plain_optimizer, Path(output_dir) / OPTIMIZER)
         if self.args.should_save:
             assert self.lr_scheduler is not None
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER)
@@ -336,15 +337,15 @@ class _StepTrainer(Trainer):
     def _load_from_checkpoint(
         self, resume_from_checkpoint: str, model: nn.Module | None = None
     ) -> None:
-        load_weights(self._whole_model(), Path(resume_from_checkpoint) / STATE)
+        load_weights(self._unwrapped(), Path(resume_from_checkpoint) / STATE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
         folder = Path(checkpoint)
-        load_optimizer(self._whole_model(), self._updates, folder / OPTIMIZER)
+        load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
         assert self.lr_scheduler is not None
         self.lr_scheduler.load_state_dict(torch.load(folder / SCHEDULER, weights_only=True))
 
-    def _whole_model(self) -> StepModel:
+    def _unwrapped(self) -> StepModel:
         return cast(StepModel, self.accelerator.unwrap_model(self.model))

@@ -73,9 +73,8 @@ def main() -> None:
     console = Console(emoji=False, width=140)
     with tempfile.TemporaryDirectory() as scratch:
         out = args.out or Path(scratch)
-        rollouts = 16 if args.quick else CAP
-        cap = args.cap or (CAP if args.validation and args.test else rollouts)
         sizes = QUICK_POOLS if args.quick else POOLS
+        cap = args.cap or (CAP if args.validation and args.test else sizes["test"][1])
         for name, size in sizes.items():
             if not getattr(args, name):
                 setattr(args, name, [_make_pool(out, name, *size, console)])

@@ -20,11 +20,12 @@ from mclabel import edge
 from mclabel.config import TrainConfig, load_config
 from mclabel.edge.train import TrainReport
 from mclabel.errors import ConfigError, DataError, ShardError, TrainingError
+from mclabel.prm.checkpoint import last_checkpoint
 from mclabel.prm.encode import StepEncoder
 from mclabel.prm.examples import make_examples
 from mclabel.prm.model import HeadKind, LikelihoodHead, load_step_model, start_step_model
 from mclabel.prm.score import PRM
-from mclabel.prm.train import TrainSettings, last_checkpoint, train_step_model
+from mclabel.prm.train import TrainSettings, train_step_model
 from mclabel.prm.validation import validate
 
 

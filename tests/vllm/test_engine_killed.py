@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from job_processes import VLLM, check_nothing_is_left, shared_memory, start, started_by
+from job_processes import VLLM, check_nothing_is_left, shared_memory, start, started_as
 from job_processes import wait_for_work as wait
 
 from mclabel.data.shards import read_labels
@@ -21,7 +21,7 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     job = start(tmp_path, "local", *VLLM, "ray.max_engines=1", "journal_s=1")
     wait(out, job)
     time.sleep(3)  # for the journals
-    (engine,) = [one for one in started_by(tmp_path) if "EngineCore" in " ".join(one.cmdline())]
+    (engine,) = started_as("EngineCore", tmp_path)
     engine.kill()
     output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output
