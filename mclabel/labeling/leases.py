@@ -106,7 +106,7 @@ class LeaseBook:
         Args:
             worker: that is to have them.
             engine: its engine, as last seen.
-            num_workers: among which the last blocks are shared.
+            num_workers: that are ready; the last blocks are shared among them.
             num_ended: blocks that have ended on the worker since it was asked before.
         """
         if self.closed or worker in self._examining:
@@ -114,9 +114,9 @@ class LeaseBook:
         if self._accused and self._examiner in (None, worker):
             self._examiner = worker  # it is given no more, until it holds nothing
             return [] if self._held[worker] else [self._accuse(worker)]
-        share = math.ceil((self._num_left + len(self._given_back)) / num_workers)
         more = num_more_leases(self._held[worker], engine, num_ended=num_ended)
-        count = min(more, max(1, share))
+        share = max(1, math.ceil(self.num_unfinished / num_workers))
+        count = min(more, share - self._held[worker])
         leases: list[Lease] = []
         while len(leases) < count and (block := self._next()) is not None:
             replay = block.id in self._losses or block.id in self._journaled

@@ -262,8 +262,11 @@ class _Run:
         seen = engine.progress
         if self._begun and not failed and not (seen is not None and seen.draining):
             stats = seen.engine if seen is not None else EngineStats()
+            num_ready = sum(
+                one.loaded_at is not None and not one.told_to_drain for one in self._engines
+            )
             leases = self._book.take(
-                engine, stats, num_workers=len(self._engines), num_ended=num_ended
+                engine, stats, num_workers=max(1, num_ready), num_ended=num_ended
             )
         engine.blocks += [lease.block.id for lease in leases]
         engine.exchanging = True

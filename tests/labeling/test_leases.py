@@ -74,8 +74,7 @@ def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> No
     book.done("two", "b2")
     again = book.take("two", IDLE, num_workers=2)
     assert ids(again) == ["b0"] and again[0].replay
-    assert ids(book.take("one", IDLE, num_workers=2)) == ["b1"]
-    assert ids(book.take("one", IDLE, num_workers=2)) == ["b4"]
+    assert ids(book.take("one", IDLE, num_workers=2)) == ["b1", "b4"]
     assert not book.finished
     assert book.num_unfinished == 4
     for worker, name in [("two", "b3"), ("two", "b0"), ("one", "b1"), ("one", "b4")]:
@@ -85,9 +84,16 @@ def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> No
 
 
 def test_the_last_blocks_are_shared() -> None:
-    book = LeaseBook(map(block, range(2)), num_blocks=2)
-    assert ids(book.take("one", IDLE, num_workers=2)) == ["b0"]
-    assert ids(book.take("two", IDLE, num_workers=2)) == ["b1"]
+    """A worker that asks more often than the others does not get theirs."""
+    book = LeaseBook(map(block, range(3)), num_blocks=3)
+    assert ids(book.take("one", IDLE, num_workers=2)) == ["b0", "b1"]
+    assert book.take("one", IDLE, num_workers=2, num_ended=8) == []
+    assert ids(book.take("two", IDLE, num_workers=2)) == ["b2"]
+    for name in ("b0", "b1"):
+        book.done("one", name)
+    assert book.take("one", IDLE, num_workers=2) == []
+    book.lost("two", "b2", "gone")
+    assert ids(book.take("one", IDLE, num_workers=1)) == ["b2"]
 
 
 def test_a_book_finds_itself_finished_without_being_asked_for_more() -> None:
