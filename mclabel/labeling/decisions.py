@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from mclabel.estimators import Estimator, decide
 from mclabel.labeling.desk import Desk
 
-WINDOW_S = 0.005
+WINDOW_S = 0.015
 MAX_TOGETHER = 64
 """Decisions at a time: some milliseconds, in which the desk does nothing else."""
 
