@@ -24,6 +24,13 @@ class TrainConfig(Config):
     head: Literal["token", "likelihood"] = "token"
     """`token`: token classification, the standard. `likelihood`: uses what the base says of each
     step's tokens, too; better where the base is small."""
+    extra_layers: int = Field(0, ge=0)
+    """Of head=token: layers on top of the base's, which change nothing at first and are trained at
+    `head_lr`. Room for what a language model does not compute; any server loads the result."""
+    teacher: str | None = None
+    """Of head=token: a trained scorer with head=likelihood, on the same base. What it says of each
+    step is learned in place of labels, and how little it expected each token; solutions without
+    labels serve as well."""
     states: bool | None = None
     """Of head=likelihood: whether it sees hidden states beside likelihoods. By default where the
     base is trained; a frozen base's states cost accuracy until labels are many."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from mclabel.policy.hub import weights_fingerprint
 from mclabel.prm.encode import EncodedSolution
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ class ScoreCache:
             on_progress: called with distinct solutions done and in all.
         """
         from mclabel.prm.reading import judge_readings, read_body
+        from mclabel.prm.score import scorer_fingerprint
 
         body = read_body(prm.model)
         if body is not None:
@@ -54,7 +54,7 @@ class ScoreCache:
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
             return prm.score_encoded(distinct, on_progress=on_progress)
 
-        return self._kept(f"scores {weights_fingerprint(folder)}", encoded, compute)
+        return self._kept(f"scores {scorer_fingerprint(folder)}", encoded, compute)
 
     def readings(
         self,

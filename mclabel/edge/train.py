@@ -24,7 +24,7 @@ from mclabel.records import LabeledSolution
 from mclabel.seeds import content_id
 
 if TYPE_CHECKING:
-    from mclabel.prm.examples import Examples
+    from mclabel.prm.examples import Examples, PackedExamples
     from mclabel.prm.model import StepModel
     from mclabel.prm.preflight import Preflight
     from mclabel.prm.score import PrmManifest
@@ -126,6 +126,7 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
 
     from mclabel.prm.examples import make_examples
     from mclabel.prm.score import PrmManifest, step_encoder
+    from mclabel.prm.teacher import check_teacher
 
     if config.shard and (config.workers == 1 or config.backbone_lr == 0):
         raise ConfigError(
@@ -135,6 +136,16 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
         )
     if config.target == "neutral" and config.head != "token":
         raise ConfigError(f"head={config.head}: target=neutral has three classes: use head=token")
+    if config.head != "token" and (config.extra_layers or config.teacher):
+        raise ConfigError(
+            f"head={config.head}: extra_layers and teacher are for head=token. Leave them out"
+        )
+    if config.teacher and (config.target == "neutral" or config.to_first_error):
+        raise ConfigError(
+            f"target={config.target}, to_first_error={str(config.to_first_error).lower()}: a "
+            "teacher tells sound steps from wrong ones, and does so at every step. Choose another "
+            "target, and leave to_first_error out"
+        )
     base = model_source(resolve_model(config.base))
     text = PolicyText.load(
         base, revision=config.revision, template=config.template, system=config.system
@@ -148,6 +159,8 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
         system=config.system,
         max_tokens=min(config.max_tokens or 10**9, limit.max_position_embeddings),
     )
+    if config.teacher is not None:
+        check_teacher(config.teacher, text, manifest)
     examples = make_examples(
         _rows(config, blocks),
         step_encoder(text, manifest),
@@ -158,6 +171,7 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
         too_long=config.too_long,
         leaks=leak_keys(config.evaluation),
         limit=config.limit,
+        keep_unlabeled=config.teacher is not None,
     )
     step_id = None if manifest.step_token is None else text.token_id(manifest.step_token)
     return _Data(base=base, text=text, manifest=manifest, step_id=step_id, examples=examples)
@@ -171,7 +185,13 @@ def _rows(config: TrainConfig, blocks: list[list[str]]) -> Iterator[LabeledSolut
 def _preflight(config: TrainConfig, data: _Data) -> Preflight:
     from mclabel.prm.preflight import preflight as look
 
-    return look(data.examples, target=config.target, step_id=data.step_id, decode=data.text.decode)
+    return look(
+        data.examples,
+        target=config.target,
+        step_id=data.step_id,
+        decode=data.text.decode,
+        is_taught=config.teacher is not None,
+    )
 
 
 def _work(content: dict[str, Any], blocks: list[list[str]]) -> None:
@@ -199,7 +219,7 @@ def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
         model.to(config.device)
     validation = train_step_model(
         model,
-        data.examples.train,
+        _taught(config, data, on_progress),
         data.examples.validation,
         out,
         settings=TrainSettings(
@@ -240,6 +260,22 @@ def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
     partial.rename(out / "model")
 
 
+def _taught(config: TrainConfig, data: _Data, on_progress: OnProgress) -> PackedExamples:
+    """What is trained on: the labels, or what a teacher says in their place."""
+    from mclabel.prm.teacher import load_teacher, teach
+
+    if config.teacher is None:
+        return data.examples.train
+    teacher = load_teacher(config.teacher, dtype=config.dtype)
+    return teach(
+        teacher.to(config.device),
+        data.examples.train,
+        data.step_id,
+        threads=config.threads,
+        on_progress=lambda done, total: on_progress(0, 0, f"teacher: {done} of {total} solutions"),
+    )
+
+
 def _model(config: TrainConfig, data: _Data) -> StepModel:
     from mclabel.prm.lora import add_adapters
     from mclabel.prm.model import prepare_step_token, start_step_model
@@ -251,11 +287,15 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
         dtype=config.dtype,
         three_classes=config.target == "neutral",
         sees_states=config.backbone_lr > 0 if config.states is None else config.states,
+        extra_layers=config.extra_layers,
+        is_taught=config.teacher is not None,
     )
     if data.step_id is not None:
         prepare_step_token(model.network, data.step_id, data.text.num_tokens)
     if config.lora_rank is not None:
-        add_adapters(model.network, rank=config.lora_rank, alpha=config.lora_alpha)
+        add_adapters(
+            model.network, rank=config.lora_rank, alpha=config.lora_alpha, apart=model.extra
+        )
     if config.gradient_checkpointing:
         model.network.gradient_checkpointing_enable({"use_reentrant": False})
     return model
@@ -276,6 +316,10 @@ def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
     semantic = config.semantic()
     if Path(base).is_dir():
         semantic["base"] = f"weights:{weights_fingerprint(Path(base))}"
+    if config.teacher:
+        from mclabel.prm.score import scorer_fingerprint
+
+        semantic["teacher"] = f"weights:{scorer_fingerprint(config.teacher)}"
     now = [sorted(committed_blocks(Store(run))) for run in config.labels]
     then = _claimed_blocks(Path(config.out) / CLAIM)
     if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
@@ -318,14 +362,17 @@ def _card(config: TrainConfig, report: TrainReport) -> str:
         f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"
         for name, value in report.validation.items()
     )
+    learned = f"{config.target} labels"
+    if config.teacher is not None:
+        learned = "taught by a scorer with a likelihood head"
     kind = "An outcome" if config.target in OUTCOME_TARGETS else "A process"
     base = config.base.replace("\n", " ")
     return f"""---
 library_name: mclabel
 tags: [process-reward-model]
 ---
-{kind} reward model, trained by mclabel on {report.num_solutions} solutions ({config.target}
-labels), head `{config.head}`, from `{base}`.
+{kind} reward model, trained by mclabel on {report.num_solutions} solutions ({learned}),
+head `{config.head}`, from `{base}`.
 
 What a score means is what the labels mean: with labels from rollouts, how likely the labelling
 policy is to end right from a step on (soft), or whether it still can (hard). It is not a proof that

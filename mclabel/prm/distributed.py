@@ -81,6 +81,22 @@ def is_first() -> bool:
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
+def rank_and_size() -> tuple[int, int]:
+    """Of this worker among all, and how many they are."""
+    if not torch.distributed.is_initialized():
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def from_all(found: T) -> list[T]:
+    """What each worker has found, in all of them."""
+    if not torch.distributed.is_initialized():
+        return [found]
+    boxes: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(boxes, found)
+    return boxes
+
+
 def from_first(found: T) -> T:
     """What the first worker has found, in all of them, so that they decide alike."""
     if not torch.distributed.is_initialized():

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Literal, overload
 
+import numpy as np
+
 from mclabel.data.leaks import leak_key
 from mclabel.errors import DataError
 from mclabel.prm.encode import EncodedSolution, StepEncoder, TooLongError
@@ -46,11 +48,14 @@ class Example:
     """One per step, >= 0."""
     right: bool | None
     """The solution's answer is right; None where that is not known."""
+    surprise: tuple[float, ...] | None = None
+    """One per token of `encoded`, in [0, 1], NaN where there is none: how little a teacher had
+    expected it."""
 
 
 class PackedExamples(Sequence[Example]):
     """Examples in flat arrays: a million of a thousand tokens take 4 GB, as objects they took ten
-    times that.
+    times that. Either all of them have a `surprise`, which takes as much again, or none.
     """
 
     def __init__(self, examples: Iterable[Example] = ()) -> None:
@@ -60,6 +65,7 @@ class PackedExamples(Sequence[Example]):
         self._positions, self._targets, self._weights = array("i"), array("d"), array("d")
         self._step_ends = array("q", [0])
         self._num_prompt, self._right = array("i"), array("b")
+        self._surprise = array("f")
         for example in examples:
             self.append(example)
 
@@ -75,6 +81,7 @@ class PackedExamples(Sequence[Example]):
         self._step_ends.append(len(self._positions))
         self._num_prompt.append(encoded.num_prompt)
         self._right.append(-1 if example.right is None else example.right)
+        self._surprise.extend(example.surprise or ())
 
     def __len__(self) -> int:
         return len(self._right)
@@ -100,10 +107,25 @@ class PackedExamples(Sequence[Example]):
             targets=tuple(None if isnan(t) else t for t in self._targets[steps]),
             weights=tuple(self._weights[steps]),
             right=None if self._right[index] < 0 else bool(self._right[index]),
+            surprise=tuple(self._surprise[ids]) if self._surprise else None,
         )
 
     def __iter__(self) -> Iterator[Example]:
         return (self[index] for index in range(len(self)))
+
+    @property
+    def is_taught(self) -> bool:
+        """Whether they have a `surprise`."""
+        return bool(self._surprise)
+
+    @property
+    def steps_per_token(self) -> float:
+        """Weight of the steps that have a target for each token that has a surprise: what makes
+        the two losses count the same.
+        """
+        targets, weights = np.asarray(self._targets), np.asarray(self._weights)
+        num_tokens = int((~np.isnan(np.asarray(self._surprise))).sum())
+        return float(weights[~np.isnan(targets)].sum()) / max(1, num_tokens)
 
     @property
     def lengths(self) -> list[int]:
@@ -147,6 +169,7 @@ def make_examples(
     too_long: TooLong = "drop",
     leaks: frozenset[str] = frozenset(),
     limit: int | None = None,
+    keep_unlabeled: bool = False,
 ) -> Examples:
     """Encode labelled solutions and split them by problem. Rows are read once, as a stream.
 
@@ -160,6 +183,7 @@ def make_examples(
         too_long: what becomes of solutions beyond the scorer's longest input.
         leaks: `leak_key` of problems that must not be trained on.
         limit: of the solutions to train on; those that come first are kept.
+        keep_unlabeled: train on solutions without a target, too: a teacher will give them one.
 
     Raises:
         DataError: no example is left to train on.
@@ -174,7 +198,9 @@ def make_examples(
         targets = step_targets(row, target)
         if to_first_error:
             targets = until_first_error(targets, row.first_error)
-        if all(t is None for t in targets):
+        held_out = is_held_out(row.problem.text, validation)
+        kept_anyway = keep_unlabeled and not held_out
+        if not kept_anyway and all(t is None for t in targets):
             found.num_unlabeled += 1
             continue
         try:
@@ -185,11 +211,10 @@ def make_examples(
             found.first_refused = found.first_refused or str(error)
             continue
         kept = len(encoded.positions)
-        if all(t is None for t in targets[:kept]):
+        if not kept_anyway and all(t is None for t in targets[:kept]):
             found.num_too_long += 1
             continue
         found.num_cut += kept < len(targets)
-        held_out = is_held_out(row.problem.text, validation)
         (found.validation if held_out else found.train).append(
             Example(
                 problem_id=row.problem.id,

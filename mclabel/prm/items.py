@@ -87,7 +87,10 @@ class Items(Dataset[Item]):
         example = self.examples[index]
         if nothing:
             targets = (None,) * len(example.targets)
-            example = replace(example, problem_id="", targets=targets, right=None)
+            surprise = (float("nan"),) * len(example.encoded.ids) if example.surprise else None
+            example = replace(
+                example, problem_id="", targets=targets, right=None, surprise=surprise
+            )
         observed = self._observed[index] if self._observed else None
         return Item(example, observed, self._factors)
 
@@ -98,7 +101,7 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
     Targets and weights are [batch, steps], NaN and 0 where there is no step; `num_steps`, `right`
     (-1 unknown) and `problems` (equal numbers for one problem) are [batch].
     """
-    examples = [item.example for item in items]
+    examples, nan = [item.example for item in items], float("nan")
     observed = [item.observed for item in items if item.observed is not None]
     if observed:
         inputs = {"observed": pad_sequence(observed, batch_first=True)}
@@ -109,11 +112,12 @@ def collate(items: Sequence[Item]) -> dict[str, Tensor]:
             if part is not None
         }
     numbers: dict[str, int] = {}
-    nan = float("nan")
     targets = _padded([[nan if t is None else t for t in e.targets] for e in examples], nan)
     weights = _padded([e.weights for e in examples], 0.0)
     if (factors := items[0].factors) is not None:
         weights *= targets.nan_to_num() * (factors[1] - factors[0]) + factors[0]
+    if examples[0].surprise is not None:
+        inputs["surprise"] = _padded([e.surprise or () for e in examples], nan)
     return {
         **inputs,
         "targets": targets,
@@ -163,9 +167,12 @@ def cut(
         rows = torch.tensor([row for unit in some or units[-1:] for row in unit])
         piece = {name: part[rows] if part.dim() else part for name, part in batch.items()}
         width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())
-        for names, most in ((("ids", "mask"), width), (("positions", "targets", "weights"), steps)):
-            piece |= {name: piece[name][:, :most] for name in names}
+        of_tokens, of_steps = ("ids", "mask", "surprise"), ("positions", "targets", "weights")
+        for names, most in ((of_tokens, width), (of_steps, steps)):
+            piece |= {name: piece[name][:, :most] for name in names if name in piece}
         if not some:
+            if "surprise" in piece:
+                piece["surprise"] = torch.full_like(piece["surprise"], float("nan"))
             piece["weights"] = torch.zeros_like(piece["weights"])
             piece["right"] = torch.full_like(piece["right"], -1)
         pieces.append(piece)

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 LossKind = Literal["cross_entropy", "mse"]
+SURPRISE_WEIGHT = 10.0
+"""Of an unexpected token beside an expected one."""
 
 
 def step_loss(
@@ -47,6 +49,25 @@ def step_loss(
     else:
         losses = functional.binary_cross_entropy_with_logits(chosen, wanted, reduction="none")
     return (losses * weights[labelled]).sum()
+
+
+def surprise_loss(logits: Tensor, surprise: Tensor) -> Tensor:
+    """Sum over tokens of the cross-entropy with a teacher's surprise, which weighs more if large.
+
+    Most tokens are expected: without the weight, to call all of them so is a good answer.
+
+    Args:
+        logits: [batch, seq], log-odds that a token was unexpected.
+        surprise: [batch, seq], in [0, 1], NaN where there is none.
+    """
+    there = ~surprise.isnan()
+    losses = functional.binary_cross_entropy_with_logits(
+        logits[there].float(),
+        surprise[there],
+        pos_weight=logits.new_tensor(SURPRISE_WEIGHT, dtype=torch.float32),
+        reduction="sum",
+    )
+    return losses if there.any() else logits.sum() * 0.0
 
 
 def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from transformers import (
 from mclabel.errors import EngineError
 from mclabel.policy.text import quiet_transformers
 from mclabel.prm.batch import StepBatch
+from mclabel.prm.depth import add_layers
 from mclabel.prm.likelihood import NUM_FEATURES, likelihood_features, token_logprobs
 from mclabel.prm.lora import is_adapter
 from mclabel.prm.losses import three_class_log_odds
@@ -69,6 +70,11 @@ class StepModel(nn.Module, ABC):
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Parameters of the body and of the head."""
 
+    @property
+    def extra(self) -> list[nn.Module]:
+        """Layers of the network that belong to the head."""
+        return []
+
     @abstractmethod
     def head_modules(self) -> list[nn.Module]:
         """The layers of the head."""
@@ -93,9 +99,17 @@ class StepModel(nn.Module, ABC):
 class TokenHead(StepModel):
     """A token classification model: class 1 is sound; of three, 0 is wrong, 1 neutral, 2 sound."""
 
-    def __init__(self, network: PreTrainedModel) -> None:
+    def __init__(
+        self, network: PreTrainedModel, *, extra_layers: int = 0, is_taught: bool = False
+    ) -> None:
+        """Args:
+        network: with its head.
+        extra_layers: to put on top of its body; they belong to the head.
+        is_taught: it also learns how little a teacher expected each token (`teacher`).
+        """
         super().__init__()
         self.network = network
+        self._extra = add_layers(network, extra_layers)
         found = getattr(network, "score", None) or getattr(network, "classifier", None)
         if not isinstance(found, nn.Linear):
             raise EngineError(
@@ -103,6 +117,21 @@ class TokenHead(StepModel):
             )
         # In float32 on a body of any type, as vLLM has it: scores rest on differences of logits.
         self.head = [found.float()]  # in a list, or its weights would be registered twice
+        self.surprise = nn.Linear(found.in_features, 1) if is_taught else None
+
+    def forward(  # type: ignore[override]
+        self, batch: StepBatch | Tensor, *, tokens: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """As of any step model; with `tokens` also the log-odds [batch, seq] that each token was
+        unexpected.
+        """
+        if not tokens:
+            return super().forward(batch)
+        assert isinstance(batch, StepBatch) and self.surprise is not None
+        states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
+        with torch.autocast(states.device.type, enabled=False):
+            unexpected: Tensor = self.surprise(states.float())[..., 0]
+        return self.judge(at_steps(states, batch).float()), unexpected
 
     @property
     def observed_width(self) -> int:
@@ -117,13 +146,19 @@ class TokenHead(StepModel):
             logits: Tensor = self.head[0](observed)
         return logits if logits.shape[-1] == 3 else logits[..., 1] - logits[..., 0]
 
+    @property
+    def extra(self) -> list[nn.Module]:
+        return self._extra
+
     def parts(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        body = list(getattr(self.network, self.network.base_model_prefix).parameters())
+        extra = {id(p) for layer in self._extra for p in layer.parameters()}
+        whole = getattr(self.network, self.network.base_model_prefix).parameters()
+        body = [p for p in whole if id(p) not in extra]
         known = {id(p) for p in body}
         return body, [p for p in self.parameters() if id(p) not in known]
 
     def head_modules(self) -> list[nn.Module]:
-        return [*self.head]
+        return [*self.head] if self.surprise is None else [*self.head, self.surprise]
 
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
@@ -151,12 +186,17 @@ class LikelihoodHead(StepModel):
         return NUM_FEATURES + (0 if self.hidden is None else self.hidden.in_features)
 
     def observe(self, batch: StepBatch) -> Tensor:
+        return self.read(batch)[0]
+
+    def read(self, batch: StepBatch) -> tuple[Tensor, Tensor]:
+        """What `observe` gives, and the log-probability of every token [batch, seq]."""
         states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
         language_head = cast(nn.Module, self.network.get_output_embeddings())
-        features = likelihood_features(token_logprobs(states, language_head, batch), batch)
+        logprobs = token_logprobs(states, language_head, batch)
+        features = likelihood_features(logprobs, batch)
         if self.hidden is None:
-            return features
-        return torch.cat([at_steps(states, batch).float(), features], dim=-1)
+            return features, logprobs
+        return torch.cat([at_steps(states, batch).float(), features], dim=-1), logprobs
 
     def judge(self, observed: Tensor) -> Tensor:
         logits: Tensor = self.features(observed[..., -NUM_FEATURES:])
@@ -189,6 +229,8 @@ def start_step_model(
     dtype: str = "float32",
     three_classes: bool = False,
     sees_states: bool = True,
+    extra_layers: int = 0,
+    is_taught: bool = False,
 ) -> StepModel:
     """A step model with a fresh head on a pretrained language model.
 
@@ -199,6 +241,8 @@ def start_step_model(
         dtype: torch dtype of the body.
         three_classes: wrong, neutral and sound, of head=token.
         sees_states: the head sees hidden states, too, of head=likelihood.
+        extra_layers: on top of the body, of head=token.
+        is_taught: it has what learns from a teacher's surprise, of head=token.
 
     Raises:
         EngineError: the base cannot be loaded, or has no token classification.
@@ -213,7 +257,7 @@ def start_step_model(
             part.p = 0.0
     network.config.id2label = dict(enumerate(names))
     network.config.label2id = {name: i for i, name in enumerate(names)}
-    return TokenHead(network)
+    return TokenHead(network, extra_layers=extra_layers, is_taught=is_taught)
 
 
 def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) -> str:

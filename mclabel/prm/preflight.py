@@ -36,6 +36,8 @@ class Preflight:
     first_refused: str | None
     shown: tuple[str, ...]
     """Examples, token by token."""
+    is_taught: bool
+    """A teacher takes the place of the labels."""
 
     def lines(self, *, examples: bool) -> Iterator[str]:
         """For a terminal.
@@ -46,17 +48,20 @@ class Preflight:
         if examples:
             yield from self.shown
         wrong = self.num_labels - self.num_sound
+        share = wrong / max(1, self.num_labels)
+        if self.is_taught:
+            yield "a teacher's scores take the place of the labels of those to train on"
         yield (
             f"{self.num_train} solutions to train on, {self.num_validation} to validate with; "
             f"{self.num_labels} of {self.num_steps} steps labelled: {self.num_sound} sound, "
-            f"{wrong} wrong ({wrong / self.num_labels:.0%}), mean target {self.mean_target:.2f}; "
+            f"{wrong} wrong ({share:.0%}), mean target {self.mean_target:.2f}; "
             f"tokens: median {self.lengths[0]}, 95% {self.lengths[1]}, most {self.lengths[2]}"
         )
         named = ", ".join(f"{count} {why}" for why, count in self.left_out.items() if count)
         if named:
             first = f" The first: {self.first_refused}" if self.first_refused else ""
             yield f"left out: {named}.{first}"
-        if not self.num_sound or not wrong:
+        if not self.is_taught and (not self.num_sound or not wrong):
             yield "warning: all labels are the same, there is nothing to tell apart"
 
 
@@ -66,6 +71,7 @@ def preflight(
     target: Target,
     step_id: int | None,
     decode: Callable[[Sequence[int]], str],
+    is_taught: bool = False,
 ) -> Preflight:
     """Check every example, and describe them all.
 
@@ -74,6 +80,7 @@ def preflight(
         target: what their targets are.
         step_id: of the step token, None if steps are scored at their own last token.
         decode: token ids to text.
+        is_taught: a teacher will take the place of the labels.
 
     Raises:
         DataError: no position carries a label, or positions, targets and step tokens of an example
@@ -85,7 +92,7 @@ def preflight(
         lengths.append(len(example.encoded.ids))
         num_steps += len(example.targets)
         sound += [t for t in example.targets if t is not None]
-    if not sound:
+    if not sound and not is_taught:
         raise DataError(f"no position carries a {target} label. Choose another target")
     median, most_but_few, most = (int(q) for q in np.percentile(lengths, [50, 95, 100]))
     return Preflight(
@@ -94,7 +101,7 @@ def preflight(
         num_steps=num_steps,
         num_labels=len(sound),
         num_sound=sum(t > 0.5 for t in sound),
-        mean_target=float(np.mean(sound)),
+        mean_target=float(np.mean(sound)) if sound else 0.0,
         lengths=(median, most_but_few, most),
         left_out={
             f"without a {target} label": examples.num_unlabeled,
@@ -108,6 +115,7 @@ def preflight(
             _show(number, example, decode)
             for number, example in enumerate(examples.train[:NUM_SHOWN], 1)
         ),
+        is_taught=is_taught,
     )
 
 

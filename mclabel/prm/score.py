@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from mclabel.errors import ConfigError, DataError
+from mclabel.policy.hub import weights_fingerprint
 from mclabel.policy.text import PolicyText
 from mclabel.prm.batch import StepBatch, map_solutions
 from mclabel.prm.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model import HeadKind, StepModel, load_step_model
+from mclabel.prm.model import HEAD_FILE, HeadKind, StepModel, load_step_model
 
 MANIFEST = "prm.json"
 FORMAT = 1
@@ -188,6 +189,17 @@ def model_folder(path: str | Path) -> Path:
     if (folder / "train.json").is_file() and not (folder / "model").is_dir():
         raise DataError(f"{folder}: its training has not ended. Run the same command again")
     return folder / "model" if (folder / "model").is_dir() else folder
+
+
+def scorer_fingerprint(path: str | Path) -> str:
+    """A hash that changes with a scorer's weights, its head's among them.
+
+    Args:
+        path: as of `model_folder`.
+    """
+    folder = model_folder(path)
+    parts = [folder, (folder / HEAD_FILE).parent]
+    return "-".join(weights_fingerprint(part) for part in parts if part.is_dir())
 
 
 def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:

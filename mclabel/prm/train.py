@@ -49,7 +49,7 @@ from mclabel.prm.items import (
     observe,
     rows_together,
 )
-from mclabel.prm.losses import LossKind, num_pairs, pair_loss, step_loss
+from mclabel.prm.losses import LossKind, num_pairs, pair_loss, step_loss, surprise_loss
 from mclabel.prm.model import StepModel
 from mclabel.prm.sampling import LengthGroupedSampler
 from mclabel.prm.sharding import here, is_sharded, whole
@@ -137,11 +137,12 @@ def train_step_model(
     per_epoch = math.ceil(len(packed) / settings.batch_size)
     num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
     observed = None
-    if settings.backbone_lr == 0:
+    if settings.backbone_lr == 0 and not model.extra and not packed.is_taught:
         observed = observe(model, packed, on_progress)
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     trainer = _StepTrainer(
         settings=settings,
+        token_scale=packed.steps_per_token,
         model=model,
         args=_arguments(model, checkpoints, settings, num_steps),
         train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
@@ -218,11 +219,13 @@ class _StepTrainer(Trainer):
         self,
         *,
         settings: TrainSettings,
+        token_scale: float,
         model: StepModel,
         optimizer: torch.optim.Optimizer,
         **arguments: Any,
     ) -> None:
         self._settings, self._sharded = settings, is_sharded(model)
+        self._token_scale = token_scale
         self._plain_optimizer = optimizer
         super().__init__(model=model, optimizers=(optimizer, None), **arguments)
 
@@ -265,9 +268,15 @@ class _StepTrainer(Trainer):
         targets, weights = inputs.pop("targets"), inputs.pop("weights")
         num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
         pair_scale = inputs.pop("pair_scale")
-        observed = inputs.pop("observed", None)
-        logits = model(StepBatch(**inputs) if observed is None else observed)  # type: ignore[arg-type]
-        loss = step_loss(logits, targets, weights, kind=self._settings.loss)
+        observed, surprise = inputs.pop("observed", None), inputs.pop("surprise", None)
+        read = StepBatch(**inputs) if observed is None else observed  # type: ignore[arg-type]
+        if surprise is None:
+            logits = model(read)
+            loss = step_loss(logits, targets, weights, kind=self._settings.loss)
+        else:
+            logits, unexpected = model(read, tokens=True)
+            loss = step_loss(logits, targets, weights, kind=self._settings.loss)
+            loss = loss + self._token_scale * surprise_loss(unexpected, surprise)
         if self._settings.pair_weight:
             scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
             loss = loss + pair_scale * pair_loss(scores, right, problems)

@@ -236,14 +236,16 @@ def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "after"),
     [
-        (["head=token"], SPLIT),
+        (["head=token", "extra_layers=1", "teacher={folder}/teacher"], SPLIT),
         (["head=likelihood", "lora_rank=2"], []),
     ],
 )
 def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
     base: str, labels: str, tmp_path: Path, more: list[str], after: list[str]
 ) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "epochs=1.5", "batch_size=8", *more]
+    common = [f"labels=[{labels}]", f"base={base}"]
+    train(tmp_path / "teacher", *common, "head=likelihood", "backbone_lr=0", "max_steps=9")
+    common += ["epochs=1.5", "batch_size=8", *(one.format(folder=tmp_path) for one in more)]
     common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=7", "patience=5"]
     common += ["eval_steps=3", "micro_tokens=300"]
     train(tmp_path / "one", *common)
