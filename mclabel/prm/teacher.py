@@ -50,8 +50,8 @@ def check_teacher(path: str, text: PolicyText, manifest: PrmManifest) -> None:
         )
     if its.kind != manifest.kind:
         raise ConfigError(
-            f"teacher={path!r}: is of kind {its.kind}, target={manifest.kind} would be another. "
-            "Choose a target of the same kind"
+            f"teacher={path!r}: is of kind {its.kind}, this target's scorer of kind "
+            f"{manifest.kind}. Choose a target of the same kind"
         )
     its_text = PolicyText.load(str(folder), revision=None, template=its.template, system=its.system)
     if its_text.prompt_ids(_TRIED) != text.prompt_ids(_TRIED):

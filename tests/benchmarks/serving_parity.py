@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.serving_parity [--quick]
 
-A real vLLM server on this machine, once in float32 and once in bfloat16. The last line is JSON.
+A real vLLM server on this machine, once in float32 and once in bfloat16; and how far transformers'
+own scores in bfloat16 are from those in float32. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -31,14 +32,19 @@ def main() -> None:
     figures: dict[str, float | int] = {"num_solutions": count}
     with tempfile.TemporaryDirectory() as scratch:
         prm = trained_prm(Path(scratch), "head=token", "backbone_lr=1.0e-4")
+        scores = {}
         for dtype, name in (("float32", "fp32"), ("bfloat16", "bf16")):
             here = PRM.load(prm, dtype=dtype)
             encoded = [here.encoder.labeled(row) for row in arith_rows(count, seed=5)]
             with served(prm, Path(scratch) / "server.log", dtype=dtype) as url:
                 theirs = np.concatenate(ServedPRM.connect(url, prm).score_encoded(encoded))
-            ours = np.concatenate(here.score_encoded(encoded))
-            figures[f"max_abs_difference_{name}"] = float(np.abs(ours - theirs).max())
+            ours = scores[name] = np.concatenate(here.score_encoded(encoded))
+            apart = np.abs(ours - theirs)
+            figures[f"max_abs_difference_{name}"] = float(apart.max())
+            figures[f"p99_abs_difference_{name}"] = float(np.quantile(apart, 0.99))
             print(f"{dtype}: {len(ours)} steps, scores {ours.min():.3f} to {ours.max():.3f}")
+    rounding = np.abs(scores["bf16"] - scores["fp32"])
+    figures["max_bf16_from_fp32"] = float(rounding.max())
     print(json.dumps(figures))
 
 
