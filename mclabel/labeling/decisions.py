@@ -14,6 +14,7 @@ from mclabel.estimators import Estimator, decide
 from mclabel.labeling.desk import Desk
 
 WINDOW_S = 0.015
+"""How long the first of a batch waits for others."""
 MAX_TOGETHER = 64
 """Decisions at a time: some milliseconds, in which the desk does nothing else."""
 

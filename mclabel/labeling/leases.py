@@ -115,6 +115,7 @@ class LeaseBook:
             self._examiner = worker  # it is given no more, until it holds nothing
             return [] if self._held[worker] else [self._accuse(worker)]
         more = num_more_leases(self._held[worker], engine, num_ended=num_ended)
+        # Of all that is not done, also of what is out: who asks more often gets no more.
         share = max(1, math.ceil(self.num_unfinished / num_workers))
         count = min(more, share - self._held[worker])
         leases: list[Lease] = []

@@ -260,14 +260,13 @@ class _Run:
         """Lease an engine what it should have, and ask what has ended."""
         leases: list[Lease] = []
         seen = engine.progress
-        if self._begun and not failed and not (seen is not None and seen.draining):
+        draining = engine.told_to_drain or (seen is not None and seen.draining)
+        if self._begun and not failed and not draining:
             stats = seen.engine if seen is not None else EngineStats()
             num_ready = sum(
                 one.loaded_at is not None and not one.told_to_drain for one in self._engines
             )
-            leases = self._book.take(
-                engine, stats, num_workers=max(1, num_ready), num_ended=num_ended
-            )
+            leases = self._book.take(engine, stats, num_workers=num_ready, num_ended=num_ended)
         engine.blocks += [lease.block.id for lease in leases]
         engine.exchanging = True
         self._call("exchange", engine, engine.num_loads, leases)

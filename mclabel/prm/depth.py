@@ -33,18 +33,16 @@ def add_layers(network: PreTrainedModel, count: int) -> list[nn.Module]:
     Raises:
         EngineError: the body is of another kind.
     """
-    layers = getattr(network.base_model, "layers", None)
     if not count:
         return []
-    try:
-        assert isinstance(layers, nn.ModuleList)
-        outputs = [layers[-1].get_submodule(name) for name in _OUTPUTS]
-        assert all(isinstance(one, nn.Linear) for one in outputs)
-    except (AssertionError, AttributeError, IndexError):
+    layers = getattr(network.base_model, "layers", None)
+    last = dict(layers[-1].named_modules()) if isinstance(layers, nn.ModuleList) else {}
+    if not all(isinstance(last.get(name), nn.Linear) for name in _OUTPUTS):
         raise EngineError(
             f"extra_layers={count}: the layers of {type(network).__name__} are not of Llama's kind "
             f"({', '.join(_OUTPUTS)}). Leave it out"
-        ) from None
+        )
+    assert isinstance(layers, nn.ModuleList)
     config = network.config.get_text_config()
     for _ in range(count):
         new = copy.deepcopy(layers[-1])

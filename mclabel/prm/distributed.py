@@ -78,7 +78,7 @@ def _loop(arguments: dict[str, Any]) -> None:
 
 def is_first() -> bool:
     """Whether this is the worker that writes."""
-    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+    return rank_and_size()[0] == 0
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -92,7 +92,7 @@ def from_all(found: T) -> list[T]:
     """What each worker has found, in all of them."""
     if not torch.distributed.is_initialized():
         return [found]
-    boxes: list[Any] = [None] * torch.distributed.get_world_size()
+    boxes: list[Any] = [None] * rank_and_size()[1]
     torch.distributed.all_gather_object(boxes, found)
     return boxes
 

@@ -82,6 +82,7 @@ class PackedExamples(Sequence[Example]):
         self._num_prompt.append(encoded.num_prompt)
         self._right.append(-1 if example.right is None else example.right)
         self._surprise.extend(example.surprise or ())
+        assert len(self._surprise) in (0, len(self._ids)), "a surprise for all examples, or none"
 
     def __len__(self) -> int:
         return len(self._right)

@@ -128,7 +128,7 @@ class TokenHead(StepModel):
         if not tokens:
             return super().forward(batch)
         assert isinstance(batch, StepBatch) and self.surprise is not None
-        states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
+        states = self._states(batch)
         with torch.autocast(states.device.type, enabled=False):
             unexpected: Tensor = self.surprise(states.float())[..., 0]
         return self.judge(at_steps(states, batch).float()), unexpected
@@ -138,8 +138,10 @@ class TokenHead(StepModel):
         return self.head[0].in_features
 
     def observe(self, batch: StepBatch) -> Tensor:
-        states = batch.run(self.network.base_model, lambda out: out.last_hidden_state)
-        return at_steps(states, batch).float()
+        return at_steps(self._states(batch), batch).float()
+
+    def _states(self, batch: StepBatch) -> Tensor:
+        return batch.run(self.network.base_model, lambda out: out.last_hidden_state)
 
     def judge(self, observed: Tensor) -> Tensor:
         with torch.autocast(observed.device.type, enabled=False):

@@ -26,7 +26,7 @@ from mclabel.prm.score import PrmManifest, model_folder
 
 Floats = NDArray[np.float32]
 
-_TRIED = "Ann has 3 apples and buys 4 more. How many has she?"
+_SAMPLE = "Ann has 3 apples and buys 4 more. How many has she?"
 
 
 def check_teacher(path: str, text: PolicyText, manifest: PrmManifest) -> None:
@@ -54,7 +54,7 @@ def check_teacher(path: str, text: PolicyText, manifest: PrmManifest) -> None:
             f"{manifest.kind}. Choose a target of the same kind"
         )
     its_text = PolicyText.load(str(folder), revision=None, template=its.template, system=its.system)
-    if its_text.prompt_ids(_TRIED) != text.prompt_ids(_TRIED):
+    if its_text.prompt_ids(_SAMPLE) != text.prompt_ids(_SAMPLE):
         raise ConfigError(
             f"teacher={path!r}: its tokenizer, template or system prompt is not that of the base. "
             "Train it on the same base, with the same template and system"

@@ -271,12 +271,11 @@ class _StepTrainer(Trainer):
         observed, surprise = inputs.pop("observed", None), inputs.pop("surprise", None)
         read = StepBatch(**inputs) if observed is None else observed  # type: ignore[arg-type]
         if surprise is None:
-            logits = model(read)
-            loss = step_loss(logits, targets, weights, kind=self._settings.loss)
+            logits, of_tokens = model(read), weights.new_zeros(())
         else:
             logits, unexpected = model(read, tokens=True)
-            loss = step_loss(logits, targets, weights, kind=self._settings.loss)
-            loss = loss + self._token_scale * surprise_loss(unexpected, surprise)
+            of_tokens = self._token_scale * surprise_loss(unexpected, surprise)
+        loss = of_tokens + step_loss(logits, targets, weights, kind=self._settings.loss)
         if self._settings.pair_weight:
             scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
             loss = loss + pair_scale * pair_loss(scores, right, problems)

@@ -158,10 +158,11 @@ def _train_all(
     size = sorted(sizes)[-2]
     exact = _subset([_exact(row) for row in rows], size, 0, out / f"exact-{size}")
     for kind, changes in VARIANTS.items():
-        labels, more = exact if "exact" in kind else str(out / f"subset-{size}-0"), changes
+        labels = exact if "exact" in kind else str(out / f"subset-{size}-0")
         if "taught" in kind:
-            labels, more = str(out / "train"), [*changes, f"teacher={out / f'PRM-{size}-0'}"]
-        path = _train(labels, out / kind.replace(" ", "-"), more, console)
+            labels = str(out / "train")
+            changes = [*changes, f"teacher={out / f'PRM-{size}-0'}"]
+        path = _train(labels, out / kind.replace(" ", "-"), changes, console)
         yield Scorer(kind=kind, size=size, seed=0, path=path)
 
 

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from labelled import arith_rows, arith_text, tiny_model, write_run
-from transformers import AutoModelForTokenClassification, GPT2Config, GPT2LMHeadModel
+from labelled import arith_rows, arith_text, write_run
+from transformers import (
+    AutoModelForTokenClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from mclabel import edge
 from mclabel.config import TrainConfig, load_config
@@ -24,16 +31,6 @@ from mclabel.prm.model import LikelihoodHead, start_step_model
 from mclabel.prm.score import PRM
 from mclabel.prm.teacher import teach, without_step_tokens
 from mclabel.records import Outcome
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def labels(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_run(tmp_path_factory.mktemp("labels"), arith_rows(60))
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +70,42 @@ def test_new_layers_change_nothing_until_they_are_trained(base: str, tmp_path: P
         logits = again(input_ids=batch.ids, attention_mask=batch.mask).logits
     row = [float(a - b) for b, a in logits[0][batch.positions[0][:3]]]
     assert said[0][:3].tolist() == pytest.approx(row, abs=1e-5)
+
+
+SMALL = {
+    "vocab_size": 32,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+}
+WINDOWS = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [Qwen2Config(**SMALL), Qwen2Config(**SMALL, **WINDOWS), Qwen3Config(**SMALL, **WINDOWS)],
+)
+def test_new_layers_of_other_architectures_are_loaded_as_they_stand(
+    config: PreTrainedConfig, tmp_path: Path
+) -> None:
+    network = AutoModelForTokenClassification.from_config(config).eval()
+    ids = torch.arange(1, 13)[None]
+    with torch.no_grad():
+        before = network(input_ids=ids).logits
+        new = add_layers(network, 2)
+        assert torch.equal(network(input_ids=ids).logits, before)
+        for layer in new:
+            for parameter in layer.parameters():
+                torch.nn.init.normal_(parameter, std=0.1)
+        after = network(input_ids=ids).logits
+        network.save_pretrained(tmp_path)
+        again = AutoModelForTokenClassification.from_pretrained(tmp_path).eval()
+        assert again.config.num_hidden_layers == 5
+        assert torch.allclose(again(input_ids=ids).logits, after, atol=1e-6)
+    assert not torch.allclose(after, before)
 
 
 def test_layers_of_another_kind_are_refused() -> None:
@@ -170,7 +203,6 @@ def test_solutions_without_labels_are_learned_from(base: str, teacher: str, tmp_
 def test_new_layers_are_trained_whole_on_a_fixed_body(
     base: str, labels: str, tmp_path: Path, more: list[str]
 ) -> None:
-    pytest.importorskip("peft")
     train(tmp_path / "prm", base, labels, "extra_layers=1", *more)
     old = AutoModelForTokenClassification.from_pretrained(base).base_model
     new = AutoModelForTokenClassification.from_pretrained(tmp_path / "prm/model").base_model

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from labelled import arith_rows, arith_text, tiny_model, write_run
+from labelled import arith_rows, arith_text, write_run
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from mclabel import edge
@@ -27,16 +27,6 @@ from mclabel.prm.model import HeadKind, LikelihoodHead, load_step_model, start_s
 from mclabel.prm.score import PRM
 from mclabel.prm.train import TrainSettings, train_step_model
 from mclabel.prm.validation import validate
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def labels(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_run(tmp_path_factory.mktemp("labels"), arith_rows(60))
 
 
 def train(out: Path, *overrides: str) -> TrainReport:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from labelled import arith_rows, tiny_model, write_run
+from labelled import arith_rows, write_run
 from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
@@ -26,16 +26,6 @@ from mclabel.prm.model import prepare_step_token, start_step_model
 from mclabel.prm.score import PRM
 
 SPLIT = ["workers=2", "shard=true", "ray.num_cpus=1"]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="module")
-def labels(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_run(tmp_path_factory.mktemp("labels"), arith_rows(60))
 
 
 def train(out: Path, *overrides: str) -> TrainReport:
