@@ -25,12 +25,13 @@ class TrainConfig(Config):
     """`token`: token classification, the standard. `likelihood`: uses what the base says of each
     step's tokens, too; better where the base is small."""
     extra_layers: int = Field(0, ge=0)
-    """Of head=token: layers on top of the base's, which change nothing at first and are trained at
-    `head_lr`. Room for what a language model does not compute; any server loads the result."""
+    """Of head=token with backbone_lr=0: layers on top of the base's that see what it expected of
+    each token, and are trained at `head_lr`. Steps are scored at their last tokens. Any server
+    loads the result."""
     teacher: str | None = None
     """Of head=token: a trained scorer with head=likelihood, on the same base. What it says of each
-    step is learned in place of labels, and how little it expected each token; solutions without
-    labels serve as well."""
+    step is learned in place of labels, and what it expected of each token; solutions without labels
+    serve as well."""
     states: bool | None = None
     """Of head=likelihood: whether it sees hidden states beside likelihoods. By default where the
     base is trained; a frozen base's states cost accuracy until labels are many."""

@@ -140,6 +140,11 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
         raise ConfigError(
             f"head={config.head}: extra_layers and teacher are for head=token. Leave them out"
         )
+    if config.extra_layers and (config.backbone_lr or config.lora_rank or config.step_token):
+        raise ConfigError(
+            f"extra_layers={config.extra_layers}: are put on a fixed body, and steps are scored at "
+            "their own last tokens. Set backbone_lr=0, and leave lora_rank and step_token out"
+        )
     if config.teacher and (config.target == "neutral" or config.to_first_error):
         raise ConfigError(
             f"target={config.target}, to_first_error={str(config.to_first_error).lower()}: a "
@@ -345,6 +350,8 @@ def _step_token(config: TrainConfig, text: PolicyText) -> str | None:
                 "token and takes none. Leave it out"
             )
         return None
+    if config.extra_layers:
+        return None
     token = config.step_token or text.step_token
     if token is None:
         raise ConfigError(
@@ -367,13 +374,19 @@ def _card(config: TrainConfig, report: TrainReport) -> str:
         learned = "taught by a scorer with a likelihood head"
     kind = "An outcome" if config.target in OUTCOME_TARGETS else "A process"
     base = config.base.replace("\n", " ")
+    on_top = ""
+    if config.extra_layers:
+        on_top = f"""
+Its last {config.extra_layers} layers are additions. The base below computes what it did, in a wider
+stream and scaled far down; it cannot be trained further at usual rates.
+"""
     return f"""---
 library_name: mclabel
 tags: [process-reward-model]
 ---
 {kind} reward model, trained by mclabel on {report.num_solutions} solutions ({learned}),
 head `{config.head}`, from `{base}`.
-
+{on_top}
 What a score means is what the labels mean: with labels from rollouts, how likely the labelling
 policy is to end right from a step on (soft), or whether it still can (hard). It is not a proof that
 the step is right.

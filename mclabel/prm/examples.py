@@ -48,14 +48,13 @@ class Example:
     """One per step, >= 0."""
     right: bool | None
     """The solution's answer is right; None where that is not known."""
-    surprise: tuple[float, ...] | None = None
-    """One per token of `encoded`, in [0, 1], NaN where there is none: how little a teacher had
-    expected it."""
+    logprobs: tuple[float, ...] | None = None
+    """One per token of `encoded`, NaN where there is none: what a teacher expected of it."""
 
 
 class PackedExamples(Sequence[Example]):
     """Examples in flat arrays: a million of a thousand tokens take 4 GB, as objects they took ten
-    times that. Either all of them have a `surprise`, which takes as much again, or none.
+    times that. Either all of them have `logprobs`, which take as much again, or none.
     """
 
     def __init__(self, examples: Iterable[Example] = ()) -> None:
@@ -65,7 +64,7 @@ class PackedExamples(Sequence[Example]):
         self._positions, self._targets, self._weights = array("i"), array("d"), array("d")
         self._step_ends = array("q", [0])
         self._num_prompt, self._right = array("i"), array("b")
-        self._surprise = array("f")
+        self._logprobs = array("f")
         for example in examples:
             self.append(example)
 
@@ -81,8 +80,10 @@ class PackedExamples(Sequence[Example]):
         self._step_ends.append(len(self._positions))
         self._num_prompt.append(encoded.num_prompt)
         self._right.append(-1 if example.right is None else example.right)
-        self._surprise.extend(example.surprise or ())
-        assert len(self._surprise) in (0, len(self._ids)), "a surprise for all examples, or none"
+        self._logprobs.extend(example.logprobs or ())
+        assert len(self._logprobs) in (0, len(self._ids)), (
+            "log-probabilities for all examples, or none"
+        )
 
     def __len__(self) -> int:
         return len(self._right)
@@ -108,7 +109,7 @@ class PackedExamples(Sequence[Example]):
             targets=tuple(None if isnan(t) else t for t in self._targets[steps]),
             weights=tuple(self._weights[steps]),
             right=None if self._right[index] < 0 else bool(self._right[index]),
-            surprise=tuple(self._surprise[ids]) if self._surprise else None,
+            logprobs=tuple(self._logprobs[ids]) if self._logprobs else None,
         )
 
     def __iter__(self) -> Iterator[Example]:
@@ -116,16 +117,16 @@ class PackedExamples(Sequence[Example]):
 
     @property
     def is_taught(self) -> bool:
-        """Whether they have a `surprise`."""
-        return bool(self._surprise)
+        """Whether they have `logprobs`."""
+        return bool(self._logprobs)
 
     @property
     def steps_per_token(self) -> float:
-        """Weight of the steps that have a target for each token that has a surprise: what makes
+        """Weight of the steps that have a target for each token that a teacher has read: what makes
         the two losses count the same.
         """
         targets, weights = np.asarray(self._targets), np.asarray(self._weights)
-        num_tokens = int((~np.isnan(np.asarray(self._surprise))).sum())
+        num_tokens = int((~np.isnan(np.asarray(self._logprobs))).sum())
         return float(weights[~np.isnan(targets)].sum()) / max(1, num_tokens)
 
     @property

@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mclabel.prm.batch import PADDING, StepBatch
+from mclabel.prm.likelihood import MIN_LOGPROB, NUM_FEATURES, likelihood_features
+
 LossKind = Literal["cross_entropy", "mse"]
-SURPRISE_WEIGHT = 10.0
-"""Of an unexpected token beside an expected one."""
+FEATURE_UNITS = (1.0, 4.0, 1.0, 4.0)
+"""Nats, by which the likelihood features are learned: sums are larger than minima."""
 
 
 def step_loss(
@@ -51,23 +54,28 @@ def step_loss(
     return (losses * weights[labelled]).sum()
 
 
-def surprise_loss(logits: Tensor, surprise: Tensor) -> Tensor:
-    """Sum over tokens of the cross-entropy with a teacher's surprise, which weighs more if large.
-
-    Most tokens are expected: without the weight, to call all of them so is a good answer.
+def lesson_loss(
+    tokens: Tensor, steps: Tensor, logprobs: Tensor, batch: StepBatch, *, token_scale: float
+) -> Tensor:
+    """Sum of the Huber losses of what a scorer takes for the log-probabilities of tokens, in nats
+    and not below `MIN_LOGPROB`, and for the likelihood features of steps, as `FEATURE_UNITS`.
 
     Args:
-        logits: [batch, seq], log-odds that a token was unexpected.
-        surprise: [batch, seq], in [0, 1], NaN where there is none.
+        tokens: [batch, seq], what it takes for log-probabilities.
+        steps: [batch, steps, features], what it takes for the features.
+        logprobs: [batch, seq], as a teacher has them, NaN where there are none.
+        batch: what they are of.
+        token_scale: weight of a token beside a step.
     """
-    there = ~surprise.isnan()
-    losses = functional.binary_cross_entropy_with_logits(
-        logits[there].float(),
-        surprise[there],
-        pos_weight=logits.new_tensor(SURPRISE_WEIGHT, dtype=torch.float32),
-        reduction="sum",
+    there = ~logprobs.isnan()
+    known = logprobs.clamp(min=MIN_LOGPROB)
+    of_tokens = functional.smooth_l1_loss(tokens[there].float(), known[there], reduction="sum")
+    features = likelihood_features(logprobs.nan_to_num(0.0), batch) / logprobs.new_tensor(
+        FEATURE_UNITS
     )
-    return losses if there.any() else logits.sum() * 0.0
+    taught = (batch.positions != PADDING) & there.any(1, keepdim=True)
+    of_steps = functional.smooth_l1_loss(steps[taught].float(), features[taught], reduction="sum")
+    return token_scale * of_tokens + of_steps / NUM_FEATURES
 
 
 def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> Tensor:

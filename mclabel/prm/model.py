@@ -9,7 +9,7 @@ can rarely be taught to recompute a step, but it knows what it would have writte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -25,7 +25,7 @@ from transformers import (
 from mclabel.errors import EngineError
 from mclabel.policy.text import quiet_transformers
 from mclabel.prm.batch import StepBatch
-from mclabel.prm.depth import add_layers
+from mclabel.prm.hindsight import with_hindsight
 from mclabel.prm.likelihood import NUM_FEATURES, likelihood_features, token_logprobs
 from mclabel.prm.lora import is_adapter
 from mclabel.prm.losses import three_class_log_odds
@@ -100,16 +100,16 @@ class TokenHead(StepModel):
     """A token classification model: class 1 is sound; of three, 0 is wrong, 1 neutral, 2 sound."""
 
     def __init__(
-        self, network: PreTrainedModel, *, extra_layers: int = 0, is_taught: bool = False
+        self, network: PreTrainedModel, *, extra: Sequence[nn.Module] = (), is_taught: bool = False
     ) -> None:
         """Args:
         network: with its head.
-        extra_layers: to put on top of its body; they belong to the head.
-        is_taught: it also learns how little a teacher expected each token (`teacher`).
+        extra: parts of its body that belong to the head (`hindsight`).
+        is_taught: it also learns what a teacher expected (`teacher`).
         """
         super().__init__()
         self.network = network
-        self._extra = add_layers(network, extra_layers)
+        self._extra = list(extra)
         found = getattr(network, "score", None) or getattr(network, "classifier", None)
         if not isinstance(found, nn.Linear):
             raise EngineError(
@@ -117,21 +117,25 @@ class TokenHead(StepModel):
             )
         # In float32 on a body of any type, as vLLM has it: scores rest on differences of logits.
         self.head = [found.float()]  # in a list, or its weights would be registered twice
-        self.surprise = nn.Linear(found.in_features, 1) if is_taught else None
+        self.lesson = _Lesson(found.in_features) if is_taught else None
 
     def forward(  # type: ignore[override]
-        self, batch: StepBatch | Tensor, *, tokens: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """As of any step model; with `tokens` also the log-odds [batch, seq] that each token was
-        unexpected.
+        self, batch: StepBatch | Tensor, *, lesson: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        """As of any step model; with `lesson` also what it takes for every token's log-probability
+        [batch, seq], and for the likelihood features of every step [batch, steps, features].
         """
-        if not tokens:
+        if not lesson:
             return super().forward(batch)
-        assert isinstance(batch, StepBatch) and self.surprise is not None
+        assert isinstance(batch, StepBatch) and self.lesson is not None
         states = self._states(batch)
+        ends = at_steps(states, batch).float()
         with torch.autocast(states.device.type, enabled=False):
-            unexpected: Tensor = self.surprise(states.float())[..., 0]
-        return self.judge(at_steps(states, batch).float()), unexpected
+            return (
+                self.judge(ends),
+                self.lesson.tokens(states.float())[..., 0],
+                self.lesson.steps(ends),
+            )
 
     @property
     def observed_width(self) -> int:
@@ -160,10 +164,18 @@ class TokenHead(StepModel):
         return body, [p for p in self.parameters() if id(p) not in known]
 
     def head_modules(self) -> list[nn.Module]:
-        return [*self.head] if self.surprise is None else [*self.head, self.surprise]
+        return [*self.head] if self.lesson is None else [*self.head, self.lesson]
 
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
+
+
+class _Lesson(nn.Module):
+    """What says, in training alone, what a teacher expected."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.tokens, self.steps = nn.Linear(width, 1), nn.Linear(width, NUM_FEATURES)
 
 
 class LikelihoodHead(StepModel):
@@ -243,8 +255,8 @@ def start_step_model(
         dtype: torch dtype of the body.
         three_classes: wrong, neutral and sound, of head=token.
         sees_states: the head sees hidden states, too, of head=likelihood.
-        extra_layers: on top of the body, of head=token.
-        is_taught: it has what learns from a teacher's surprise, of head=token.
+        extra_layers: on top of the body, which then is fixed, of head=token.
+        is_taught: it has what learns what a teacher expected, of head=token.
 
     Raises:
         EngineError: the base cannot be loaded, or has no token classification.
@@ -253,13 +265,20 @@ def start_step_model(
         network = _load(AutoModelForCausalLM, base, revision, dtype)
         return LikelihoodHead(network, sees_states=sees_states)
     names = ["wrong", "neutral", "sound"] if three_classes else ["wrong", "sound"]
-    network = _load(AutoModelForTokenClassification, base, revision, dtype, num_labels=len(names))
+    extra: list[nn.Module] = []
+    if extra_layers:
+        language = _load(AutoModelForCausalLM, base, revision, dtype)
+        network, extra = with_hindsight(language, extra_layers, num_labels=len(names))
+    else:
+        network = _load(
+            AutoModelForTokenClassification, base, revision, dtype, num_labels=len(names)
+        )
     for part in network.modules():  # by default a tenth of the head's inputs is dropped
         if isinstance(part, nn.Dropout):
             part.p = 0.0
     network.config.id2label = dict(enumerate(names))
     network.config.label2id = {name: i for i, name in enumerate(names)}
-    return TokenHead(network, extra_layers=extra_layers, is_taught=is_taught)
+    return TokenHead(network, extra=extra, is_taught=is_taught)
 
 
 def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) -> str:

@@ -1,9 +1,9 @@
 """What a likelihood head knows, for a plain head to learn (distillation, arXiv 1503.02531).
 
-A language model's surprise at a token is one subtraction for whoever has its logits; a plain head
-sees states alone, and learns to compute it from step labels very slowly. So it is taught: the
-teacher's probability at every step, and at every token how little it was expected. Any solutions
-do, labelled or not, so there is as much to learn from as a policy can write.
+What a language model expected of a token is one subtraction for whoever has its logits; a plain
+head sees states alone, and learns to compute it from step labels very slowly. So it is taught: the
+teacher's probability and likelihood features at every step, and the log-probability of every token.
+Any solutions do, labelled or not, so there is as much to learn from as a policy can write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mclabel.errors import ConfigError
@@ -92,12 +91,12 @@ def teach(
     """
 
     def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[tuple[Floats, Floats]]:
-        observed, logprobs = teacher.read(batch)
+        observed, read = teacher.read(batch)
         chances = teacher.judge(observed).float().sigmoid().cpu().numpy()
-        surprise = (-torch.expm1(logprobs.clamp(max=0))).cpu().numpy()
+        logprobs = read.cpu().numpy()
         return [
             (steps[: len(one.positions)].copy(), tokens[: len(one.ids)].copy())
-            for one, steps, tokens in zip(group, chances, surprise, strict=True)
+            for one, steps, tokens in zip(group, chances, logprobs, strict=True)
         ]
 
     rank, size = rank_and_size()
@@ -130,7 +129,7 @@ def _taught(example: Example, steps: Floats, tokens: Floats, step_id: int | None
     there = np.arange(len(encoded.ids))
     if step_id is not None:
         there = np.delete(there, encoded.positions)
-    surprise = np.full(len(encoded.ids), np.nan, dtype=np.float32)
-    surprise[there] = tokens
-    surprise[: encoded.num_prompt] = np.nan
-    return replace(example, targets=tuple(steps.tolist()), surprise=tuple(surprise.tolist()))
+    logprobs = np.full(len(encoded.ids), np.nan, dtype=np.float32)
+    logprobs[there] = tokens
+    logprobs[: encoded.num_prompt] = np.nan
+    return replace(example, targets=tuple(steps.tolist()), logprobs=tuple(logprobs.tolist()))

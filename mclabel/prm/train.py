@@ -49,7 +49,7 @@ from mclabel.prm.items import (
     observe,
     rows_together,
 )
-from mclabel.prm.losses import LossKind, num_pairs, pair_loss, step_loss, surprise_loss
+from mclabel.prm.losses import LossKind, lesson_loss, num_pairs, pair_loss, step_loss
 from mclabel.prm.model import StepModel
 from mclabel.prm.sampling import LengthGroupedSampler
 from mclabel.prm.sharding import here, is_sharded, whole
@@ -268,14 +268,15 @@ class _StepTrainer(Trainer):
         targets, weights = inputs.pop("targets"), inputs.pop("weights")
         num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
         pair_scale = inputs.pop("pair_scale")
-        observed, surprise = inputs.pop("observed", None), inputs.pop("surprise", None)
-        read = StepBatch(**inputs) if observed is None else observed  # type: ignore[arg-type]
-        if surprise is None:
-            logits, of_tokens = model(read), weights.new_zeros(())
+        observed, logprobs = inputs.pop("observed", None), inputs.pop("logprobs", None)
+        batch = StepBatch(**inputs) if observed is None else None  # type: ignore[arg-type]
+        if logprobs is None:
+            logits, lesson = model(observed if batch is None else batch), weights.new_zeros(())
         else:
-            logits, unexpected = model(read, tokens=True)
-            of_tokens = self._token_scale * surprise_loss(unexpected, surprise)
-        loss = of_tokens + step_loss(logits, targets, weights, kind=self._settings.loss)
+            assert batch is not None
+            logits, tokens, steps = model(batch, lesson=True)
+            lesson = lesson_loss(tokens, steps, logprobs, batch, token_scale=self._token_scale)
+        loss = lesson + step_loss(logits, targets, weights, kind=self._settings.loss)
         if self._settings.pair_weight:
             scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
             loss = loss + pair_scale * pair_loss(scores, right, problems)

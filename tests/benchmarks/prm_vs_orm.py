@@ -32,11 +32,11 @@ from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.progress import StageProgress, job_progress
 from mclabel.prm.aggregate import AGGREGATIONS, Aggregation
 from mclabel.records import LabeledSolution, StepLabel
-from tests.benchmarks.prm_vs_orm_figures import Study, draw, table
+from tests.benchmarks.prm_vs_orm_figures import TAUGHT_HEAD, Study, draw, table
 from tests.benchmarks.prm_vs_orm_scores import Pool, Scorer, load_pool, scores_of
 
 PLAIN = ["head=token", "backbone_lr=3.0e-4", "head_lr=1.0e-3", "batch_size=16", "epochs=1"]
-TAUGHT = ["head=token", "extra_layers=2", "backbone_lr=1.0e-3", "head_lr=2.0e-3", "epochs=2"]
+TAUGHT = ["head=token", "extra_layers=4", "head_lr=1.0e-3", "batch_size=12", "epochs=2"]
 LOW_RATE = ["backbone_lr=3.0e-5", "states=false", "batch_size=16", "epochs=1"]
 FROZEN = ["max_steps=600", "batch_size=32"]
 VARIANTS: dict[str, list[str]] = {
@@ -50,7 +50,7 @@ VARIANTS: dict[str, list[str]] = {
     "ORM, base at a low rate": ["target=outcome", *LOW_RATE],
     "plain head": PLAIN,
     "plain head, exact labels": PLAIN,
-    "plain head, taught": TAUGHT,
+    TAUGHT_HEAD: TAUGHT,
 }
 """One seed each, at the largest size but one: overrides of configs/train/quickstart.yaml. The last
 learns from the PRM of that size, on all solutions."""
@@ -159,7 +159,7 @@ def _train_all(
     exact = _subset([_exact(row) for row in rows], size, 0, out / f"exact-{size}")
     for kind, changes in VARIANTS.items():
         labels = exact if "exact" in kind else str(out / f"subset-{size}-0")
-        if "taught" in kind:
+        if kind == TAUGHT_HEAD:
             labels = str(out / "train")
             changes = [*changes, f"teacher={out / f'PRM-{size}-0'}"]
         path = _train(labels, out / kind.replace(" ", "-"), changes, console)

@@ -21,6 +21,7 @@ Key = tuple[str, int]
 UNTRAINED = ("majority", "random", "oracle")
 TRAINED_BODIES = ("base at a low rate", "ORM, base at a low rate")
 """A PRM and an ORM trained alike."""
+TAUGHT_HEAD = "plain head, taught"
 
 
 class Study:
@@ -130,6 +131,10 @@ class Study:
                 found[f"prm_minus_{name}_{size}"] = self._difference(prm, other, size)
             trained, outcome = ((kind, self._size_of(kind)) for kind in TRAINED_BODIES)
             found[f"prm_minus_orm_{size}_at_a_low_rate"] = self._difference(trained, outcome, size)
+            taught = (TAUGHT_HEAD, self._size_of(TAUGHT_HEAD))
+            for name, other in (("prm", prm), ("base_likelihood", against["base_likelihood"])):
+                key = f"taught_head_minus_{name}_{size}"
+                found[key] = self._difference(taught, other, size)
             key = f"prm_minus_orm_{size}_at_{small}"
             found[key] = self._difference(("PRM", small), ("ORM", small), size)
             for n in {main_size, small}:

@@ -112,13 +112,15 @@ def test_a_finished_run_is_a_prm_and_is_not_trained_again(
         train(tmp_path / "prm", *changes, "target=soft")
 
 
+@pytest.mark.parametrize(
+    "how",
+    [["head=likelihood", "backbone_lr=1.0e-3"], ["head=token", "extra_layers=2", "backbone_lr=0"]],
+)
 def test_killed_and_resumed_the_weights_are_the_same(
-    base: str, labels: str, tmp_path: Path
+    base: str, labels: str, tmp_path: Path, how: list[str]
 ) -> None:
-    changes = [
-        f"labels=[{labels}]", f"base={base}", "head=likelihood", "max_steps=60", "batch_size=4",
-        "backbone_lr=1.0e-3", "save_steps=5",
-    ]  # fmt: skip
+    changes = [f"labels=[{labels}]", f"base={base}", "max_steps=60", "batch_size=4", *how]
+    changes.append("save_steps=5")
     train(tmp_path / "whole", *changes)
     command = [sys.executable, "-m", "mclabel", "train", "/dev/null", *changes]
     command += [f"out={tmp_path / 'killed'}"]
@@ -132,9 +134,11 @@ def test_killed_and_resumed_the_weights_are_the_same(
     with pytest.raises(DataError, match="has not ended"):
         PRM.load(tmp_path / "killed")
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    for name in ("model.safetensors", "likelihood_head/head.safetensors"):
-        ours = (tmp_path / "killed" / "model" / name).read_bytes()
-        assert ours == (tmp_path / "whole" / "model" / name).read_bytes()
+    theirs = sorted((tmp_path / "whole" / "model").rglob("*.safetensors"))
+    assert len(theirs) == (2 if "head=likelihood" in how else 1)
+    for path in theirs:
+        ours = tmp_path / "killed" / path.relative_to(tmp_path / "whole")
+        assert ours.read_bytes() == path.read_bytes()
 
 
 def _newest(folder: Path) -> int:

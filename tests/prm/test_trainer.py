@@ -226,7 +226,7 @@ def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "after"),
     [
-        (["head=token", "extra_layers=1", "teacher={folder}/teacher"], SPLIT),
+        (["head=token", "teacher={folder}/teacher"], SPLIT),
         (["head=likelihood", "lora_rank=2"], []),
     ],
 )
