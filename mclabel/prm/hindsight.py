@@ -20,7 +20,12 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForTokenClassification, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModelForTokenClassification,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from mclabel.errors import EngineError
 
@@ -104,11 +109,13 @@ class _Shape:
 
 def _check(language: PreTrainedModel, count: int) -> PreTrainedConfig:
     config = language.config.get_text_config()
-    problem = None
+    problem, windows = None, "sliding_attention" in (getattr(config, "layer_types", None) or ())
     if config.model_type not in KINDS:
         problem = f"the layers of {type(language).__name__} are not known; known are {KINDS}"
     elif config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
         problem = f"the MLPs of {type(language).__name__} have other activations than silu, or bias"
+    elif config.model_type == "qwen2" and windows:
+        problem = f"{type(language).__name__} with sliding windows"
     elif _Shape(config).head_dim < MIN_HEAD_DIM or _Shape(config).carried < MIN_CARRIED:
         problem = f"the heads of {type(language).__name__} are too narrow"
     if problem is not None:
@@ -116,10 +123,21 @@ def _check(language: PreTrainedModel, count: int) -> PreTrainedConfig:
     return config
 
 
+_OF_QWEN2 = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "hidden_act", "max_position_embeddings", "initializer_range",
+    "rope_parameters", "attention_dropout", "pad_token_id", "bos_token_id", "eos_token_id",
+)  # fmt: skip
+
+
 def _wider(
     config: PreTrainedConfig, shape: _Shape, count: int, num_labels: int
 ) -> PreTrainedConfig:
     wide = deepcopy(config)
+    if config.model_type == "qwen2":
+        # As a Llama with biases, which it is: vLLM takes Qwen2's heads to split its whole stream.
+        known = {name: value for name, value in config.to_dict().items() if name in _OF_QWEN2}
+        wide = LlamaConfig(**known, attention_bias=True)
     wide.hidden_size, wide.head_dim = shape.wide, shape.head_dim
     wide.num_hidden_layers += count
     wide.tie_word_embeddings = False
@@ -183,12 +201,13 @@ def _copy_body(old: Any, new: Any, shape: _Shape, scale: float) -> None:
     for theirs, ours in zip(old.layers, new.layers, strict=False):
         given = dict(theirs.named_parameters())
         for name, parameter in ours.named_parameters():
-            source = given[name]
+            source = given.get(name)
+            parameter.zero_()
+            if source is None:
+                continue
             if parameter.shape == source.shape:  # norms of heads, biases
                 parameter.copy_(source)
-                continue
-            parameter.zero_()
-            if parameter.dim() == 1:
+            elif parameter.dim() == 1:
                 parameter[:width] = source * (shrink if "norm" in name else scale)
             elif parameter.shape[0] == source.shape[0]:
                 parameter[:, :width] = source
