@@ -53,7 +53,7 @@ VARIANTS: dict[str, list[str]] = {
     TAUGHT_HEAD: TAUGHT,
 }
 """One seed each, at the largest size but one: overrides of configs/train/quickstart.yaml. The last
-learns from the PRM of that size, on all solutions."""
+learns from the PRM of the largest size, on all solutions."""
 
 
 def main() -> None:
@@ -161,7 +161,7 @@ def _train_all(
         labels = exact if "exact" in kind else str(out / f"subset-{size}-0")
         if kind == TAUGHT_HEAD:
             labels = str(out / "train")
-            changes = [*changes, f"teacher={out / f'PRM-{size}-0'}"]
+            changes = [*changes, f"teacher={out / f'PRM-{max(sizes)}-0'}"]
         path = _train(labels, out / kind.replace(" ", "-"), changes, console)
         yield Scorer(kind=kind, size=size, seed=0, path=path)
 

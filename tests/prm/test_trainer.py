@@ -213,9 +213,10 @@ def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> No
 
 
 @pytest.mark.ray
-def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path) -> None:
-    common = [f"labels=[{labels}]", f"base={base}", "epochs=1.5", "batch_size=8"]
-    common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=3"]
+@pytest.mark.parametrize("how", [["backbone_lr=1.0e-3"], ["extra_layers=2", "backbone_lr=0"]])
+def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path, how: list[str]) -> None:
+    common = [f"labels=[{labels}]", f"base={base}", "epochs=1.5", "batch_size=8", *how]
+    common += ["head_lr=1.0e-3", "save_steps=3"]
     train(tmp_path / "one", *common)
     report = train(tmp_path / "two", *common, "workers=2", "ray.num_cpus=1")
     assert report == replace(train(tmp_path / "two", *common), model=str(tmp_path / "two/model"))
