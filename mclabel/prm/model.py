@@ -131,11 +131,7 @@ class TokenHead(StepModel):
         states = self._states(batch)
         ends = at_steps(states, batch).float()
         with torch.autocast(states.device.type, enabled=False):
-            return (
-                self.judge(ends),
-                self.lesson.tokens(states.float())[..., 0],
-                self.lesson.steps(ends),
-            )
+            return self.judge(ends), *self.lesson(states.float(), ends)
 
     @property
     def observed_width(self) -> int:
@@ -176,6 +172,10 @@ class _Lesson(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.tokens, self.steps = nn.Linear(width, 1), nn.Linear(width, NUM_FEATURES)
+
+    def forward(self, states: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """Of states [batch, seq, width], and of those at the ends of steps."""
+        return self.tokens(states)[..., 0], self.steps(ends)
 
 
 class LikelihoodHead(StepModel):
