@@ -15,6 +15,7 @@ from mclabel.data.manifest import check_claim, claim
 from mclabel.data.shards import committed_blocks, read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import versions
+from mclabel.edge.model_card import model_card
 from mclabel.edge.policy import resolve_model
 from mclabel.errors import ConfigError
 from mclabel.policy.hub import model_source, weights_fingerprint
@@ -128,29 +129,7 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
     from mclabel.prm.score import PrmManifest, step_encoder
     from mclabel.prm.teacher import check_teacher
 
-    if config.shard and (config.workers == 1 or config.backbone_lr == 0):
-        raise ConfigError(
-            f"shard=true: splits the training of a body over workers, but workers={config.workers} "
-            f"and backbone_lr={config.backbone_lr}. Ask for more workers and a rate, or leave it "
-            "out"
-        )
-    if config.target == "neutral" and config.head != "token":
-        raise ConfigError(f"head={config.head}: target=neutral has three classes: use head=token")
-    if config.head != "token" and (config.extra_layers or config.teacher):
-        raise ConfigError(
-            f"head={config.head}: extra_layers and teacher are for head=token. Leave them out"
-        )
-    if config.extra_layers and (config.backbone_lr or config.lora_rank or config.step_token):
-        raise ConfigError(
-            f"extra_layers={config.extra_layers}: are put on a fixed body, and steps are scored at "
-            "their own last tokens. Set backbone_lr=0, and leave lora_rank and step_token out"
-        )
-    if config.teacher and (config.target == "neutral" or config.to_first_error):
-        raise ConfigError(
-            f"target={config.target}, to_first_error={str(config.to_first_error).lower()}: a "
-            "teacher tells sound steps from wrong ones, and does so at every step. Choose another "
-            "target, and leave to_first_error out"
-        )
+    _check(config)
     base = model_source(resolve_model(config.base))
     text = PolicyText.load(
         base, revision=config.revision, template=config.template, system=config.system
@@ -180,6 +159,35 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
     )
     step_id = None if manifest.step_token is None else text.token_id(manifest.step_token)
     return _Data(base=base, text=text, manifest=manifest, step_id=step_id, examples=examples)
+
+
+def _check(config: TrainConfig) -> None:
+    """Refuse settings that contradict one another."""
+    if config.shard and (config.workers == 1 or config.backbone_lr == 0):
+        raise ConfigError(
+            f"shard=true: splits the training of a body over workers, but workers={config.workers} "
+            f"and backbone_lr={config.backbone_lr}. Ask for more workers and a rate, or leave it "
+            "out"
+        )
+    if config.target == "neutral" and config.head != "token":
+        raise ConfigError(f"head={config.head}: target=neutral has three classes: use head=token")
+    if config.head != "token" and (config.extra_layers or config.teacher):
+        raise ConfigError(
+            f"head={config.head}: extra_layers and teacher are for head=token. Leave them out"
+        )
+    if config.extra_layers and (config.backbone_lr or config.lora_rank or config.step_token):
+        raise ConfigError(
+            f"extra_layers={config.extra_layers}: the body below must be fixed, and steps are "
+            f"scored at their own last tokens, but backbone_lr={config.backbone_lr}, "
+            f"lora_rank={config.lora_rank}, step_token={config.step_token}. Set backbone_lr=0, and "
+            "leave out the other two"
+        )
+    if config.teacher and (config.target == "neutral" or config.to_first_error):
+        raise ConfigError(
+            f"target={config.target}, to_first_error={str(config.to_first_error).lower()}: a "
+            "teacher tells sound steps from wrong ones, and does so at every step. Choose another "
+            "target, and leave to_first_error out"
+        )
 
 
 def _rows(config: TrainConfig, blocks: list[list[str]]) -> Iterator[LabeledSolution]:
@@ -260,7 +268,7 @@ def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
     model.save(partial)
     data.text.save(partial)
     data.manifest.save(partial)
-    (partial / "README.md").write_text(_card(config, report))
+    (partial / "README.md").write_text(model_card(config, report))
     (partial / "report.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
     partial.rename(out / "model")
 
@@ -298,9 +306,7 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
     if data.step_id is not None:
         prepare_step_token(model.network, data.step_id, data.text.num_tokens)
     if config.lora_rank is not None:
-        add_adapters(
-            model.network, rank=config.lora_rank, alpha=config.lora_alpha, apart=model.extra
-        )
+        add_adapters(model.network, rank=config.lora_rank, alpha=config.lora_alpha)
     if config.gradient_checkpointing:
         model.network.gradient_checkpointing_enable({"use_reentrant": False})
     return model
@@ -362,42 +368,3 @@ def _step_token(config: TrainConfig, text: PolicyText) -> str | None:
     if config.add_step_token:
         text.add_token(token)
     return token
-
-
-def _card(config: TrainConfig, report: TrainReport) -> str:
-    figures = "\n".join(
-        f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"
-        for name, value in report.validation.items()
-    )
-    learned = f"{config.target} labels"
-    if config.teacher is not None:
-        learned = "taught by a scorer with a likelihood head"
-    kind = "An outcome" if config.target in OUTCOME_TARGETS else "A process"
-    base = config.base.replace("\n", " ")
-    on_top = ""
-    if config.extra_layers:
-        on_top = f"""
-Its last {config.extra_layers} layers are additions. The base below computes what it did, in a wider
-stream and scaled far down; it cannot be trained further at usual rates.
-"""
-    return f"""---
-library_name: mclabel
-tags: [process-reward-model]
----
-{kind} reward model, trained by mclabel on {report.num_solutions} solutions ({learned}),
-head `{config.head}`, from `{base}`.
-{on_top}
-What a score means is what the labels mean: with labels from rollouts, how likely the labelling
-policy is to end right from a step on (soft), or whether it still can (hard). It is not a proof that
-the step is right.
-
-```python
-from mclabel.prm.score import PRM
-
-PRM.load("…").score([problem], [solution])  # one number in [0, 1] for each step
-```
-
-| validation, on problems held out of training | |
-|---|---|
-{figures}
-"""

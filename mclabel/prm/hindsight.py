@@ -37,11 +37,13 @@ MIN_CARRIED, MIN_HEAD_DIM = 8, 12
 QUIET = 2.0**-10
 """Of the codes beside the embeddings in the body, and of the body's stream in the layers above."""
 SHARPNESS = 256.0
-"""Of the attention to the token before."""
+"""Of the attention to the token before: its queries and its keys are multiplied by it."""
 MAX_FAST = 16
 """Rotary frequencies that tell the token before from others, at most: the fastest ones."""
 NUM_PROBED = 64
+"""Tokens on which the usual size of the body's states is measured."""
 LOGIT_SCALE = 0.2
+"""Of the logit in the stream, so that it is no larger than the other numbers there."""
 
 
 def with_hindsight(
@@ -61,8 +63,8 @@ def with_hindsight(
     Raises:
         EngineError: the language model is of another kind, too narrow, or damaged.
     """
-    config = _check(language, count)
-    shape, old = _Shape(config), cast(Any, language.base_model)
+    config, shape = _check(language, count)
+    old = cast(Any, language.base_model)
     with torch.no_grad():
         usual = _usual_norm(language)
         size_of_embeddings = float(old.embed_tokens.weight.float().square().mean().sqrt())
@@ -92,7 +94,7 @@ def with_hindsight(
 
 
 class _Shape:
-    """Where what stands in the wider stream, and the sizes of its layers."""
+    """The wider stream: the body's numbers, a token's code, a constant, the token's logit."""
 
     def __init__(self, config: PreTrainedConfig) -> None:
         self.width = config.hidden_size
@@ -107,20 +109,21 @@ class _Shape:
         self.one, self.logit = self.wide - 2, self.wide - 1
 
 
-def _check(language: PreTrainedModel, count: int) -> PreTrainedConfig:
-    config = language.config.get_text_config()
-    problem, windows = None, "sliding_attention" in (getattr(config, "layer_types", None) or ())
+def _check(language: PreTrainedModel, count: int) -> tuple[PreTrainedConfig, _Shape]:
+    config, name = language.config.get_text_config(), type(language).__name__
     if config.model_type not in KINDS:
-        problem = f"the layers of {type(language).__name__} are not known; known are {KINDS}"
+        rule = f"the layers of {name} are not known; known are {', '.join(KINDS)}"
     elif config.hidden_act != "silu" or getattr(config, "mlp_bias", False):
-        problem = f"the MLPs of {type(language).__name__} have other activations than silu, or bias"
-    elif config.model_type == "qwen2" and windows:
-        problem = f"{type(language).__name__} with sliding windows"
-    elif _Shape(config).head_dim < MIN_HEAD_DIM or _Shape(config).carried < MIN_CARRIED:
-        problem = f"the heads of {type(language).__name__} are too narrow"
-    if problem is not None:
-        raise EngineError(f"extra_layers={count}: {problem}. Leave it out, or choose another base")
-    return config
+        rule = f"the MLPs of {name} have other activations than silu, or biases"
+    elif config.model_type == "qwen2" and "sliding_attention" in config.layer_types:
+        rule = f"the sliding windows of {name} are not known"
+    else:
+        shape = _Shape(config)
+        if shape.head_dim >= MIN_HEAD_DIM and shape.carried >= MIN_CARRIED:
+            return config, shape
+        rule = f"{name} is too narrow: heads of {shape.head_dim}, must be >= {MIN_HEAD_DIM}, and"
+        rule += f" room for {shape.carried} numbers of a code, must be >= {MIN_CARRIED}"
+    raise EngineError(f"extra_layers={count}: {rule}. Leave it out, or choose another base")
 
 
 _OF_QWEN2 = (
@@ -177,13 +180,8 @@ def _usual_norm(language: PreTrainedModel) -> float:
     hook = body.norm.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     vocabulary = body.embed_tokens.weight.shape[0]
     ids = torch.linspace(0, vocabulary - 1, NUM_PROBED, device=language.device).long()
-    training = language.training
-    language.eval()
-    try:
-        body(input_ids=ids[None], use_cache=False)
-    finally:
-        hook.remove()
-        language.train(training)
+    body(input_ids=ids[None], use_cache=False)
+    hook.remove()
     norm = float(seen[0][0].float().norm(dim=-1).median())
     if not 0 < norm < math.inf:
         raise EngineError(

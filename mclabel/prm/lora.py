@@ -6,7 +6,6 @@ PRM is a plain checkpoint that needs no `peft`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, cast
 
 from torch import nn
@@ -22,16 +21,13 @@ def is_adapter(parameter_name: str) -> bool:
     return _MARK in parameter_name
 
 
-def add_adapters(
-    network: PreTrainedModel, *, rank: int, alpha: int, apart: Collection[nn.Module] = ()
-) -> None:
+def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
     """Put adapters into every linear layer of the body, in place; they change nothing at first.
 
     Args:
         network: with its head; the head gets none.
         rank: of the adapters.
         alpha: their output is scaled by alpha / rank.
-        apart: parts of the body that get none.
 
     Raises:
         ConfigError: peft is not installed.
@@ -43,16 +39,9 @@ def add_adapters(
             f"lora_rank={rank}: needs peft. Install it with pip install 'mclabel[lora]'"
         ) from None
     body = cast(nn.Module, getattr(network, network.base_model_prefix))
-    outside = {id(part) for layer in apart for part in layer.modules()}
-    linear = [
-        name
-        for name, part in body.named_modules()
-        if isinstance(part, nn.Linear) and id(part) not in outside
-    ]
+    linear = [name for name, part in body.named_modules() if isinstance(part, nn.Linear)]
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=linear, lora_dropout=0.0)
     inject_adapter_in_model(config, body)  # fixes all else in the body
-    for layer in apart:
-        layer.requires_grad_(True)
 
 
 def merge_adapters(network: nn.Module) -> None:

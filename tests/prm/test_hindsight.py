@@ -162,7 +162,7 @@ def test_only_what_learns_is_trained() -> None:
         (GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16), "layers of GPT2LMHeadModel"),
         (GemmaConfig(**SMALL), "layers of GemmaForCausalLM are not known"),
         (LlamaConfig(**SMALL, hidden_act="gelu"), "other activations"),
-        (LlamaConfig(**{**SMALL, "head_dim": 8}), "too narrow"),
+        (LlamaConfig(**{**SMALL, "head_dim": 8}), "too narrow: heads of 8, must be >= 12"),
         (Qwen2Config(**{**SMALL, "head_dim": 12}, **WINDOWS), "sliding windows"),
     ],
 )

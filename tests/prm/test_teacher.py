@@ -155,7 +155,7 @@ def test_layers_on_top_are_trained_and_scored_without_a_teacher(
 
 def test_layers_on_top_need_a_fixed_body(base: str, labels: str, tmp_path: Path) -> None:
     for more in (["backbone_lr=1e-4"], ["backbone_lr=0", "step_token=<|step|>"]):
-        with pytest.raises(ConfigError, match="extra_layers=1: are put on a fixed body"):
+        with pytest.raises(ConfigError, match="extra_layers=1: the body below must be fixed"):
             train(tmp_path / "prm", base, labels, "extra_layers=1", *more)
 
 
