@@ -13,6 +13,7 @@ from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
 
 if TYPE_CHECKING:
     from mclabel.config import LabelConfig
+    from mclabel.labeling.blocks import InputChanges
 
 
 @click.command()
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Stop at the first row or problem that cannot be labelled, the same as strict=true.",
 )
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Where problems have changed since the run was begun, or are gone: label the changed ones "
+    "anew, and let readers skip the labels of both.",
+)
 def label(
     config: str,
     overrides: tuple[str, ...],
@@ -44,6 +51,7 @@ def label(
     dry_run: bool,
     pilot: int | None,
     strict: bool,
+    accept_changes: bool,
 ) -> None:
     """Label the steps of solutions: problems in, Parquet shards out.
 
@@ -60,12 +68,13 @@ def label(
 
     checked = load_config(LabelConfig, config, overrides)
     if dry_run:
-        _dry_run(checked, pilot)
+        _dry_run(checked, pilot, accept_changes=accept_changes)
         return
     if pilot is not None:
         raise click.UsageError("--pilot goes with --dry-run")
     with job_progress(console, "label") as progress:
-        report = edge.label(checked, progress)
+        report = edge.label(checked, progress, accept_changes=accept_changes)
+    _say_changes(report.changes)
     before = (
         f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were there before"
         if report.num_blocks_resumed
@@ -90,16 +99,37 @@ def label(
     console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
 
 
-def _dry_run(config: LabelConfig, pilot: int | None) -> None:
+def _say_changes(changes: InputChanges) -> None:
+    """How the input differs from what the run was begun with."""
+    said = [
+        f"{count:,} problems {what}"
+        for count, what in (
+            (changes.num_added, "were added"),
+            (changes.num_changed, "have changed and are labelled anew"),
+            (changes.num_gone, "are gone and no longer read"),
+            (changes.num_other_meta, "differ in other columns, of which labels keep the former"),
+        )
+        if count
+    ]
+    if said:
+        text = f"Since the run was begun: {'; '.join(said)}."
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
     from mclabel import edge
     from mclabel.labeling.progress import job_progress
 
     lines = edge.plan(config).lines()
     if pilot is not None:
         with job_progress(console, "pilot") as progress:
-            report = edge.run_pilot(config, progress, num_problems=pilot or None)
+            report = edge.run_pilot(
+                config, progress, num_problems=pilot or None, accept_changes=accept_changes
+            )
         _say_rejected(report.num_rejected, config.out)
-    found = edge.forecast(config) if "://" in config.out or Path(config.out).is_dir() else None
+    found = None
+    if "://" in config.out or Path(config.out).is_dir():
+        found = edge.forecast(config, accept_changes=accept_changes)
     if found is None:
         lines.append(("forecast", "none yet; add --pilot to label some blocks first"))
     else:

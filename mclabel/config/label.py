@@ -40,7 +40,7 @@ class SolutionsConfig(Config):
     max_samples: int | None = Field(None, ge=1)
     """Of a problem, where `balance` is set: `per_problem` more are sampled until both kinds are
     there, or so many are. By default four times `per_problem`."""
-    path: str | None = None
+    path: Annotated[str | None, OPERATIONAL] = None
     """File of given solutions: problem_id (or problem), and solution (text) or steps (list)."""
 
     @model_validator(mode="after")
@@ -141,13 +141,14 @@ class LabelConfig(Config):
     out: Annotated[str, OPERATIONAL]
     """Folder or object store URL for the shards."""
     seed: int = Field(0, ge=0)
-    problems: ProblemsConfig = ProblemsConfig()
+    problems: Annotated[ProblemsConfig, OPERATIONAL] = ProblemsConfig()
+    """The run's plan holds which problems these are, so a file may move or grow."""
     solutions: SolutionsConfig = SolutionsConfig()
     split: SplitConfig = SplitConfig()
     policy: PolicyConfig = PolicyConfig()
     estimator: EstimatorConfig = EstimatorConfig()
-    block_problems: int = Field(8, ge=1)
-    """Problems in a block, the unit of work and of a shard."""
+    block_problems: Annotated[int, OPERATIONAL] = Field(8, ge=1)
+    """Problems in a new block, the unit of work and of a shard."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
     """Write rollout texts, so that a better checker can grade them again."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)

@@ -4,21 +4,27 @@ A block is committed as `labels/BLOCK.parquet`. Merging small shards (`compact`)
 and then creates `compacted/NUMBER.parquet`, which says where the merged blocks lie from then on;
 the small shards are deleted afterwards. What a later number says holds. The labels are listed
 before the numbers, so a block whose small shard is already gone is found in a number.
+
+Where the run has a plan (`plan`), only its blocks count: a file in `labels/` that it does not name
+is none of the run's. Nor do labels of problems that the plan has superseded; the plan is read last,
+so it names every block that was listed.
 """
 
 from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mclabel.data.packed import PackedNames
+from mclabel.data.plan import planned_blocks
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 
@@ -31,6 +37,10 @@ SCHEMA = pa.schema(
         pa.field("num_rows", pa.int64(), nullable=False),
     ]
 )
+
+
+WITHOUT_ROWS = ("dropped", "set_aside")
+"""Of a shard's metadata: problems without labels, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +94,42 @@ class Catalog:
     """Of the last merge; 0 before the first."""
     merged_away: tuple[str, ...] = ()
     """Small shards that a merge has replaced, and that are still there."""
+    superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By block: ids of the problems whose labels in it no longer count."""
+    foreign: tuple[str, ...] = ()
+    """Files in `labels/` that the run's plan does not name."""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
         """Labels shards, each once, in a fixed order."""
         return tuple(sorted({place.file for place in self.blocks.values()}))
 
-    def blocks_of(self, file: str) -> list[str]:
-        """The blocks in a shard, in its order."""
-        found = [(place.offset, name) for name, place in self.blocks.items() if place.file == file]
-        return [name for _, name in sorted(found)]
+    def rows_of(self, block: str, table: pa.Table) -> pa.Table:
+        """A block's rows that count, from the table of the shard that holds it."""
+        place = self.blocks[block]
+        rows = table.slice(place.offset, place.num_rows)
+        return without_problems(rows, self.superseded.get(block, ()))
+
+    def without_rows(
+        self, blocks: Iterable[str], metadata: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        """The problems of a shard that have no labels, less those that are superseded.
+
+        Args:
+            blocks: in the shard.
+            metadata: of the shard.
+
+        Returns:
+            By `dropped` and `set_aside`, and by problem id, what the shard says of them.
+        """
+        superseded = {name for block in blocks for name in self.superseded.get(block, ())}
+        return {
+            kind: {k: v for k, v in metadata.get(kind, {}).items() if k not in superseded}
+            for kind in WITHOUT_ROWS
+        }
 
     def by_file(self) -> dict[str, list[str]]:
-        """The same of all shards."""
+        """The blocks in each shard, in its order."""
         grouped: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for name, place in self.blocks.items():
             grouped[place.file].append((place.offset, name))
@@ -116,11 +149,27 @@ def read_catalog(store: Store) -> Catalog:
         number = int(name.removeprefix(f"{FOLDER}/").removesuffix(".parquet"))
         for row in _rows(store, name):
             merged[row["block"]] = Place(row["file"], row["offset"], row["num_rows"])
+    plan = planned_blocks(store)
+    alone: Iterable[str] = (block for block in there if block not in merged)
+    if plan is not None:
+        alone = (block for block in there if block not in merged and block in plan.names)
     return Catalog(
-        blocks=Blocks((block for block in there if block not in merged), merged),
+        blocks=Blocks(alone, merged),
         number=number,
         merged_away=tuple(_own_shard(block) for block in there if block in merged),
+        superseded={} if plan is None else plan.superseded,
+        foreign=()
+        if plan is None
+        else tuple(_own_shard(block) for block in there if block not in plan.names),
     )
+
+
+def without_problems(table: pa.Table, problem_ids: Collection[str]) -> pa.Table:
+    """The rows of other problems."""
+    if not problem_ids:
+        return table
+    ids = pa.array(list(problem_ids), pa.string())
+    return table.filter(pc.invert(pc.is_in(table.column("problem_id"), value_set=ids)))
 
 
 def _own_shard(block: str) -> str:

@@ -1,9 +1,10 @@
 """Merges small shards into large ones, in one more exclusive commit.
 
 Large runs write a shard a block, and a million small files are slow to list and to open. Merging
-writes the rows again unchanged, then commits to all of it at once (`catalog`), then deletes what
-was merged. Killed before the commit, nothing has happened, and what it wrote is deleted by the next
-merge; killed after it, the next merge deletes the rest. It may run while labelling goes on.
+writes the rows again unchanged, less those that the plan has superseded, then commits to all of it
+at once (`catalog`), then deletes what was merged. Killed before the commit, nothing has happened,
+and what it wrote is deleted by the next merge; killed after it, the next merge deletes the rest. It
+may run while labelling goes on.
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from mclabel.data.catalog import Catalog, Place, commit_merge, read_catalog
+from mclabel.data.catalog import (
+    WITHOUT_ROWS,
+    Catalog,
+    Place,
+    commit_merge,
+    read_catalog,
+    without_problems,
+)
 from mclabel.data.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.data.shards import read_shard, write_shard
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 
 MERGED = "merged"
-_WITHOUT_ROWS = ("dropped", "set_aside")
-_OWN = ("block", "attempt", "rollouts", "cost", *_WITHOUT_ROWS)
+_OWN = ("block", "attempt", "rollouts", "cost", *WITHOUT_ROWS)
 """Of a shard's metadata, what may differ among shards that are merged."""
 
 
@@ -52,6 +59,7 @@ class _Pile:
     """Problems without labels, by what they are called in the metadata, and by id."""
     costs: list[dict[str, int] | None] = field(default_factory=list)
     """Of the shards; None where it is not known."""
+    num_shards: int = 0
     num_rows: int = 0
 
 
@@ -75,7 +83,7 @@ def compact(
     attempt = uuid.uuid4().hex[:8]
     num_rows = 0
     for pile in _piles(store, before, rows, on_progress):
-        if len(pile.labels) < 2:
+        if pile.num_shards < 2:
             continue
         name = f"{before.number + 1:06d}.{attempt}.{len(written):05d}.parquet"
         written.append(name)
@@ -108,26 +116,28 @@ def _piles(
         sizes = [catalog.blocks[block].num_rows for block in blocks]
         if sum(size or 0 for size in sizes) * 2 >= rows:
             continue
-        metadata, labels = read_shard(store, file, "labels")
-        if len(labels) * 2 >= rows:
+        metadata, table = read_shard(store, file, "labels")
+        if len(table) * 2 >= rows:
             continue
+        parts = [catalog.rows_of(block, table) for block in blocks]
         kept = {k: v for k, v in metadata.items() if k not in _OWN}
         kept["keeps_rollouts"] = metadata["rollouts"] is not None
         pile = open_piles.setdefault(
             json.dumps(kept, sort_keys=True),
             _Pile(metadata=kept, labels=[], rollouts=[], blocks=[], without_rows=_nobody()),
         )
-        pile.labels.append(labels)
+        pile.labels += parts
         pile.costs.append(metadata.get("cost"))
+        without_rows = catalog.without_rows(blocks, metadata)
         for name, problems in pile.without_rows.items():
-            problems.update(metadata.get(name, {}))
+            problems.update(without_rows[name])
         if metadata["rollouts"] is not None:
-            pile.rollouts.append(read_shard(store, metadata["rollouts"], "rollouts")[1])
-        pile.blocks += [
-            (block, len(labels) if size is None else size)
-            for block, size in zip(blocks, sizes, strict=True)
-        ]
-        pile.num_rows += len(labels)
+            rollouts = read_shard(store, metadata["rollouts"], "rollouts")[1]
+            superseded = {name for block in blocks for name in catalog.superseded.get(block, ())}
+            pile.rollouts.append(without_problems(rollouts, superseded))
+        pile.num_shards += 1
+        pile.blocks += [(block, len(part)) for block, part in zip(blocks, parts, strict=True)]
+        pile.num_rows += sum(map(len, parts))
         on_progress(done, len(catalog.files))
         if pile.num_rows >= rows:
             yield open_piles.pop(json.dumps(kept, sort_keys=True))
@@ -142,7 +152,7 @@ def _sum(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
 
 
 def _nobody() -> dict[str, dict[str, Any]]:
-    return {name: {} for name in _WITHOUT_ROWS}
+    return {name: {} for name in WITHOUT_ROWS}
 
 
 def _write(store: Store, name: str, pile: _Pile) -> None:

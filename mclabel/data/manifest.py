@@ -12,6 +12,8 @@ from typing import Any
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 
+FORMAT = 2
+
 
 def claim(
     store: Store, name: str, semantic: Mapping[str, Any], provenance: Mapping[str, Any]
@@ -27,7 +29,7 @@ def claim(
     Raises:
         ShardError: the output belongs to another configuration.
     """
-    manifest = {"format": 1, "config": semantic, **provenance}
+    manifest = {"format": FORMAT, "config": semantic, **provenance}
     if not store.create(name, json.dumps(manifest, indent=1, sort_keys=True).encode()):
         check_claim(store, name, semantic)
 
@@ -42,9 +44,16 @@ def check_claim(store: Store, name: str, semantic: Mapping[str, Any]) -> None:
     if raw is None:
         return
     try:
-        theirs = _flat(json.loads(raw)["config"])
+        manifest = json.loads(raw)
+        theirs = _flat(manifest["config"])
     except (ValueError, KeyError, TypeError) as error:
         raise ShardError(f"{store.location}/{name}: not a manifest of mclabel: {error}") from error
+    if manifest.get("format") != FORMAT:
+        raise ShardError(
+            f"{store.location}: was begun by another version of mclabel (manifest format "
+            f"{manifest.get('format')!r}, this one writes {FORMAT}). It can be read, not resumed: "
+            "choose another out=…, or go on with the version that began it"
+        )
     ours = _flat(json.loads(json.dumps(semantic)))
     changed = sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
     if changed:

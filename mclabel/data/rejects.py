@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
@@ -63,10 +64,15 @@ def set_aside(store: Store) -> Iterator[Reject]:
     noted = [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
     if not noted:
         return
-    blocks = read_catalog(store).blocks
+    catalog = read_catalog(store)
+    blocks_of: dict[str, list[str]] = defaultdict(list)
+    for block in noted:
+        if block in catalog.blocks:
+            blocks_of[catalog.blocks[block].file].append(block)
     found: dict[str, dict[str, str]] = {}
-    for file in {blocks[block].file for block in noted if block in blocks}:
-        found |= read_shard(store, file, "labels")[0].get("set_aside", {})
+    for file, blocks in blocks_of.items():
+        metadata, _ = read_shard(store, file, "labels")
+        found |= catalog.without_rows(blocks, metadata)["set_aside"]
     for problem_id, why in sorted(found.items()):
         yield Reject(problem_id=problem_id, reason=why["reason"], detail=why["detail"])
 

@@ -22,6 +22,7 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mclabel.data.catalog import read_catalog
@@ -135,23 +136,27 @@ def label_tables(
     for name in catalog.files:
         wanted = [block for block in by_file[name] if blocks is None or block in blocks]
         content = store.read(name) if wanted else None
-        if content is not None and len(wanted) == len(by_file[name]):
-            yield _opened(store, name, content, "labels")
+        if content is not None:
+            metadata, table = _opened(store, name, content, "labels")
+            yield metadata, pa.concat_tables(catalog.rows_of(block, table) for block in wanted)
             continue
         for block in wanted:
-            place = catalog.blocks[block] if content else read_catalog(store).blocks.get(block)
-            if place is None or (content is None and place.file == name):
+            now = read_catalog(store)
+            place = now.blocks.get(block)
+            if place is None or place.file == name:
                 raise ShardError(f"{store.location}/{name}: gone while it was read")
             metadata, table = read_shard(store, place.file, "labels")
-            yield metadata, table.slice(place.offset, place.num_rows)
+            yield metadata, now.rows_of(block, table)
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
-    """The rollouts that the committed labels rest on, block by block."""
-    for metadata, _ in label_tables(store):
+    """The rollouts that the committed labels rest on, shard by shard."""
+    for metadata, labels in label_tables(store):
         if metadata["rollouts"] is None:
             continue
-        for row in read_shard(store, metadata["rollouts"], "rollouts")[1].to_pylist():
+        _, table = read_shard(store, metadata["rollouts"], "rollouts")
+        counting = pc.is_in(table.column("problem_id"), labels.column("problem_id").unique())
+        for row in table.filter(counting).to_pylist():
             yield recorded_rollout(row)
 
 

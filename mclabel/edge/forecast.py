@@ -5,23 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from math import ceil
 from pathlib import Path
 
 from mclabel.config import LabelConfig
 from mclabel.data.catalog import read_catalog
 from mclabel.data.manifest import check_claim
-from mclabel.data.problems import Problems
 from mclabel.data.shards import read_shard
 from mclabel.data.sizes import Size
 from mclabel.data.store import Store
-from mclabel.edge.label import Work, label, load_work, semantic_config
+from mclabel.edge.label import label, load_work, semantic_config
 from mclabel.edge.policy import resolved_policy, resources_of
 from mclabel.estimators.posterior.priors import wide_priors
+from mclabel.labeling.blocks import JobBlocks, plan_blocks
 from mclabel.labeling.budget import read_spent
 from mclabel.labeling.forecast import Interval, pilot_blocks, predict
-from mclabel.labeling.job import MANIFEST, JobReport, JobState, make_blocks
+from mclabel.labeling.job import MANIFEST, JobReport, JobState
 
 MIN_BLOCKS = 8
 """Of a pilot, where the user does not say: fewer say little of the spread."""
@@ -86,7 +85,11 @@ class Forecast:
 
 
 def run_pilot(
-    config: LabelConfig, on_state: Callable[[JobState], None], *, num_problems: int | None = None
+    config: LabelConfig,
+    on_state: Callable[[JobState], None],
+    *,
+    num_problems: int | None = None,
+    accept_changes: bool = False,
 ) -> JobReport:
     """Label a few blocks of a job, chosen over all lengths; the job will find them done.
 
@@ -94,6 +97,7 @@ def run_pilot(
         config: of the job.
         on_state: called often with the state of the pilot.
         num_problems: about. Those that `posterior` learns its first priors on come on top.
+        accept_changes: as in `label`.
     """
     wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
     estimator = config.estimator
@@ -103,14 +107,21 @@ def run_pilot(
         first = _MARGIN * estimator.pilot / config.solutions.per_problem
         alone = config.ray.model_copy(update={"min_engines": 1, "max_engines": 1})
         before = config.model_copy(update={"ray": alone})
-        label(before, on_state, choose=_choice(config, ceil(first), seed=config.seed))
-    return label(config, on_state, choose=_choice(config, wanted, seed=config.seed + 1))
+        few = _choice(config, ceil(first), seed=config.seed)
+        label(before, on_state, choose=few, accept_changes=accept_changes)
+    chosen = _choice(config, wanted, seed=config.seed + 1)
+    return label(config, on_state, choose=chosen, accept_changes=accept_changes)
 
 
-def _choice(config: LabelConfig, wanted: int, *, seed: int) -> Callable[[Work], frozenset[int]]:
-    def choose(work: Work) -> frozenset[int]:
-        sizes = list(_sizes(work.problems, config.block_problems))
-        return pilot_blocks(sizes, ceil(wanted / config.block_problems), seed=seed)
+def _choice(
+    config: LabelConfig, wanted: int, *, seed: int
+) -> Callable[[JobBlocks], frozenset[str]]:
+    def choose(blocks: JobBlocks) -> frozenset[str]:
+        sizes = {block.id: Size.of(block.problems) for block in blocks.blocks()}
+        ids = [block_id for block_id, _ in blocks.sizes()]
+        count = ceil(wanted / config.block_problems)
+        chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=seed)
+        return frozenset(ids[number] for number in chosen)
 
     return choose
 
@@ -123,11 +134,15 @@ def _learned(out: str) -> bool:
     return bool(names - {f"priors/{wide_priors().id}.json"})
 
 
-def forecast(config: LabelConfig) -> Forecast | None:
+def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
     """What a job will cost, from its blocks that are done; None if there are none.
 
+    Args:
+        config: of the job.
+        accept_changes: as in `label`.
+
     Raises:
-        ShardError: the output belongs to another configuration.
+        ShardError: the output belongs to another configuration, or to other problems.
     """
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
     store = Store(config.out, create=False)
@@ -136,12 +151,17 @@ def forecast(config: LabelConfig) -> Forecast | None:
     work = load_work(config)
     catalog = read_catalog(store)
     done: dict[str, Size] = {}
-    num_blocks, size_left = 0, Size()
-    blocks = make_blocks(
-        work.problems, size=config.block_problems, semantic=semantic, given=work.given
+    size_left = Size()
+    blocks = plan_blocks(
+        store,
+        work.problems,
+        given=work.given,
+        semantic=semantic,
+        block_problems=config.block_problems,
+        accept_changes=accept_changes,
+        commit=False,
     )
-    for block in blocks:
-        num_blocks += 1
+    for block in blocks.blocks():
         size = Size.of(block.problems)
         if block.id in catalog.blocks:
             done[block.id] = size
@@ -169,7 +189,7 @@ def forecast(config: LabelConfig) -> Forecast | None:
     tokens = tokens_left.times(1, spent.num_tokens)
     gpu_hours = engine_hours.times(gpus, spent.gpu_hours) if engine_hours and gpus else None
     return Forecast(
-        num_blocks=num_blocks,
+        num_blocks=len(blocks),
         num_blocks_done=len(done),
         num_blocks_seen=sum(one.num_blocks for one in chosen),
         num_problems=len(work.problems),
@@ -220,13 +240,6 @@ def _seen(
             num_rollouts=metadata["cost"]["num_rollouts"],
             learning=any(name is not None and name.startswith(wide) for name in priors),
         )
-
-
-def _sizes(problems: Problems, size: int) -> Iterator[Size]:
-    """Of each block."""
-    stream = iter(problems)
-    while (found := Size.of(islice(stream, size))).num_problems:
-        yield found
 
 
 def _money(config: LabelConfig, tokens: Interval, gpu_hours: Interval | None) -> Interval | None:

@@ -17,7 +17,7 @@ from mclabel.answers import CHECKER_VERSION
 from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.config import EstimatorConfig, LabelConfig, ProblemsConfig
-from mclabel.data.manifest import check_claim
+from mclabel.data.manifest import check_claim, claim
 from mclabel.data.problems import Chosen, Problems, read_problems
 from mclabel.data.rejects import Reject, set_aside, write_rejects
 from mclabel.data.remote import local_path
@@ -28,6 +28,7 @@ from mclabel.data.store import Store
 from mclabel.edge.policy import policy_maker, resolve_model, resolved_policy, resources_of
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.estimators import EstimatorSettings, Priors
+from mclabel.labeling.blocks import JobBlocks, plan_blocks
 from mclabel.labeling.budget import Ledger, Limits
 from mclabel.labeling.fleet import Fleet, LocalFleet
 from mclabel.labeling.job import MANIFEST, JobReport, JobState, run_label_job
@@ -42,7 +43,8 @@ def label(
     config: LabelConfig,
     on_state: Callable[[JobState], None],
     *,
-    choose: Callable[[Work], Collection[int]] | None = None,
+    choose: Callable[[JobBlocks], Collection[str]] | None = None,
+    accept_changes: bool = False,
 ) -> JobReport:
     """Run a labelling job. Everything that can be wrong with it is found before it writes.
 
@@ -52,7 +54,9 @@ def label(
     Args:
         config: of the job.
         on_state: called often with its state.
-        choose: numbers of the blocks to label now; None labels all.
+        choose: ids of the blocks to label now; None labels all.
+        accept_changes: label problems anew that have changed since the run was begun, and leave out
+            what is gone; else either is refused.
     """
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
     semantic = semantic_config(config)
@@ -63,7 +67,7 @@ def label(
     elif Path(config.out).exists():
         raise ShardError(f"out={config.out!r}: is a file, must be a folder")
     store = Store(config.out, create=True)
-    provenance = {"versions": versions(config.policy.engine)}
+    provenance = {"versions": versions(config.policy.engine), "input": input_config(config)}
     location = config.out if "://" in config.out else str(Path(config.out).absolute())
     make_worker = partial(
         LabelWorker,
@@ -74,9 +78,18 @@ def label(
         keep_rollouts=config.keep_rollouts,
         journal_s=config.journal_s,
     )
+    claim(store, MANIFEST, semantic, provenance)
+    blocks = plan_blocks(
+        store,
+        work.problems,
+        given=work.given,
+        semantic=semantic,
+        block_problems=config.block_problems,
+        accept_changes=accept_changes,
+    )
     log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())
     limits = Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours)
-    only = None if choose is None else choose(work)
+    only = None if choose is None else choose(blocks)
     if limits.reached(ledger.spent):
         only = ()
 
@@ -91,13 +104,9 @@ def label(
         _check_none_left_out(store)
     try:
         report = run_label_job(
-            work.problems,
+            blocks,
             make_fleet(config, make_worker),
             store,
-            block_problems=config.block_problems,
-            given=work.given,
-            semantic=semantic,
-            provenance=provenance,
             on_state=show,
             enough=enough,
             only=only,
@@ -138,6 +147,15 @@ def semantic_config(config: LabelConfig) -> dict[str, Any]:
     if (priors := read_priors(config.estimator.priors)) is not None:
         semantic["estimator"]["priors"] = priors.id
     return semantic
+
+
+def input_config(config: LabelConfig) -> dict[str, Any]:
+    """Where problems and solutions come from: recorded, while the plan holds what they are."""
+    return {
+        "problems": config.problems.model_dump(),
+        "solutions": {"path": config.solutions.path},
+        "block_problems": config.block_problems,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,6 +124,9 @@ def regrade(
             "rules": None if applied is None else asdict(applied),
         },
     }
+    if superseded := read_catalog(source).superseded:
+        rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
+        semantic["regraded"]["superseded"] = content_id(rows)
     if _place(run) == _place(out):
         raise ConfigError(f"-o {out}: is the run that is read. Give another folder")
     target = Store(out, create=True)
@@ -131,10 +134,6 @@ def regrade(
     claim(target, MANIFEST, semantic, made_by)
     work = _Regrading(source, target, settings, corrected, applied, {**made_by, "config": semantic})
     return work.run(str(config.get("checker")), on_progress)
-
-
-_SAID_ONCE: Mapping[str, Any] = {"dropped": {}, "set_aside": {}}
-"""Of a shard of several blocks: problems without rows, which go with its first block."""
 
 
 class _Regrading:
@@ -171,10 +170,11 @@ class _Regrading:
             finished += len(blocks) - len(todo)
             rollouts = self._rollouts(metadata) if todo else {}
             for block in todo:
-                place = catalog.blocks[block]
-                rows = table.slice(place.offset, place.num_rows).to_pylist()
-                said = metadata if block == blocks[0] else {**metadata, **_SAID_ONCE}
-                self._block(block, said, list(map(labeled_solution, rows)), rollouts, report)
+                rows = catalog.rows_of(block, table).to_pylist()
+                # Of a shard of several blocks problems without rows go with the first one.
+                without_rows = catalog.without_rows(blocks, metadata) if block == blocks[0] else {}
+                solutions = list(map(labeled_solution, rows))
+                self._block(block, without_rows, solutions, rollouts, report)
                 finished += 1
                 on_progress(finished, report.num_blocks)
         delete_losers(self._target)
@@ -186,7 +186,7 @@ class _Regrading:
     def _block(
         self,
         block: str,
-        metadata: Mapping[str, Any],
+        without_rows: Mapping[str, Any],
         rows: list[LabeledSolution],
         rollouts: Mapping[str, list[Rollout]] | None,
         report: RegradeReport,
@@ -222,8 +222,7 @@ class _Regrading:
             again.labeled,
             None if rollouts is None else again.rollouts,
             self._provenance,
-            dropped=metadata["dropped"],
-            set_aside=metadata.get("set_aside"),
+            **without_rows,
         )
         _count(report, rows, again)
 

@@ -1,35 +1,30 @@
-"""The driver of a labelling job: cuts blocks, resumes, leases them out, reports.
+"""The driver of a labelling job: plans blocks, resumes, leases them out, reports.
 
 Rerunning a job resumes it: blocks whose labels shard exists are done, the others are run, and
 what was sampled of them before is taken from their journals. An output belongs to one semantic
-configuration, which `run.json` holds. Problems are read as they are leased: nothing is kept of
-them, however many there are.
+configuration, which `run.json` holds, and to the problems of its plan (`blocks`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
-from typing import Any
+import logging
+from collections.abc import Callable, Collection, Set
+from dataclasses import dataclass, field, replace
 
+from mclabel.data.catalog import read_catalog
 from mclabel.data.journal import delete_journal, journaled_blocks
-from mclabel.data.manifest import claim
-from mclabel.data.problems import Problems
 from mclabel.data.shards import committed_blocks, delete_losers
 from mclabel.data.sizes import Size
 from mclabel.data.store import Store
+from mclabel.labeling.blocks import InputChanges, JobBlocks
 from mclabel.labeling.drivers import DriverSign
 from mclabel.labeling.fleet import Fleet, FleetProgress
 from mclabel.labeling.forecast import CostModel
 from mclabel.labeling.leases import LeaseBook
-from mclabel.labeling.scheduler import GivenSolution
-from mclabel.labeling.worker import Block, BlockReport, WorkerProgress
-from mclabel.records import Problem
-from mclabel.seeds import ID_LENGTH, canonical_json
+from mclabel.labeling.worker import BlockReport, WorkerProgress
 from mclabel.stop import deferred
+
+logger = logging.getLogger(__name__)
 
 MANIFEST = "run.json"
 
@@ -101,6 +96,8 @@ class JobReport:
     """Labelled by this run."""
     num_rollouts: int
     num_tokens: int
+    changes: InputChanges = field(default_factory=InputChanges)
+    """How the input differs from what the run was begun with."""
     num_blocks_left: int = 0
     """Not committed, where the run was stopped before all were."""
     num_tokens_left: float | None = None
@@ -111,82 +108,53 @@ class JobReport:
     """Rows and problems of the whole job without labels; `rejects.jsonl` says why."""
 
 
-def make_blocks(
-    problems: Iterable[Problem],
-    *,
-    size: int,
-    semantic: Mapping[str, Any],
-    given: Mapping[str, tuple[GivenSolution, ...]] | None = None,
-) -> Iterator[Block]:
-    """Cut problems into blocks whose ids are hashes of what they hold and how it is labelled."""
-    given = given or {}
-    stream = iter(problems)
-    how = hashlib.sha256(canonical_json(["block", semantic]))
-    number = 0
-    while part := tuple(islice(stream, size)):
-        solutions = {p.id: given[p.id] for p in part if p.id in given}
-        contents = [[p.id, p.text, p.answer, dict(p.meta)] for p in part]
-        texts = {key: [asdict(s) for s in value] for key, value in solutions.items()}
-        whole = how.copy()
-        whole.update(canonical_json([contents, texts]))
-        yield Block(
-            id=whole.hexdigest()[:ID_LENGTH], problems=part, given=solutions, priority=number
-        )
-        number += 1
-
-
 def run_label_job(
-    problems: Problems,
+    blocks: JobBlocks,
     fleet: Fleet,
     store: Store,
     *,
-    block_problems: int,
-    given: Mapping[str, tuple[GivenSolution, ...]] | None = None,
-    semantic: Mapping[str, Any],
-    provenance: Mapping[str, Any],
     on_state: Callable[[JobState], None] = lambda state: None,
     enough: Callable[[JobState], bool] = lambda state: False,
-    only: Collection[int] | None = None,
+    only: Collection[str] | None = None,
     size: Size | None = None,
 ) -> JobReport:
     """Label every problem whose block the store does not hold yet.
 
     Args:
-        problems: of the whole job.
+        blocks: of the whole job.
         fleet: where they run.
-        store: of the output.
-        block_problems: problems in a block.
-        given: solutions to label, by problem id; without any, the policy samples them.
-        semantic: configuration that the output belongs to.
-        provenance: versions and the like, written beside it.
+        store: of the output, which was claimed for the job's configuration.
         on_state: called often with the state of the job.
         enough: whether to stop at a state: no more blocks are begun, those under way leave their
             journals.
-        only: numbers of the blocks to label, counted from the first; None is all.
+        only: ids of the blocks to label; None labels all.
         size: of all problems, for the forecast; None makes none.
 
     Raises:
-        ShardError: the output belongs to another semantic configuration.
+        ShardError: the store fails.
         EngineError: engines cannot be loaded or kept alive.
         Stopped: a signal asked for the end; what was whole is committed.
     """
-    claim(store, MANIFEST, semantic, provenance)
     with DriverSign(store) as sign:
         sign.warn()
-        committed = committed_blocks(store)
+        committed = _committed(store)
         journaled = journaled_blocks(store)
         for block_id in journaled & committed:  # left by an attempt that came too late
             delete_journal(store, block_id)
 
-        num_blocks = math.ceil(len(problems) / block_problems)
-        num_wanted = num_blocks if only is None else len(only)
-        num_problems = min(len(problems), num_wanted * block_problems)
+        todo, num_problems_todo = set[str](), 0
+        num_resumed = num_problems_resumed = 0
+        for block_id, count in blocks.sizes():
+            if block_id in committed:
+                num_resumed, num_problems_resumed = num_resumed + 1, num_problems_resumed + count
+            elif only is None or block_id in only:
+                todo.add(block_id)
+                num_problems_todo += count
         tally = _Tally(
-            num_blocks=num_blocks,
-            num_blocks_resumed=len(committed),
-            num_problems=num_problems,
-            num_problems_resumed=min(num_problems, len(committed) * block_problems)
-            * (only is None),
+            num_blocks=len(blocks),
+            num_blocks_resumed=num_resumed,
+            num_problems=num_problems_resumed + num_problems_todo,
+            num_problems_resumed=num_problems_resumed,
             size=size if only is None else None,
         )
 
@@ -197,29 +165,39 @@ def run_label_job(
                 book.close()
 
         stopped = False
-        if len(committed) < num_blocks:
-            blocks = make_blocks(problems, size=block_problems, semantic=semantic, given=given)
-            todo = (
-                block
-                for block in blocks
-                if block.id not in committed and (only is None or block.priority in only)
-            )
-            book = LeaseBook(
-                todo, num_blocks=min(num_wanted, num_blocks - len(committed)), journaled=journaled
-            )
+        if todo:
+            wanted = blocks.blocks(lambda block_id: block_id in todo)
+            book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled)
             if not book.finished:
                 with deferred(book.close):
-                    for report in fleet.run(book, heard):
-                        tally.finished(report)
+                    for done in fleet.run(book, heard):
+                        tally.finished(done)
             stopped = book.closed and not book.finished
+        report = replace(tally.report(), changes=blocks.changes)
         if stopped or only is not None:  # journals of other blocks are still of use
-            num_left = num_blocks - len(committed_blocks(store))  # a last commit may go unreported
-            return replace(tally.report(), num_blocks_left=max(0, num_left))
+            now = committed_blocks(store)  # a last commit may go unreported
+            num_left = sum(block_id not in now for block_id, _ in blocks.sizes())
+            return replace(report, num_blocks_left=num_left)
         if not sign.others():
             delete_losers(store)
             for block_id in journaled_blocks(store):
                 delete_journal(store, block_id)
-        return tally.report()
+        return report
+
+
+def _committed(store: Store) -> Set[str]:
+    """Ids of the blocks that are done; what else lies among their shards is named in a warning."""
+    catalog = read_catalog(store)
+    if catalog.foreign:
+        shown = ", ".join(catalog.foreign[:3]) + (", …" if len(catalog.foreign) > 3 else "")
+        logger.warning(
+            "%s: %d files in labels/ belong to no block of this run and are not read (%s). Move "
+            "them away",
+            store.location,
+            len(catalog.foreign),
+            shown,
+        )
+    return catalog.blocks.keys()
 
 
 class _Tally:

@@ -123,7 +123,7 @@ def run_facts(run: Run) -> RunFacts:
     }
     return RunFacts(
         name=run.name,
-        config=flat(manifest.get("config", {})),
+        config=flat(manifest.get("config", {})) | flat(manifest.get("input", {})),
         versions=manifest.get("versions", {}),
         job=_job_facts(store),
         all=_group(rows, truths),

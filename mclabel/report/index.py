@@ -11,12 +11,12 @@ import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mclabel.arith.truth import carries_truth, true_first_error
-from mclabel.data.catalog import read_catalog
+from mclabel.data.catalog import Catalog, read_catalog
 from mclabel.data.shards import read_shard
 from mclabel.report.kinds import answer_kind
 from mclabel.report.runs import Run
@@ -41,7 +41,7 @@ MAX_FACET = 60
 
 _TABLES = """
 CREATE TABLE solutions (
-    id INTEGER, run UTINYINT, shard VARCHAR, row UINTEGER, solution_id VARCHAR,
+    id INTEGER, run UTINYINT, shard VARCHAR, block VARCHAR, row UINTEGER, solution_id VARCHAR,
     problem_id VARCHAR, sample_index INTEGER, problem VARCHAR, answer VARCHAR, prediction VARCHAR,
     outcome VARCHAR, first_error INTEGER, truth INTEGER, has_truth BOOLEAN, num_steps INTEGER,
     vals FLOAT[], hard TINYINT[], width FLOAT, fall FLOAT, num_rollouts INTEGER,
@@ -54,7 +54,7 @@ CREATE TABLE differing (id INTEGER);
 
 _INSERT = f"""
 INSERT INTO solutions
-SELECT ? + row_number() OVER () - 1, run, shard, row, solution_id, problem_id, sample_index,
+SELECT ? + row_number() OVER () - 1, run, shard, block, row, solution_id, problem_id, sample_index,
     left(problem, {MAX_LISTED}), left(answer, {MAX_ANSWER}), left(prediction, {MAX_ANSWER}),
     outcome, first_error, truth, has_truth, len(steps),
     list_transform(steps, lambda s: coalesce(s.value, s.mean)::FLOAT),
@@ -86,6 +86,8 @@ _COLUMNS = (
     "steps",
     "solution",
     "meta",
+    "row",
+    "block",
 )
 
 
@@ -124,6 +126,7 @@ class Index:
         self._local = threading.local()
         self._writing = threading.Lock()
         self._known: set[tuple[int, str]] = set()  # number of the run, and block
+        self._superseded: list[Mapping[str, frozenset[str]]] = [{} for _ in self.runs]
         self._num_rows = 0
         self.num_pending = 0
         """Shards that were seen and are not in the index yet."""
@@ -144,32 +147,39 @@ class Index:
         import pyarrow as pa
 
         with self._writing:
+            catalogs = [read_catalog(run.store) for run in self.runs]
             fresh = [
-                (number, name, {block: catalog.blocks[block] for block in new})
-                for number, run in enumerate(self.runs)
-                for catalog in [read_catalog(run.store)]
+                (number, name, new)
+                for number, catalog in enumerate(catalogs)
                 for name, blocks in sorted(catalog.by_file().items())
                 if (new := [block for block in blocks if (number, block) not in self._known])
             ]
+            dropped = [self._drop(number, catalog) for number, catalog in enumerate(catalogs)]
             self.num_pending = len(fresh)
             stores = [run.store for run in self.runs]
             batch: list[pa.Table] = []
             shards: list[_Shard] = []
-            for number, name, places in fresh:
+            for number, name, blocks in fresh:
                 metadata, table = read_shard(stores[number], name, "labels")
-                parts = [table.slice(one.offset, one.num_rows) for one in places.values()]
+                table = table.append_column("row", pa.array(range(len(table)), pa.uint32()))
+                parts = [
+                    part.append_column("block", pa.array([block] * len(part), pa.string()))
+                    for block in blocks
+                    for part in [catalogs[number].rows_of(block, table)]
+                ]
                 table = pa.concat_tables(parts)
                 batch.append(_prepared(table, number, name))
-                shards.append(_Shard(number, name, metadata["rollouts"], tuple(places)))
+                shards.append(_Shard(number, name, metadata["rollouts"], tuple(blocks)))
                 rows = sum(part.num_rows for part in batch)
                 if len(batch) == SHARDS_A_BATCH or rows >= ROWS_A_BATCH:
                     self._insert(batch, shards)
                     batch, shards = [], []
             if batch:
                 self._insert(batch, shards)
-            if fresh and len(self.runs) > 1:
+            changed = bool(fresh) or any(dropped)
+            if changed and len(self.runs) > 1:
                 self._compare()
-            return bool(fresh)
+            return changed
 
     def query(self, sql: str, arguments: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows by column name."""
@@ -205,6 +215,22 @@ class Index:
         self.num_pending -= len(shards)
         self.version += 1
 
+    def _drop(self, run: int, catalog: Catalog) -> bool:
+        """Remove rows that a run's plan has superseded since; whether there were any."""
+        before, self._superseded[run] = self._superseded[run], catalog.superseded
+        fresh = [
+            (run, block, problem_id)
+            for block, ids in catalog.superseded.items()
+            if (run, block) in self._known
+            for problem_id in ids - before.get(block, frozenset())
+        ]
+        if fresh:
+            self._cursor().executemany(
+                "DELETE FROM solutions WHERE run = ? AND block = ? AND problem_id = ?", fresh
+            )
+            self.version += 1
+        return bool(fresh)
+
     def _compare(self) -> None:
         """Find the solutions whose first error another run labels elsewhere."""
         cursor = self._cursor()
@@ -237,7 +263,6 @@ def _prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
     columns = {
         "run": pa.array([run] * table.num_rows, pa.uint8()),
         "shard": pa.array([shard] * table.num_rows, pa.string()),
-        "row": pa.array(range(table.num_rows), pa.uint32()),
         "truth": pa.array(truths, pa.int32()),
         "has_truth": pa.array(known, pa.bool_()),
         **{
@@ -252,7 +277,8 @@ def _prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
         ],
         pa.string(),
     )
-    kept = table.select([name for name in _COLUMNS if name != "meta"]).replace_schema_metadata()
+    kept = table.select([name for name in _COLUMNS if name != "meta"])
+    kept = kept.replace_schema_metadata()
     for name, column in columns.items():
         kept = kept.append_column(name, column)
     return kept

@@ -18,8 +18,8 @@ from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import label_settings
 from mclabel.evaluation.label_quality import arith_truth
+from mclabel.labeling.blocks import plan_blocks
 from mclabel.labeling.fleet import run_blocks
-from mclabel.labeling.job import make_blocks
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.worker import LabelWorker, WorkerProgress
 from mclabel.policy import EngineStats, Policy, SamplingParams
@@ -128,7 +128,10 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
         )
         await worker.start()
         semantic = config.semantic()
-        blocks = list(make_blocks(problems, size=config.block_problems, semantic=semantic))
+        planned = plan_blocks(
+            None, problems, semantic=semantic, block_problems=config.block_problems
+        )
+        blocks = list(planned.blocks())
         book = LeaseBook(blocks, num_blocks=len(blocks))
         lags: list[float] = []
         solutions = 0

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from mclabel.config import LabelConfig, load_config
 from mclabel.edge.label import load_work, semantic_config
-from mclabel.labeling.job import make_blocks
+from mclabel.labeling.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
 
 NUM_LEFT = 4
@@ -85,7 +85,8 @@ def _resume(
     changes += ["ray.address=none", "block_problems=1", "estimator.kind=fixed"]
     config = load_config(LabelConfig, None, changes)
     problems = load_work(config).problems
-    blocks = [b.id for b in make_blocks(problems, size=1, semantic=semantic_config(config))]
+    planned = plan_blocks(None, problems, semantic=semantic_config(config), block_problems=1)
+    blocks = [block_id for block_id, _ in planned.sizes()]
     for block in blocks[:-NUM_LEFT]:
         put(f"labels/{block}.parquet")
         put(f"rollouts/{block}.0123456789ab.parquet")

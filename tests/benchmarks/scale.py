@@ -29,8 +29,9 @@ from rich.table import Table
 from mclabel.config import LabelConfig
 from mclabel.data.store import Store
 from mclabel.edge.label import label_settings
+from mclabel.labeling.blocks import plan_blocks
 from mclabel.labeling.fleet import OnProgress
-from mclabel.labeling.job import make_blocks, run_label_job
+from mclabel.labeling.job import run_label_job
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.ray_fleet import RayFleet
 from mclabel.labeling.resources import EngineResources
@@ -70,19 +71,26 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def _problems(count: int) -> Iterator[Problem]:
-    for i in range(count):
-        yield Problem(id=f"p{i}", text=f"P{i} [answer {i}] {STORY}", answer=str(i), meta=META)
+class _Problems:
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Problem]:
+        for i in range(self._count):
+            yield Problem(id=f"p{i}", text=f"P{i} [answer {i}] {STORY}", answer=str(i), meta=META)
 
 
 def _book() -> tuple[float, float]:
     """Leases a second, and growth of memory in MB after the first tenth."""
     rng = random.Random(0)
-    blocks = make_blocks(
-        _problems(NUM_PROBLEMS), size=BLOCK_PROBLEMS, semantic=LabelConfig(out="x").semantic()
-    )
-    num_blocks = NUM_PROBLEMS // BLOCK_PROBLEMS
-    book = LeaseBook(blocks, num_blocks=num_blocks)
+    problems = _Problems(NUM_PROBLEMS)
+    semantic = LabelConfig(out="x").semantic()
+    planned = plan_blocks(None, problems, semantic=semantic, block_problems=BLOCK_PROBLEMS)
+    num_blocks = len(planned)
+    book = LeaseBook(planned.blocks(), num_blocks=num_blocks)
     busy = EngineStats(num_live=256, max_live=256, num_waiting=256)
     held: list[list[str]] = [[] for _ in range(NUM_CLIENTS)]
     count, before = 0, 0
@@ -101,7 +109,7 @@ def _book() -> tuple[float, float]:
             before = psutil.Process().memory_info().rss
     seconds = time.process_time() - started
     started = time.process_time()
-    for _ in _problems(NUM_PROBLEMS):
+    for _ in problems:
         pass
     seconds -= time.process_time() - started
     return count / seconds, (psutil.Process().memory_info().rss - before) / 1e6
@@ -146,11 +154,11 @@ def _job(count: int, folder: Path) -> float:
         max_engines=NUM_ACTORS,
         resources=EngineResources(num_cpus=1 / NUM_ACTORS, num_gpus=0),
     )
-    problems = list(_problems(count))
+    problems = list(_Problems(count))
     semantic = config.semantic()
-    report = run_label_job(
-        problems, fleet, Store(str(folder)), block_problems=1, semantic=semantic, provenance={}
-    )
+    store = Store(str(folder))
+    blocks = plan_blocks(store, problems, semantic=semantic, block_problems=1)
+    report = run_label_job(blocks, fleet, store)
     assert report.num_problems == count
     return fleet.seconds
 
