@@ -12,7 +12,6 @@ Of each problem 28 bytes are kept in memory; its text is read when its block is 
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -103,17 +102,17 @@ class JobBlocks:
         """
         plan = self._plan
         chosen = {n: count for n, count in self._counts.items() if wanted(plan.names[n])}
-        parts: dict[int, list[tuple[int, Problem]]] = defaultdict(list)
+        parts: dict[int, list[tuple[int, Problem]]] = {}
         for chunk in _chunks(self._problems):
             places = plan.find(_keys(problem.id for problem in chunk))
-            for problem, place in zip(chunk, places.tolist(), strict=True):
-                if place < 0:
-                    raise _unsteady(problem.id)
-                number = int(plan.blocks[place])
+            if len(unknown := np.flatnonzero(places < 0)):
+                raise _unsteady(chunk[unknown[0]].id)
+            columns = plan.blocks[places].tolist(), plan.order[places].tolist(), chunk
+            for number, order, problem in zip(*columns, strict=True):
                 if number not in chosen:
                     continue
-                part = parts[number]
-                part.append((int(plan.order[place]), problem))
+                part = parts.setdefault(number, [])
+                part.append((order, problem))
                 if len(part) == chosen[number]:
                     yield self._block(number, parts.pop(number))
         if parts:
