@@ -18,7 +18,7 @@ from mclabel.answers.monomials import NotClosed
 MAX_LENGTH = 500
 MAX_DEPTH = 40
 
-_TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+)|\\([A-Za-z]+)|([A-Za-z]+'*)|([^\s]))")
+_TOKEN = re.compile(r"(\d++(?:\.\d++)?|\.\d++)|\\([A-Za-z]++)|([A-Za-z]++'*+)|(\S)")
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln lg exp sqrt cbrt "
     "abs".split()
@@ -60,7 +60,7 @@ class _Reader:
         """Whether white space stands before the token."""
         for match in _TOKEN.finditer(text):
             digits, command, letters, sign = match.groups()
-            space = match.start() < match.start(match.lastindex or 0) - bool(command)
+            space = text[max(0, match.start() - 1)].isspace()
             if letters:
                 self._letters(letters, space)
                 continue

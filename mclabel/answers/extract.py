@@ -36,7 +36,9 @@ _CORRECTIONS = (
     "not right", "scratch that", "let me re", "oops", "second thought",
 )  # fmt: skip
 _ANSWER_MARKS = ("boxed", "nswer", "####")
-_BETWEEN_BOXES = re.compile(r"[\s$,;&]*(?:\\\)|\\\()?[\s$,;]*(?:and|or)?[\s$,;]*(?:\\\()?[\s$]*")
+_BETWEEN_BOXES = re.compile(
+    r"[\s$,;&]*+(?:\\[()])?+[\s$,;]*+(?:and|or)?+[\s$,;]*+(?:\\\()?+[\s$]*+"
+)
 _THOUGHT_END = "</think>"
 _MAX_BOX = 5_000
 """Characters in one; a longer one counts as never closed."""

@@ -34,7 +34,7 @@ _MATRIX = re.compile(
     re.DOTALL,
 )
 _ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
-_TRANSPOSED = re.compile(r"\^\s*\{?\s*(?:T|\\top|\\intercal|t)\s*\}?")
+_TRANSPOSED = re.compile(r"\^\s*+\{?+\s*+(?:T|\\top|\\intercal|t)\s*+\}?+")
 _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 

@@ -23,14 +23,20 @@ _COMMANDS = frozenset(
     "lfloor rfloor lceil rceil infty cdot det".split()
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
-_LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}")
+_LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS}}}")
 _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
 _JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
 """A number behind something, or an empty group: no notation for anything."""
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
-_EXPONENT = re.compile(r"\^\s*[({]?\s*[({]?\s*-?\s*(\d+)")
-_TOWER = re.compile(r"\^[\s{(]*-?\s*\d[\d.]*[\s})]*\^[\s{(]*-?\s*\d|\^[^!]*\)\s*!")
-_LARGE_ARGUMENT = re.compile(r"\d{4,}\s*[)}]?\s*!|![\s)}]*!|\\binom[^A-Za-z]*(?:\d{4,}|\^)")
+_EXPONENT = re.compile(r"\^\s*+[({]?+\s*+[({]?+\s*+-?+\s*+(\d++)")
+_TOWER = re.compile(
+    r"\^[\s{(]*+-?+\s*+\d[\d.]*+[\s})]*+\^[\s{(]*+-?+\s*+\d|"
+    r"\^(?:[^!^)]|\)(?!\s*+!))*+\)\s*+!"
+)
+_LARGE_ARGUMENT = re.compile(
+    r"(?<!\d)\d{4,}+\s*+[)}]?+\s*+!|![\s)}]*+!|"
+    r"\\binom(?:[^A-Za-z^\d]|\d{1,3}+(?!\d))*+(?:\d{4}|\^)"
+)
 
 
 def refusal(form: Form) -> str | None:

@@ -42,7 +42,9 @@ _REPEATING = re.compile(
     r"([+-]?)\s?(\d*)\.(\d*)"
     r"(?:\\(?:overline|bar|dot)\s?\{\s?(\d+)\s?\}|\\(?:bar|dot|overline)\s?(\d)|\((\d+)\))"
 )
-_ELLIPSIS = re.compile(r"([+-]?)\s?(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\.\.\.")
+_ELLIPSIS = re.compile(r"([+-]?)\s?(\d*+)\.(\d++)\.\.\.")
+_MAX_PERIOD = 6
+_MIN_REPEATS = 3
 
 
 def read_literal(text: str) -> Literal | None:
@@ -125,14 +127,31 @@ def _scientific(match: re.Match[str]) -> Literal | None:
 def _repeating(text: str) -> Literal | None:
     match = _REPEATING.fullmatch(text)
     if match:
-        period = match[4] or match[5] or match[6]
+        fixed, period = match[3], match[4] or match[5] or match[6]
     else:
         match = _ELLIPSIS.fullmatch(text)
-        if not match:
+        split = _period(match[3]) if match else None
+        if match is None or split is None:
             return None
-        period = match[4]
-    whole, fixed = match[2] or "0", match[3]
+        fixed, period = split
+    whole = match[2] or "0"
     scale = 10 ** len(fixed)
     value = Fraction(int(whole + fixed), scale)
     value += Fraction(int(period), scale * (10 ** len(period) - 1))
     return Literal(-value if match[1] == "-" else value)
+
+
+def _period(digits: str) -> tuple[str, str] | None:
+    """The digits before what repeats to the end, and what repeats: 1666 is 1 and 6."""
+    found = []
+    for size in range(1, _MAX_PERIOD + 1):
+        start = len(digits) - size
+        while start > 0 and digits[start - 1] == digits[start - 1 + size]:
+            start -= 1
+        repeats = (len(digits) - start) // size
+        if repeats >= _MIN_REPEATS:
+            found.append((len(digits) - repeats * size, size))
+    if not found:
+        return None
+    start, size = min(found)
+    return digits[:start], digits[start : start + size]

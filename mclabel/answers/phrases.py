@@ -25,12 +25,12 @@ _SKIP_AFTER = re.compile(r"(?:not|wrong|incorrect|correct\b|in the form|of the f
 _SENTENCE_END = re.compile(
     r"(?<![.\s][ap])(?<!\b[Aa]pprox)[.!?](?=\s+[A-Z$\\*(\n]|\s*\n|\s*$)|\n\s*\n|\n(?=[A-Z#*])|"
     r"(?<=[\d$)}%\w]),? (?:because|since|which|as|so that|where|i\.e\.|when|given|if)\b|"
-    r"(?<=\S),? (?:so|hence|therefore|thus|and (?:so|the|we|that))\b|\s+I hope\b"
+    r"(?<=\S),? (?:so|hence|therefore|thus|and (?:so|the|we|that))\b|(?<!\s)\s++I hope\b"
 )
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _MATH = re.compile(
-    r"\\\[(.{1,1500}?)\\\]|\$\$(.{1,1500}?)\$\$|\\\((.{1,800}?)\\\)|(?<!\\)\$([^$\n]{1,800}?)(?<!\\)\$",
-    re.DOTALL,
+    r"\\\[((?:[^\\]|\\(?![\[\]])){1,1500}+)\\\]|\$\$((?:[^$]|\$(?!\$)){1,1500}+)\$\$|"
+    r"\\\(((?:[^\\]|\\(?![()])){1,800}+)\\\)|(?<!\\)\$([^$\n]{1,800}+)(?<!\\)\$"
 )
 _NUMBER = re.compile(
     r"(?<![\w.,^_/*\\{}+-])[-+−]?[$€£]?-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))"

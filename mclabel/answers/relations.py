@@ -22,7 +22,7 @@ from mclabel.answers.splitting import enclosed, split
 
 _UNION, _MEET = re.compile(r"∪| U "), re.compile(r"∩")
 _PAIRS = tuple((o, c) for o in "([" for c in ")]")
-_OUTWARD = re.compile(r"([\[\](])([^\[\]()]*),([^\[\]()]*)([\[\])])")
+_OUTWARD = re.compile(r"([\[\](])([^\[\]()]*),([^\[\](),]*+)([\[\])])")
 _SIGN = re.compile(r"[<>≤≥≠]")
 _OR, _AND = re.compile(r",? or "), re.compile(r",? and ")
 _FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}

@@ -89,7 +89,7 @@ def read_ordinal(text: str) -> Form | None:
 
 _CLOCK = re.compile(
     r"(?:at )?(\d{1,2})(?:\s?:\s?(\d{2}))?(?:\s?:\s?(\d{2}))?"
-    r"(?:\s*([ap])\s*\.?\s*m\b\s*\.?)?(?: (?:o'clock|sharp))?",
+    r"(?:\s*+([ap])\s*+\.?+\s*+m\b(?:\s*+\.)?)?(?: (?:o'clock|sharp))?",
     re.IGNORECASE,
 )
 _NAMED_TIMES = {
@@ -120,7 +120,7 @@ def read_clock(text: str) -> Clock | None:
     return Clock(hour % 12 * 3600 + minute * 60 + second, "", Ratio(terms))
 
 
-_COLON = re.compile(r"\s*:\s*")
+_COLON = re.compile(r":")
 _TO = re.compile(r" to ")
 _RATIO_TERM = re.compile(r"[\d.]+|\\frac\{\d+\}\{\d+\}|[A-Za-zπ]|[^:=<>]{1,40}")
 
@@ -161,7 +161,7 @@ def read_choice(text: str, part: Reader) -> Choice | None:
 
 
 _PREFIX_SIGN = re.compile(r"(-?)\s*([$€£¥])\s*(-?.*)", re.DOTALL)
-_COMPOUND = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?,?(?:\s+and)?\s*")
+_COMPOUND = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([A-Za-z]++)\.?+,?+(?:\s++and)?+\s*+")
 
 
 def read_quantity(text: str, read: Reader) -> Form | None:
@@ -228,7 +228,7 @@ def read_compound(text: str) -> Quantity | None:
 
 
 _FUNCTION = re.compile(r"sin|cos|tan|cot|sec|csc|log")
-_COMPOUNDS = re.compile(r"(?:\d+(?:\.\d+)?\s?[A-Za-z]{1,8}\.?,?(?:\s+and)?\s*){2,3}")
+_COMPOUNDS = re.compile(r"(?:\d++(?:\.\d++)?+\s?+[A-Za-z]{1,8}+\.?+,?+(?:\s++and)?+\s*+){2,3}+")
 
 
 def _multiplied(amount: Number | Closed, multiplier: int) -> Number | Closed:

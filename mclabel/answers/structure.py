@@ -39,14 +39,14 @@ MAX_DEPTH = 12
 MAX_LENGTH = 800
 """Longer texts are numbers or opaque."""
 
-_JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))+|[\s,;:=]+$|\s[-+*/]$|(?<!\.)\.$")
+_JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))++|(?<![\s,;:=])[\s,;:=]++$|\s[-+*/]$|(?<!\.)\.$")
 _LEAD = re.compile(
     r"(?:(?:hence|therefore|thus|so),? )?(?:(?:the|our|my) )?(?:(?:final|correct|right) )?"
     r"(?:answer|solution|option|choice|result|value)(?:s)?(?: is| are|:| =| would be)+ *",
     re.IGNORECASE,
 )
 _EQUALS = re.compile(r"(?<![<>≤≥≠!=])=(?!=)|≈")
-_GROUPS = re.compile(r"(?<![\d,.(\[])\d{1,3}(?:,\d{3})+(?!\d|,\d)(?![^(\[]*[)\]])")
+_GROUPS = re.compile(r"[()\[\]]|(?<![\d,.(\[])\d{1,3}+(?:,\d{3})++(?!\d|,\d)")
 _IN_RATIO = re.compile(r"[\d.]+(?: to [\d.]+)+")
 _AFFIRMED = re.compile(r"(yes|no|true|false)[,.;:] ?(?=[A-Za-z])", re.IGNORECASE)
 _CONDITION = re.compile(
@@ -136,7 +136,7 @@ def _read(text: str, part: Reader) -> Form | None:
             return matrix
     if text[0] in "{\\" and enclosed(text, _BRACES):
         return read_group(text, part)
-    text = _GROUPS.sub(lambda m: m[0].replace(",", ""), text) if "," in text else text
+    text = _without_group_commas(text) if "," in text else text
     text = text.replace(" to ", ":") if _IN_RATIO.fullmatch(text) else text
     if _SETS.search(text):
         form = read_union(text) or read_relation(text, part)
@@ -154,6 +154,18 @@ def _read(text: str, part: Reader) -> Form | None:
     if "±" in text or "∓" in text:
         return _plus_minus(text, part)
     return _scalar(text)
+
+
+def _without_group_commas(text: str) -> str:
+    """The text with 1,234 as 1234, except where the next bracket closes: (1,234) is a pair."""
+    pieces, end, enclosed = [], len(text), False
+    for match in reversed([*_GROUPS.finditer(text)]):
+        if len(match[0]) == 1:
+            enclosed = match[0] in ")]"
+        elif not enclosed:
+            pieces += [text[match.end() : end], match[0].replace(",", "")]
+            end = match.start()
+    return "".join([text[:end], *reversed(pieces)])
 
 
 def _scalar(text: str) -> Form | None:

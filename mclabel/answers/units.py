@@ -102,9 +102,10 @@ _MULTIPLIERS = {
     "dozen": 12,
 }  # fmt: skip
 _STOP = frozenset("and or to plus minus times if when not no is are".split())
-_WORD = re.compile(r"[A-Za-z]+|[°€£¥¢$%]|/|\*|\^\s*(?:\{\s*-?\d\s*\}|-?\d)")
-_DEGREES_OF = re.compile(r"°\s*([CF])\b")
-_WHOLE = re.compile(rf"(?:\s|-|\.|\\ |{_WORD.pattern})+")
+_POWER = r"\^\s*+(?:\{\s*+-?\d\s*+\}|-?\d)"
+_WORD = re.compile(rf"[A-Za-z]++|[°€£¥¢$%/*]|{_POWER}")
+_DEGREES_OF = re.compile(r"°\s*+([CF])\b")
+_WHOLE = re.compile(rf"(?:[\s.A-Za-z°€£¥¢$%/*-]|\\ |{_POWER})++")
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,147 @@
+"""No pattern that meets a model's text takes more steps than the text is long, times a constant."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from answers.attacks import Attack, attacks
+from answers.regex_steps import Steps, TooManySteps
+
+import mclabel
+
+HANGING = [
+    ("no real solutions because the discriminant is -3", "7"),
+    ("the list of the three coordinate values of d under M2", "[2, 3, 4]"),
+    ("The matrix is invertible because the determinant equals -2", "7"),
+    ("5 apples and some other fruits that were left over 3", "7"),
+    ("all positive integers n not divisible by 3", "7"),
+    ("the length of the longer diagonal of the given rhombus in metres!", "7"),
+]
+"""Each took minutes or more in the caller's own process."""
+ROOT = Path(mclabel.__file__).parent
+MAX_STEPS = 40_000
+NUM_ATTACKS = 100
+SIZE = 60
+_CALLS = frozenset("match fullmatch search findall finditer sub subn split".split())
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A compiled pattern of the package and what it is called for."""
+
+    name: str
+    pattern: re.Pattern[str]
+    calls: frozenset[str]
+
+
+def package_patterns() -> Iterator[Pattern]:
+    """Every compiled pattern in a module of the package, alone or in a table."""
+    for path in sorted(ROOT.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if "re.compile(" not in source:
+            continue
+        module = ".".join(("mclabel", *path.relative_to(ROOT).with_suffix("").parts))
+        calls = _calls(source)
+        for name, value in vars(importlib.import_module(module)).items():
+            for pattern in _within(value) if name in calls else ():
+                table = not isinstance(value, re.Pattern)
+                yield Pattern(f"{module}.{name}", pattern, calls["" if table else name])
+
+
+def _within(value: object) -> Iterator[re.Pattern[str]]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _within(item)
+
+
+def _calls(source: str) -> dict[str, frozenset[str]]:
+    """The methods that are called on each name; `finditer` where it is handed on.
+
+    Under no name: those called on local names, which is how tables are used.
+    """
+    tree = ast.parse(source)
+    found: dict[str, set[str]] = {}
+    owners: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owners.add(id(node.value))
+            if node.attr in _CALLS:
+                name = node.value.id
+                found.setdefault("" if name.islower() else name, set()).add(node.attr)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in owners:
+            found.setdefault(node.id, set()).add("finditer")
+    return {name: frozenset(calls) for name, calls in found.items()}
+
+
+def slow_attack(pattern: Pattern) -> tuple[str, Attack, list[int]] | None:
+    """A call, an attack, and the steps it takes at lengths that double, if they more than double.
+
+    A fixed number of steps at the beginning is allowed for: growth is that of what is added.
+    """
+    counter = Steps(pattern.pattern, MAX_STEPS)
+    count = {
+        "match": counter.match, "fullmatch": counter.full_match, "search": counter.search,
+    }  # fmt: skip
+    for attack in attacks(pattern.pattern, number=NUM_ATTACKS):
+        for call in sorted(pattern.calls):
+            steps = []
+            try:
+                for size in (SIZE, 2 * SIZE, 4 * SIZE):
+                    steps.append(count.get(call, counter.find_all)(attack.text(size)))
+            except TooManySteps:
+                return call, attack, [*steps, MAX_STEPS]
+            if steps[2] - steps[1] > 2.6 * (steps[1] - steps[0]) + 16 * SIZE:
+                return call, attack, steps
+    return None
+
+
+PATTERNS = list(package_patterns())
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[one.name for one in PATTERNS])
+def test_steps_grow_with_the_length_and_no_faster(pattern: Pattern) -> None:
+    assert slow_attack(pattern) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "call"),
+    [
+        (r"(?:\s|[a-z]+)+", "fullmatch"),
+        (r"\s+$", "search"),
+        (r"a*b?a*c", "match"),
+        (r"\(.*\)", "finditer"),
+        (r"\d{1,3}(?:,\d{3})+(?![^(]*\))", "sub"),
+        (r"(\d+)\1+!", "fullmatch"),
+    ],
+)
+def test_slow_patterns_are_found(pattern: str, call: str) -> None:
+    assert slow_attack(Pattern("", re.compile(pattern), frozenset({call}))) is not None
+
+
+def test_english_beside_a_gold_does_not_hang() -> None:
+    """In a process of its own with a limit on CPU time, since it would never come back."""
+    script = "import json, sys; from mclabel.answers import grade\n"
+    script += "for pair in json.load(sys.stdin): print(grade(*pair).verdict.value)"
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        input=json.dumps(HANGING),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (20, 20)),
+    )
+    assert result.returncode == 0
+    assert "right" not in result.stdout.split()
