@@ -25,5 +25,23 @@ class ShardError(MclabelError):
     """Shards that are missing, torn, of another version or of another run."""
 
 
+class DamagedFile(ShardError):
+    """A file of a run that is not what was written, or is not there."""
+
+    def __init__(self, location: str, name: str, fault: str, remedy: str) -> None:
+        """Args:
+        location: of the run.
+        name: of the file in it.
+        fault: what is wrong with it.
+        remedy: what to do.
+        """
+        super().__init__(location, name, fault, remedy)
+        self.name, self.fault, self.remedy = name, fault, remedy
+        self._location = location
+
+    def __str__(self) -> str:
+        return f"{self._location}/{self.name}: {self.fault}. {self.remedy}"
+
+
 class TrainingError(MclabelError):
     """A training run that cannot go on."""

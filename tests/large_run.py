@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.data.shards import METADATA_KEY
+from mclabel.data.shards import METADATA_KEY, write_rollouts, write_shard
+from mclabel.data.store import Store
 
 
 def replicate(source: Path, out: Path, num_solutions: int) -> int:
@@ -61,8 +62,11 @@ class _Shard:
         labels = _with(labels, "steps", pa.ListArray.from_arrays(steps.offsets, values))
         rollouts = _renamed(self._rollouts, ("problem_id", "prefix_id"), copy)
         changed = {"block": block, "rollouts": name}
-        _write(rollouts, out / name, {**self._metadata, "kind": "rollouts", "block": block})
-        _write(labels, out / f"labels/{block}.parquet", self._metadata | changed)
+        store = Store(str(out))
+        metadata = {k: v for k, v in self._metadata.items() if k != "schema_version"}
+        digest = write_rollouts(store, name, rollouts, {**metadata, "block": block})
+        changed["rollouts_digest"] = digest
+        write_shard(store, f"labels/{block}.parquet", labels, metadata | changed)
         return int(labels.num_rows)
 
 
@@ -79,8 +83,3 @@ def _suffixed(column: Any, copy: int) -> pa.Array:
 def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
     at = table.schema.get_field_index(name)
     return table.set_column(at, table.schema.field(at), column)
-
-
-def _write(table: pa.Table, path: Path, metadata: dict[str, Any]) -> None:
-    stamped = {METADATA_KEY: json.dumps(metadata).encode()}
-    pq.write_table(table.replace_schema_metadata(stamped), path, compression="zstd")

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from mclabel.data.catalog import (
+    MERGED,
     WITHOUT_ROWS,
     Catalog,
     Place,
@@ -26,12 +27,14 @@ from mclabel.data.catalog import (
     without_problems,
 )
 from mclabel.data.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
-from mclabel.data.shards import read_shard, write_shard
+from mclabel.data.shards import named_rollouts, read_shard, write_rollouts, write_shard
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 
-MERGED = "merged"
-_OWN = ("block", "attempt", "rollouts", "cost", *WITHOUT_ROWS)
+_OWN = (
+    *("schema_version", "block", "blocks", "attempt", "rollouts", "rollouts_digest", "cost"),
+    *WITHOUT_ROWS,
+)
 """Of a shard's metadata, what may differ among shards that are merged."""
 
 
@@ -132,7 +135,7 @@ def _piles(
         for name, problems in pile.without_rows.items():
             problems.update(without_rows[name])
         if metadata["rollouts"] is not None:
-            rollouts = read_shard(store, metadata["rollouts"], "rollouts")[1]
+            rollouts = named_rollouts(store, metadata)
             superseded = {name for block in blocks for name in catalog.superseded.get(block, ())}
             pile.rollouts.append(without_problems(rollouts, superseded))
         pile.num_shards += 1
@@ -157,13 +160,20 @@ def _nobody() -> dict[str, dict[str, Any]]:
 
 def _write(store: Store, name: str, pile: _Pile) -> None:
     metadata = {k: v for k, v in pile.metadata.items() if k != "keeps_rollouts"}
-    rollouts = None
+    rollouts = digest = None
     if pile.metadata["keeps_rollouts"]:
         rollouts = f"{MERGED}/rollouts/{name}"
         whole = pa.concat_tables(pile.rollouts).cast(ROLLOUTS_SCHEMA)
-        write_shard(store, rollouts, whole, {**metadata, "kind": "rollouts"})
+        digest = write_rollouts(store, rollouts, whole, metadata)
     whole = pa.concat_tables(pile.labels).cast(LABELS_SCHEMA)
-    said = {**metadata, **pile.without_rows, "rollouts": rollouts, "cost": _sum(pile.costs)}
+    said = {
+        **metadata,
+        **pile.without_rows,
+        "rollouts": rollouts,
+        "rollouts_digest": digest,
+        "blocks": dict(pile.blocks),
+        "cost": _sum(pile.costs),
+    }
     write_shard(store, f"{MERGED}/labels/{name}", whole, said)
 
 
@@ -176,7 +186,8 @@ def _delete_unused(store: Store, catalog: Catalog) -> None:
     for folder in ("labels", "rollouts"):
         for name in store.names(f"{MERGED}/{folder}"):
             file = name.removeprefix(f"{MERGED}/{folder}/")
-            if file not in used and int(file.split(".")[0]) <= catalog.number:
+            number = file.split(".")[0]
+            if file not in used and number.isdecimal() and int(number) <= catalog.number:
                 store.delete(name)
     merged = {block for block, place in catalog.blocks.items() if place.is_merged}
     for folder in ("labels", "rollouts"):

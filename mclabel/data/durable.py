@@ -20,6 +20,7 @@ from typing import IO
 PARTIAL = ".partial"
 _STALE_S = 600.0
 """A partial file is written in seconds; an older one belongs to nobody."""
+_TRIES = 5
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
 
@@ -35,6 +36,17 @@ def create_durably(root: Path, name: str, content: bytes) -> bool:
         OSError: no space, no permission.
     """
     path = root / name
+    for _ in range(_TRIES):
+        try:
+            return _create(root, path, content)
+        except FileNotFoundError:
+            if not root.is_dir():
+                raise
+            continue  # another process has just removed the folder, as it was empty
+    return _create(root, path, content)
+
+
+def _create(root: Path, path: Path, content: bytes) -> bool:
     _make_folder(path.parent, root)
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mclabel.data.store import Store
-from mclabel.errors import ShardError
 from mclabel.records import Completion, Outcome, Rollout, Solution, Step
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 1
 FOLDER = "journals"
@@ -83,8 +85,7 @@ def write_journal(
 def read_journal(store: Store, block_id: str) -> Replay:
     """What all earlier attempts at a block have written down.
 
-    Raises:
-        ShardError: a journal is torn, or of another format.
+    A journal that is damaged is left out, with a warning: what it holds is sampled again.
     """
     replay = Replay()
     for name in store.names(f"{FOLDER}/{block_id}"):
@@ -92,12 +93,32 @@ def read_journal(store: Store, block_id: str) -> Replay:
         if content is None:
             continue  # an attempt that has just committed the block deletes them
         try:
-            _read(content, replay)
-        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-            raise ShardError(
-                f"{store.location}/{name}: torn, or a journal of another mclabel ({error!r}). "
-                "Delete it: what it holds is then sampled again"
-            ) from error
+            one = parse_journal(content)
+        except ValueError as error:
+            logger.warning(
+                "%s/%s: damaged, or a journal of another mclabel (%s). It is left out: what it "
+                "holds is sampled again",
+                store.location,
+                name,
+                error,
+            )
+            continue
+        replay.solutions = one.solutions | replay.solutions
+        replay.rollouts = one.rollouts | replay.rollouts
+    return replay
+
+
+def parse_journal(content: bytes) -> Replay:
+    """What one file of a journal holds.
+
+    Raises:
+        ValueError: it is damaged (gzip has a checksum), or of another format.
+    """
+    replay = Replay()
+    try:
+        _read(content, replay)
+    except (OSError, EOFError, zlib.error, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
     return replay
 
 
@@ -108,8 +129,11 @@ def journaled_blocks(store: Store) -> set[str]:
 
 def delete_journal(store: Store, block_id: str) -> None:
     """Remove a block's journals."""
-    for name in store.names(f"{FOLDER}/{block_id}"):
+    folder = f"{FOLDER}/{block_id}"
+    for name in store.names(folder):
         store.delete(name)
+    store.delete_folder(folder)
+    store.delete_folder(FOLDER)
 
 
 def _read(content: bytes, replay: Replay) -> None:

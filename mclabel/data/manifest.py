@@ -9,10 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from mclabel.data.damage import damaged
+from mclabel.data.digest import read_object, with_digest
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 
 FORMAT = 2
+"""Manifests of format 1 carry no digest."""
 
 
 def claim(
@@ -29,7 +32,7 @@ def claim(
     Raises:
         ShardError: the output belongs to another configuration.
     """
-    manifest = {"format": FORMAT, "config": semantic, **provenance}
+    manifest = with_digest({"format": FORMAT, "config": semantic, **provenance})
     if not store.create(name, json.dumps(manifest, indent=1, sort_keys=True).encode()):
         check_claim(store, name, semantic)
 
@@ -40,20 +43,16 @@ def check_claim(store: Store, name: str, semantic: Mapping[str, Any]) -> None:
     Raises:
         ShardError: names every difference.
     """
-    raw = store.read(name)
-    if raw is None:
+    manifest = read_claim(store, name)
+    if manifest is None:
         return
-    try:
-        manifest = json.loads(raw)
-        theirs = _flat(manifest["config"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ShardError(f"{store.location}/{name}: not a manifest of mclabel: {error}") from error
-    if manifest.get("format") != FORMAT:
+    if manifest["format"] != FORMAT:
         raise ShardError(
             f"{store.location}: was begun by another version of mclabel (manifest format "
-            f"{manifest.get('format')!r}, this one writes {FORMAT}). It can be read, not resumed: "
+            f"{manifest['format']!r}, this one writes {FORMAT}). It can be read, not resumed: "
             "choose another out=…, or go on with the version that began it"
         )
+    theirs = _flat(manifest["config"])
     ours = _flat(json.loads(json.dumps(semantic)))
     changed = sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
     if changed:
@@ -62,6 +61,38 @@ def check_claim(store: Store, name: str, semantic: Mapping[str, Any]) -> None:
             f"{store.location}: holds a run of another configuration:\n{lines}\n"
             "Choose another out=…, or restore these values to resume that run"
         )
+
+
+def claimed_config(store: Store, name: str) -> dict[str, Any] | None:
+    """The semantic configuration that an output belongs to; None if nobody has claimed it.
+
+    Raises:
+        DamagedFile: the manifest is damaged, or none.
+    """
+    manifest = read_claim(store, name)
+    config: dict[str, Any] | None = None if manifest is None else manifest["config"]
+    return config
+
+
+def read_claim(store: Store, name: str) -> dict[str, Any] | None:
+    """The whole manifest: `format`, `config`, and what was kept beside it.
+
+    Raises:
+        DamagedFile: the manifest is damaged, or none.
+    """
+    raw = store.read(name)
+    if raw is None:
+        return None
+    try:
+        manifest, check = read_object(raw)
+        if not isinstance(manifest["config"], dict) or not isinstance(manifest["format"], int):
+            raise ValueError("config must be an object, format a number")
+    except (ValueError, KeyError) as error:
+        fault = f"damaged, or not a manifest of mclabel ({error})"
+        raise damaged(store, name, fault) from error
+    if check == "damaged" or (check == "none" and manifest["format"] != 1):
+        raise damaged(store, name)
+    return manifest
 
 
 def _flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:

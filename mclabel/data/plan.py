@@ -13,7 +13,6 @@ the problem. The shard itself stays as it is.
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mclabel.data.damage import damaged
+from mclabel.data.digest import check_parquet, parquet_with_digest
 from mclabel.data.packed import PackedNames
 from mclabel.data.store import Store
-from mclabel.errors import ShardError
 
 FOLDER = "plan"
 CONTENT_BYTES, META_BYTES = 16, 8
@@ -55,35 +55,35 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
     """The parts of a run's plan, from the first.
 
     Raises:
-        ShardError: a part is damaged.
+        DamagedFile: a part is damaged, or missing.
     """
-    for name in store.names(FOLDER):
-        try:
-            table = pq.read_table(io.BytesIO(store.read(name) or b""))
-        except (pa.ArrowException, OSError) as error:
-            table, reason = None, str(error)
-        if table is None or not table.schema.equals(PLAN_SCHEMA):
-            reason = reason if table is None else "other columns than a plan has"
-            raise ShardError(
-                f"{store.location}/{name}: damaged, or not a plan ({reason}). Restore it from a "
-                "copy. Without the whole folder plan/ the job plans anew: blocks that were cut "
-                "the same way are found done, others are labelled again"
-            )
+    for number, name in enumerate(store.names(FOLDER), 1):
+        if name != _part(number):
+            raise damaged(store, _part(number), f"missing, though {name} is there")
+        content = store.read(name) or b""
+        if check_parquet(content) != "sound":
+            raise damaged(store, name)
+        table = pq.read_table(pa.BufferReader(content))
+        if not table.schema.equals(PLAN_SCHEMA):
+            raise damaged(store, name, "not a plan: it has other columns")
         yield table
 
 
 def commit_part(store: Store, number: int, table: pa.Table) -> bool:
     """Create a part; False if another driver has taken the number."""
-    sink = io.BytesIO()
-    pq.write_table(table.cast(PLAN_SCHEMA), sink, compression="zstd")
-    return store.create(f"{FOLDER}/{number:06d}.parquet", sink.getvalue())
+    content = parquet_with_digest(table.cast(PLAN_SCHEMA), compression="zstd")
+    return store.create(_part(number), content)
+
+
+def _part(number: int) -> str:
+    return f"{FOLDER}/{number:06d}.parquet"
 
 
 def planned_blocks(store: Store) -> PlannedBlocks | None:
     """The blocks of a run's plan; None for a run without one, as imports and regraded runs are.
 
     Raises:
-        ShardError: a part is damaged.
+        DamagedFile: a part is damaged, or missing.
     """
     names: list[pa.Array] = []
     superseded: dict[str, set[str]] = defaultdict(set)

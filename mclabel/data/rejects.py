@@ -7,7 +7,8 @@ Rows that cannot be read never reach a block. A problem that turns out to be imp
 block, whose id does not change, and the metadata of the block's shard says why it has no labels
 (`set_aside`): so it is committed with the block or not at all. The note is created before, so that
 the end of every run finds those shards without opening the others. `rejects.jsonl` is made of both
-at the end of every run, and replaced as a whole: it is right after any kill and resume.
+at the end of every run, and replaced as a whole: it is right after any kill and resume. Its first
+line also has a `digest` of all lines, by which `verify` finds damage.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from mclabel.data.catalog import read_catalog
+from mclabel.data.digest import LinesDigest
 from mclabel.data.shards import read_shard
 from mclabel.data.store import Store
 
@@ -40,12 +43,12 @@ class Reject:
     """A short code; docs/formats.md has all."""
     detail: str
 
-    def line(self) -> bytes:
-        """One line of the file."""
+    def content(self) -> dict[str, Any]:
+        """What one line of the file holds."""
         content = {**asdict(self), "detail": bounded(self.detail)}
         if self.problem_id is not None:
             content["problem_id"] = bounded(self.problem_id)
-        return json.dumps(content, ensure_ascii=True).encode() + b"\n"
+        return content
 
 
 def bounded(detail: str) -> str:
@@ -81,12 +84,20 @@ def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
     """Replace a run's `rejects.jsonl` as a whole; the number of lines. Of none there is no file."""
     count = 0
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as lines:
+        digest, place = LinesDigest(), 0
         for reject in rejects:
-            lines.write(reject.line())
+            content = reject.content()
+            digest.add(content)
+            if not count:  # the digest of all lines is written over this one, which is as long
+                content["digest"] = digest.text
+                place = len(json.dumps(content, ensure_ascii=True)) - len(f'{digest.text}"}}')
+            lines.write(json.dumps(content, ensure_ascii=True).encode() + b"\n")
             count += 1
         if not count:
             store.delete(FILE)
             return 0
+        lines.seek(place)
+        lines.write(digest.text.encode())
         lines.seek(0)
         store.replace(FILE, lines)
     return count

@@ -19,7 +19,9 @@ from mclabel.records import (
     StepLabel,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+READABLE_VERSIONS = (3, 4)
+"""Shards of version 3 have the same columns, and carry no digest."""
 
 _COUNTS = pa.struct(
     [

@@ -10,12 +10,12 @@ A block's rollouts are written first, under the name of the attempt; then its la
 created exclusively, with the rollouts file of their own attempt named in the metadata. So of
 several attempts at a block one wins as a whole, whatever is killed and when. Readers follow
 the labels; a rollouts file that none names belongs to an attempt that lost. `catalog` knows which
-labels shards stand for which blocks once small ones were merged.
+labels shards stand for which blocks once small ones were merged. Shards carry their `digest`, which
+every reader checks.
 """
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import groupby
@@ -25,10 +25,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mclabel.data.catalog import read_catalog
+from mclabel.data.catalog import Catalog, read_catalog
+from mclabel.data.damage import CHANGED, CUT_OFF, damaged, remedy
+from mclabel.data.digest import (
+    check_parquet,
+    is_cut_off,
+    parquet_digest,
+    parquet_with_digest,
+)
 from mclabel.data.packed import PackedNames
 from mclabel.data.schema import (
     LABELS_SCHEMA,
+    READABLE_VERSIONS,
     ROLLOUTS_SCHEMA,
     SCHEMA_VERSION,
     label_row,
@@ -37,7 +45,7 @@ from mclabel.data.schema import (
     rollout_row,
 )
 from mclabel.data.store import Store
-from mclabel.errors import ShardError
+from mclabel.errors import DamagedFile, ShardError
 from mclabel.records import (
     LabeledSolution,
     Rollout,
@@ -46,6 +54,13 @@ from mclabel.records import (
 METADATA_KEY = b"mclabel"
 _SMALL_BYTES = 1 << 15
 """Less is mostly schema in the file: compressing it, and statistics, only take time."""
+
+TAIL = 8
+"""Bytes that end a Parquet file: the footer's length and a magic number."""
+_MAX_NAMED = 20
+"""Damaged shards that a message names."""
+_WITH_DIGEST = 4
+"""Schema version from which on every shard carries its digest."""
 
 _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
@@ -74,18 +89,19 @@ def commit_block(
         set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
     """
-    rollouts_name = None
+    rollouts_name = digest = None
     if rollouts is not None:
         rollouts_name = f"rollouts/{block_id}.{attempt}.parquet"
         rows = pa.Table.from_pylist([rollout_row(r) for r in rollouts], schema=ROLLOUTS_SCHEMA)
-        metadata = {**provenance, "kind": "rollouts", "block": block_id, "attempt": attempt}
-        write_shard(store, rollouts_name, rows, metadata)
+        metadata = {**provenance, "block": block_id, "attempt": attempt}
+        digest = write_rollouts(store, rollouts_name, rows, metadata)
     metadata = {
         **provenance,
         "kind": "labels",
         "block": block_id,
         "attempt": attempt,
         "rollouts": rollouts_name,
+        "rollouts_digest": digest,
         "dropped": dict(dropped or {}),
         "set_aside": dict(set_aside or {}),
         "cost": None if cost is None else dict(cost),
@@ -101,8 +117,36 @@ def commit_block(
 
 
 def committed_blocks(store: Store) -> Set[str]:
-    """Ids of the blocks whose labels are committed."""
-    return read_catalog(store).blocks.keys()
+    """Ids of the blocks whose labels are committed.
+
+    Raises:
+        DamagedFile: names shards that are cut off, and the remedy.
+    """
+    catalog = read_catalog(store)
+    check_not_cut_off(store, catalog)
+    return catalog.blocks.keys()
+
+
+def check_not_cut_off(store: Store, catalog: Catalog) -> None:
+    """Find labels shards that are obviously no longer whole, without reading them.
+
+    In a folder those that lack their end, elsewhere those that are smaller than any shard; `verify`
+    reads all.
+
+    Raises:
+        DamagedFile: names them, and the remedy.
+    """
+    cut_off = set(catalog.too_small)
+    if store.is_local:
+        tails = store.tails(catalog.blocks.files(), TAIL)
+        cut_off.update(name for name, tail in tails if is_cut_off(tail))
+    if cut_off:
+        first, *others = sorted(cut_off)
+        what = remedy(first)
+        if others:
+            more = ", …" if len(others) > _MAX_NAMED else ""
+            what += f". So are {len(others):,} others: {', '.join(others[:_MAX_NAMED])}{more}"
+        raise DamagedFile(store.location, first, CUT_OFF, what)
 
 
 def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator[LabeledSolution]:
@@ -113,11 +157,14 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
         blocks: ids of the blocks to read; None reads all.
 
     Raises:
-        ShardError: no labels, a torn shard, or one of another schema version.
+        ShardError: no labels, a damaged shard, or one of another schema version.
     """
-    for _, table in label_tables(store, blocks):
-        for row in table.to_pylist():
-            yield labeled_solution(row)
+    for metadata, table in label_tables(store, blocks):
+        try:
+            yield from map(labeled_solution, table.to_pylist())
+        except (ValueError, TypeError, LookupError) as error:  # of a shard without a digest
+            name = f"labels/{metadata.get('block')}.parquet"
+            raise damaged(store, name, f"damaged, or no labels shard ({error})") from error
 
 
 def label_tables(
@@ -132,6 +179,14 @@ def label_tables(
         raise ShardError(
             f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
         )
+    for name, missing in catalog.lost.items():
+        if blocks is None or any(block in blocks for block in missing):
+            raise DamagedFile(
+                store.location,
+                name,
+                f"is not there, though {len(missing):,} blocks were merged into it",
+                "Run the job again: they are labelled again",
+            )
     by_file = catalog.by_file()
     for name in catalog.files:
         wanted = [block for block in by_file[name] if blocks is None or block in blocks]
@@ -151,30 +206,70 @@ def label_tables(
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:
     """The rollouts that the committed labels rest on, shard by shard."""
-    for metadata, labels in label_tables(store):
-        if metadata["rollouts"] is None:
-            continue
-        _, table = read_shard(store, metadata["rollouts"], "rollouts")
-        counting = pc.is_in(table.column("problem_id"), labels.column("problem_id").unique())
-        for row in table.filter(counting).to_pylist():
+    for table in rollout_tables(store):
+        for row in table.to_pylist():
             yield recorded_rollout(row)
+
+
+def rollout_tables(store: Store) -> Iterator[pa.Table]:
+    """The same as tables, one for each of `label_tables`."""
+    for metadata, labels in label_tables(store):
+        if metadata["rollouts"] is not None:
+            rollouts = named_rollouts(store, metadata)
+            # Of a merged shard, label_tables may give a part.
+            yield rollouts.filter(pc.is_in(rollouts["problem_id"], pc.unique(labels["problem_id"])))
+
+
+def named_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
+    """The rollouts that a labels shard names.
+
+    Args:
+        store: the run's.
+        metadata: of the labels shard; its `rollouts` is not None.
+
+    Raises:
+        DamagedFile: they are missing, damaged, or others than those that the labels rest on.
+    """
+    name = metadata["rollouts"]
+    content = store.read(name)
+    if content is None:
+        raise damaged(store, name, "missing, though a labels shard names it")
+    expected = metadata.get("rollouts_digest")
+    table = _opened(store, name, content, "rollouts")[1]
+    if expected is not None and parquet_digest(content) != expected:
+        raise damaged(store, name, "others than the rollouts that its labels rest on")
+    return table
 
 
 def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.Table]:
     """A shard's metadata and table.
 
     Raises:
-        ShardError: it is missing, torn, of another kind or another schema version.
+        DamagedFile: it is missing, damaged, of another kind or another schema version.
     """
     content = store.read(name)
     if content is None:
-        raise ShardError(f"{store.location}/{name}: missing, though a labels shard names it")
+        raise damaged(store, name, "missing, though a labels shard names it")
     return _opened(store, name, content, kind)
 
 
 def write_shard(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> bool:
     """Create a shard; False if there is one of that name."""
     return store.create(name, _parquet(table, metadata))
+
+
+def shard_has_digest(metadata: Mapping[str, Any]) -> bool:
+    """Whether a shard with this metadata carries a digest, so that no damage goes unseen."""
+    return bool(metadata["schema_version"] >= _WITH_DIGEST)
+
+
+def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> str:
+    """Create a rollouts shard; its digest, which the labels shard is to name."""
+    content = _parquet(table, {**metadata, "kind": "rollouts"})
+    store.create(name, content)
+    digest = parquet_digest(content)
+    assert digest is not None
+    return digest
 
 
 def delete_losers(store: Store) -> int:
@@ -208,39 +303,60 @@ def _parquet(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
     stamp = json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()
     table = table.replace_schema_metadata({METADATA_KEY: stamp})
     small = table.nbytes < _SMALL_BYTES
-    sink = pa.BufferOutputStream()
-    pq.write_table(
+    return parquet_with_digest(
         table,
-        sink,
         compression="none" if small else "zstd",
         use_dictionary=not small,
         write_statistics=not small,
     )
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
 
 
 def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[str, Any], pa.Table]:
     """Metadata and table of a file's content; refuses shards of another kind or version."""
+    check = check_parquet(content)
+    if check == "damaged":
+        raise damaged(store, name, CUT_OFF if is_cut_off(content[-TAIL:]) else CHANGED)
     try:
-        file = pq.ParquetFile(io.BytesIO(content))
-        raw = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
-        metadata: dict[str, Any] = json.loads(raw) if raw else {}
-        if metadata.get("kind") != kind or metadata.get("schema_version") != SCHEMA_VERSION:
-            raise ShardError(
-                f"{store.location}/{name}: kind {metadata.get('kind')!r}, schema version "
-                f"{metadata.get('schema_version')!r}; this mclabel reads {kind!r}, version "
-                f"{SCHEMA_VERSION}. Read it with the mclabel that wrote it (run.json says which), "
-                "or label again"
+        file = pq.ParquetFile(pa.BufferReader(content))
+        metadata = _metadata(file)
+        version = metadata.get("schema_version")
+        if metadata.get("kind") != kind or version not in READABLE_VERSIONS:
+            raise DamagedFile(
+                store.location,
+                name,
+                f"kind {metadata.get('kind')!r}, schema version {version!r}; this mclabel reads "
+                f"{kind!r}, version {SCHEMA_VERSION}",
+                "Read it with the mclabel that wrote it (run.json says which), or label again",
             )
-        return metadata, _whole(file.read(), _SCHEMAS[kind])
-    except pa.ArrowException as error:
-        raise ShardError(f"{store.location}/{name}: torn or no Parquet file ({error})") from error
+        if check == "none" and shard_has_digest(metadata):
+            raise damaged(store, name, "damaged, or written again by another program: no digest")
+        table = _whole(file.read(), _SCHEMAS[kind])
+        if check == "none":
+            table.validate(full=True)
+    except DamagedFile:
+        raise
+    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
+        raise damaged(store, name, f"damaged, or no {kind} shard ({error})") from error
+    return metadata, table
+
+
+def _metadata(file: pq.ParquetFile) -> dict[str, Any]:
+    raw = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
+    metadata = json.loads(raw) if raw else {}
+    if not isinstance(metadata, dict):
+        raise ValueError(f"metadata must be an object, is a {type(metadata).__name__}")
+    if metadata.get("kind") == "labels" and "rollouts" not in metadata:
+        raise ValueError("its metadata does not say where its rollouts are")
+    return metadata
 
 
 def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with every column; those younger than the shard are null."""
     for field in schema:
         if field.name not in table.column_names:
+            if not field.nullable:
+                raise ValueError(f"no column {field.name}")
             table = table.append_column(field, pa.nulls(len(table), field.type))
+        elif not table.schema.field(field.name).type.equals(field.type):
+            raise ValueError(f"column {field.name} must be {field.type}")
     return table

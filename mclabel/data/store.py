@@ -11,8 +11,9 @@ who must know reads back what is there.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -142,6 +143,27 @@ class Store:
             for page in obstore.list(self._store, prefix=folder):
                 yield from (meta["path"] for meta in page)
 
+    def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
+        """The same with the number of bytes of each."""
+        with self._clear_errors(folder):
+            for page in obstore.list(self._store, prefix=folder):
+                yield from ((meta["path"], meta["size"]) for meta in page)
+
+    def tails(self, names: Iterable[str], num_bytes: int) -> Iterator[tuple[str, bytes]]:
+        """The last bytes of local files, fewer if one has fewer; none of those that are gone."""
+        root = str(self._path)
+        with self._clear_errors("labels"):
+            for name in names:
+                try:
+                    handle = os.open(f"{root}/{name}", os.O_RDONLY)
+                except FileNotFoundError:
+                    continue
+                try:
+                    size = os.lseek(handle, 0, os.SEEK_END)
+                    yield name, os.pread(handle, num_bytes, max(0, size - num_bytes))
+                finally:
+                    os.close(handle)
+
     def append(self, name: str, content: bytes) -> None:
         """Add to a log, which one process writes; an object store takes the whole file again."""
         with self._clear_errors(name):
@@ -164,6 +186,17 @@ class Store:
                 obstore.delete(self._store, name)
             except (NotFoundError, FileNotFoundError):
                 return
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove a folder if it is empty; an object store has none that are."""
+        if not self.is_local:
+            return
+        with self._clear_errors(folder):
+            try:
+                (self._path / folder).rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                    raise
 
     def sweep(self) -> None:
         """Remove what kills have left half-written, where that can be."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -17,7 +16,8 @@ from pydantic import ValidationError
 from mclabel.answers import CHECKER_VERSION, GradeRules, reference_answer
 from mclabel.config import EstimatorConfig
 from mclabel.data.catalog import read_catalog
-from mclabel.data.manifest import claim
+from mclabel.data.manifest import claim, claimed_config
+from mclabel.data.priors import missing_priors, priors_name, read_priors
 from mclabel.data.rejects import FILE as REJECTS
 from mclabel.data.rows import file_rows
 from mclabel.data.schema import labeled_solution, recorded_rollout
@@ -25,6 +25,7 @@ from mclabel.data.shards import (
     commit_block,
     committed_blocks,
     delete_losers,
+    named_rollouts,
     read_shard,
 )
 from mclabel.data.store import Store
@@ -233,18 +234,17 @@ class _Regrading:
         """By problem; None if they were not kept."""
         if metadata["rollouts"] is None:
             return None
-        _, table = read_shard(self._source, metadata["rollouts"], "rollouts")
+        table = named_rollouts(self._source, metadata)
         found: dict[str, list[Rollout]] = defaultdict(list)
         for row in table.to_pylist():
             found[row["problem_id"]].append(recorded_rollout(row))
         return found
 
     def _read_priors(self, identity: str) -> Priors:
-        name = f"priors/{identity}.json"
-        content = self._source.read(name)
+        content = read_priors(self._source, identity)
         if content is None:
-            raise ShardError(f"{self._source.location}/{name}: missing, though labels rest on it")
-        self._target.create(name, content)
+            raise missing_priors(self._source, identity)
+        self._target.create(priors_name(identity), content)
         return Priors.from_json(content.decode())
 
 
@@ -261,18 +261,12 @@ def _count(report: RegradeReport, rows: list[LabeledSolution], again: Regraded) 
 
 def _config(source: Store) -> dict[str, Any]:
     """The semantic configuration of a run."""
-    raw = source.read(MANIFEST)
-    if raw is None:
+    config = claimed_config(source, MANIFEST)
+    if config is None:
         raise ShardError(
             f"{source.location}: has no {MANIFEST}. Give the `out` of `mclabel label`; imported "
             "labels have no rollouts to grade"
         )
-    try:
-        config: dict[str, Any] = json.loads(raw)["config"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ShardError(
-            f"{source.location}/{MANIFEST}: not a manifest of mclabel: {error}"
-        ) from error
     return config
 
 

@@ -14,8 +14,9 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from math import log2
 
+from mclabel.data.damage import damaged
+from mclabel.data.digest import read_object, with_digest
 from mclabel.data.store import Store
-from mclabel.errors import ShardError
 from mclabel.labeling.job import JobState
 
 FILE = "spent.json"
@@ -73,7 +74,7 @@ class Ledger:
         started: clock reading at the start of the run, in seconds.
 
         Raises:
-            ShardError: the file there is none of ours.
+            DamagedFile: the file there is none of ours.
         """
         self._store, self._started = store, started
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
@@ -106,7 +107,8 @@ class Ledger:
     def write(self, now: float) -> None:
         """Replace the file."""
         spent = replace(self.spent, hours=self._before.hours + (now - self._started) / 3600)
-        self._store.replace(FILE, io.BytesIO(json.dumps(asdict(spent), indent=1).encode()))
+        content = json.dumps(with_digest(asdict(spent)), indent=1).encode()
+        self._store.replace(FILE, io.BytesIO(content))
         self._written = now
 
     def _watch(self, state: JobState, now: float) -> None:
@@ -134,15 +136,16 @@ def read_spent(store: Store) -> Spent:
     """What a job has spent so far.
 
     Raises:
-        ShardError: the file there is none of ours.
+        DamagedFile: the file there is none of ours.
     """
     raw = store.read(FILE)
     if raw is None:
         return Spent()
     try:
-        return Spent(**json.loads(raw))
+        content, check = read_object(raw)
+        spent = Spent(**content)
     except (ValueError, TypeError) as error:
-        raise ShardError(
-            f"{store.location}/{FILE}: not what mclabel wrote ({error}). Delete it: then what the "
-            "job has spent is counted from now on"
-        ) from error
+        raise damaged(store, FILE, f"not what mclabel wrote ({error})") from error
+    if check == "damaged":
+        raise damaged(store, FILE)
+    return spent

@@ -20,8 +20,9 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
+from mclabel.data.digest import read_object, with_digest
 from mclabel.data.store import Store
-from mclabel.errors import ShardError
+from mclabel.errors import DamagedFile, ShardError
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class DriverSign:
         self._name = f"{FOLDER}/{uuid.uuid4().hex}.json"
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         said = {"process": os.getpid(), "node": platform.node(), "since": since}
-        self._said = json.dumps(said).encode()
+        self._said = json.dumps(with_digest(said)).encode()
         self._over = threading.Event()
 
     def __enter__(self) -> DriverSign:
@@ -56,7 +57,8 @@ class DriverSign:
         trace: TracebackType | None,
     ) -> None:
         self._over.set()
-        if not isinstance(error, ShardError):  # a store that fails need not be asked again
+        fails = isinstance(error, ShardError) and not isinstance(error, DamagedFile)
+        if not fails:  # a store that fails need not be asked again
             self._store.delete(self._name)
 
     def others(self) -> list[str]:
@@ -88,7 +90,9 @@ class DriverSign:
     def _is_dead(self, content: bytes) -> bool:
         """Whether a driver of this node is gone."""
         try:
-            said = json.loads(content)
+            said, check = read_object(content)
+            if check == "damaged":
+                return False  # whose it is cannot be told: its age decides
             if said["node"] != platform.node():
                 return False
             os.kill(int(said["process"]), 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from mclabel.data.catalog import read_catalog
 from mclabel.data.journal import delete_journal, journaled_blocks
-from mclabel.data.shards import committed_blocks, delete_losers
+from mclabel.data.shards import check_not_cut_off, committed_blocks, delete_losers
 from mclabel.data.sizes import Size
 from mclabel.data.store import Store
 from mclabel.labeling.blocks import InputChanges, JobBlocks
@@ -188,6 +188,7 @@ def run_label_job(
 def _committed(store: Store) -> Set[str]:
     """Ids of the blocks that are done; what else lies among their shards is named in a warning."""
     catalog = read_catalog(store)
+    check_not_cut_off(store, catalog)
     if catalog.foreign:
         shown = ", ".join(catalog.foreign[:3]) + (", …" if len(catalog.foreign) > 3 else "")
         logger.warning(

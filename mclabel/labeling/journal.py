@@ -33,11 +33,7 @@ class BlockJournal:
         """Completions taken from earlier attempts."""
 
     def read(self) -> None:
-        """Read what earlier attempts have left.
-
-        Raises:
-            ShardError: a journal is torn, or of another format.
-        """
+        """Read what earlier attempts have left."""
         self._replay = read_journal(self._store, self._block_id)
 
     def take_solution(self, problem_id: str, index: int) -> Solution | None:

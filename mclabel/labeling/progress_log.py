@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from mclabel.data.digest import with_digest
 from mclabel.data.store import Store
 from mclabel.labeling.job import JobState
 from mclabel.labeling.meter import Meter, progress_row
@@ -61,15 +62,15 @@ class ProgressLog:
             self._write()
 
     def close(self) -> None:
-        """Write the last state, if it is not written yet."""
+        """Write the last state once more, as the last line of this start."""
         if self._last is not None:
-            self._write()
+            self._write(ended=True)
 
-    def _write(self) -> None:
+    def _write(self, *, ended: bool = False) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        line = json.dumps({"time": at, **(self._last or {})}) + "\n"
-        self._store.append(PROGRESS_FILE, line.encode())
-        self._written, self._last = time.monotonic(), None
+        line = with_digest({"time": at, **(self._last or {}), "ended": ended})
+        self._store.append(PROGRESS_FILE, json.dumps(line).encode() + b"\n")
+        self._written = time.monotonic()
 
 
 class _RayMetrics:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from mclabel.data.priors import read_priors
 from mclabel.data.rejects import note_set_aside
 from mclabel.data.rows import Fault
 from mclabel.data.shards import commit_block
@@ -319,7 +320,7 @@ class LabelWorker:
     def _adopt_priors(self, learner: PriorLearner) -> None:
         """Hear of priors that were fitted elsewhere in this run."""
         for name in set(self._store.names("priors")) - self._known_priors:
-            content = self._store.read(name)
+            content = read_priors(self._store, name.removeprefix("priors/").removesuffix(".json"))
             if content is not None:
                 learner.adopt(Priors.from_json(content.decode()))
             self._known_priors.add(name)

@@ -6,7 +6,7 @@ its steps a few numbers.
 
 from __future__ import annotations
 
-import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mclabel.data.digest import log_lines
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.evaluation.label_quality import (
@@ -31,6 +32,8 @@ from mclabel.report.index import FACETS
 from mclabel.report.kinds import answer_kind
 from mclabel.report.runs import MANIFEST, Run, flat, read_json
 from mclabel.seeds import content_id
+
+logger = logging.getLogger(__name__)
 
 MAX_GROUPS = 40
 PROGRESS = "progress.jsonl"
@@ -221,13 +224,16 @@ def _group(rows: Sequence[LabeledSolution], truths: Mapping[str, int | None]) ->
 
 def _job_facts(store: Store) -> JobFacts | None:
     """The last line of every start of the job; None if the run has no such log."""
-    raw = store.read(PROGRESS)
-    lines = []
-    for line in (raw or b"").splitlines():
-        try:
-            lines.append(json.loads(line))
-        except ValueError:  # the last line of a job under way may be half written
-            continue
+    read = list(log_lines(store.read(PROGRESS) or b""))
+    lines = [line for line in read if line is not None]
+    if len(lines) < len(read):
+        logger.warning(
+            "%s/%s: %d of %d lines are damaged or cut off, and left out",
+            store.location,
+            PROGRESS,
+            len(read) - len(lines),
+            len(read),
+        )
     starts = [
         line
         for number, line in enumerate(lines, 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from mclabel.data.damage import damaged
+from mclabel.data.digest import read_object
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
 
@@ -60,17 +61,17 @@ def read_json(store: Store, name: str) -> dict[str, Any] | None:
     """A JSON object beside the shards, None if there is none.
 
     Raises:
-        ShardError: it is no JSON object.
+        DamagedFile: it is no JSON object, or not the one that was written.
     """
     raw = store.read(name)
     if raw is None:
         return None
     try:
-        content = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise ShardError(f"{store.location}/{name}: not valid JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise ShardError(f"{store.location}/{name}: must be an object")
+        content, check = read_object(raw)
+    except ValueError as error:
+        raise damaged(store, name, f"damaged: not valid JSON ({error})") from error
+    if check == "damaged":
+        raise damaged(store, name)
     return content
 
 

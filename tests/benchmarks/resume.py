@@ -5,8 +5,9 @@
 Makes runs of 10,000 and 100,000 blocks of one problem, in a folder and on S3 (a server in this
 process that lists pages of 1,000 names, 50 ms each), whose blocks are committed but for the last
 four, and runs `mclabel label` on them in a process of its own: it lists, finds the four, labels
-them, and looks for what attempts that lost have left. The committed shards hold one byte: nothing
-opens them.
+them, and looks for what attempts that lost have left. The committed shards hold
+zeros between the first and last bytes of a Parquet file: a resumed job looks whether they are cut
+off, in a folder by reading their last bytes, and opens none.
 Times are of the whole command without the import of the package; memory is the process's largest,
 and its growth from 10,000 to 100,000 blocks. `--quick`: 1,000 and 10,000. The last line is JSON:
 seconds_100k (the slower of the two stores), rss_mb.
@@ -33,6 +34,7 @@ from mclabel.labeling.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
 
 NUM_LEFT = 4
+SHARD = b"PAR1" + bytes(2048) + b"PAR1"
 CHILD = """
 import json, resource, sys, time
 from mclabel import edge
@@ -119,7 +121,7 @@ def _folder(folder: Path) -> Iterator[tuple[str, Put, dict[str, str]]]:
         (out / name).mkdir(parents=True)
 
     def put(name: str) -> None:
-        (out / name).write_bytes(b"x")
+        (out / name).write_bytes(SHARD)
 
     yield str(out), put, {}
 
@@ -136,7 +138,7 @@ def _s3(folder: Path) -> Iterator[tuple[str, Put, dict[str, str]]]:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
         }
-        yield "s3://bucket/run", lambda name: bucket.put(f"run/{name}", b"x"), environment
+        yield "s3://bucket/run", lambda name: bucket.put(f"run/{name}", SHARD), environment
 
 
 if __name__ == "__main__":

@@ -161,6 +161,26 @@ def test_a_reader_overtaken_by_a_merge_reads_every_row_once(out: Path) -> None:
     assert sorted(slow(), key=lambda row: row.solution.id) == rows
 
 
+def test_rollouts_read_while_shards_are_merged_are_read_once(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(out))
+    rollouts = sorted(read_rollouts(store), key=str)
+    read, left = Store.read, 7
+
+    def overtaken(self: Store, name: str) -> bytes | None:
+        nonlocal left
+        left -= name.startswith("labels/")
+        if left == 0:
+            left = -1
+            compact(Store(str(out)), rows=1000)
+        return read(self, name)
+
+    monkeypatch.setattr(Store, "read", overtaken)
+    assert sorted(read_rollouts(store), key=str) == rollouts
+    assert store.names("labels") == []
+
+
 def test_of_two_merges_at_once_one_wins(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(out))
     rows = by_id(store)

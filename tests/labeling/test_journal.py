@@ -9,15 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from exactness import check_exact
 
-from mclabel.data.journal import Rolled, read_journal, write_journal
+from mclabel.data import durable
+from mclabel.data.journal import Rolled, delete_journal, read_journal, write_journal
 from mclabel.data.shards import read_labels, read_rollouts
 from mclabel.data.store import Store
-from mclabel.errors import ShardError
 from mclabel.labeling.journal import BlockJournal
 from mclabel.records import Completion, Outcome, Rollout, Solution, Step
 
@@ -89,14 +90,47 @@ def test_of_two_attempts_the_first_by_name_counts(tmp_path: Path) -> None:
     assert read_journal(store, "block").rollouts["x", 0].rollout.text == "early"
 
 
-@pytest.mark.parametrize("content", [b"", b"\x1f\x8b\x08torn", b"{}"])
-def test_a_torn_journal_is_named(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b\x08torn", b"{}", gzip.compress(b"[]")])
+def test_a_torn_journal_costs_what_it_held(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     store = Store(str(tmp_path))
+    other = replace(SOLUTION, sample_index=4)
     write_journal(store, "b", "a", 0, [SOLUTION], [])
-    (path,) = (tmp_path / "journals" / "b").iterdir()
-    path.write_bytes(content)
-    with pytest.raises(ShardError, match=r"journals/b/a.00000.jsonl.gz: torn.*Delete it"):
-        read_journal(store, "b")
+    write_journal(store, "b", "a", 1, [other], [])
+    (tmp_path / "journals/b/a.00000.jsonl.gz").write_bytes(content)
+    assert read_journal(store, "b").solutions == {("p", 4): other}
+    assert "journals/b/a.00000.jsonl.gz: damaged" in caplog.text
+    assert "what it holds is sampled again" in caplog.text
+
+
+def test_a_block_s_journals_leave_no_empty_folder(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for block in ("a", "b"):
+        write_journal(store, block, "one", 0, [SOLUTION], [])
+    delete_journal(store, "a")
+    assert [path.name for path in (tmp_path / "journals").iterdir()] == ["b"]
+    delete_journal(store, "b")
+    delete_journal(store, "b")
+    assert not (tmp_path / "journals").exists()
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = durable._make_folder
+    left = 2
+
+    def removed_at_once(folder: Path, root: Path) -> None:
+        nonlocal left
+        made(folder, root)
+        if left:
+            left -= 1
+            folder.rmdir()
+
+    monkeypatch.setattr(durable, "_make_folder", removed_at_once)
+    write_journal(Store(str(tmp_path)), "b", "a", 0, [SOLUTION], [])
+    assert read_journal(Store(str(tmp_path)), "b").solutions == {("p", 3): SOLUTION}
 
 
 def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Path) -> None:
