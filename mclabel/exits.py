@@ -13,6 +13,7 @@ from mclabel.errors import MclabelError
 from mclabel.stop import Stopped, stop_signals
 
 EXIT_BAD_LINES = 1
+EXIT_DAMAGED = 1
 EXIT_USER_ERROR = 2
 EXIT_BUDGET = 3
 EXIT_INTERRUPTED = 130

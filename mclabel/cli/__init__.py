@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mclabel.cli import check, label, look, train
+from mclabel.cli import check, label, look, train, verify
 from mclabel.cli.evaluate import evaluate
 from mclabel.cli.output import console
 from mclabel.exits import EXIT_USER_ERROR, clear_exits, fail
@@ -60,7 +60,7 @@ def simulate(problems: int, profile: tuple[str, ...], seed: int) -> None:
 for _command in (
     *(label.label, label.submit, label.compact, label.regrade),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
-    *(evaluate, check.check),
+    *(evaluate, check.check, verify.verify),
     *(look.show, look.labels, look.report, look.view),
 ):
     main.add_command(_command)

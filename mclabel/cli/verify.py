@@ -1,0 +1,70 @@
+"""The verb `verify`: whether a run is whole."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from mclabel.cli.output import console, errors
+from mclabel.exits import EXIT_DAMAGED
+
+if TYPE_CHECKING:
+    from mclabel.data.verify import Verification
+
+
+@click.command()
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def verify(run: str, as_json: bool) -> None:
+    """Check that a run's files are what was written, and agree with each other.
+
+    RUN is a folder or URL. Every file is read: digests, counts of labels against their rollouts,
+    solutions that are there twice, blocks against the names of their shards, priors, journals. What
+    is damaged is named with what to do. Exit code 0: sound; 1: damaged; 2: there is no run.
+    """
+    from mclabel.data.store import Store
+    from mclabel.data.verify import verify as check
+    from mclabel.labeling.progress import StageProgress
+    from mclabel.report.terminal import shown
+
+    with StageProgress(errors, "verify", "shards") as stage:
+        found = check(Store(run), on_progress=stage.update)
+    if as_json:
+        click.echo(json.dumps({**asdict(found), "is_sound": found.is_sound}, indent=1))
+    else:
+        console.print(_counts(found))
+        for note in found.notes:
+            console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+        for one in found.damage:
+            console.print(Text(shown(str(one)), style="red"), soft_wrap=True)
+        if found.num_damaged > len(found.damage):
+            console.print(f"… {found.num_damaged:,} in all", highlight=False)
+    if not found.is_sound:
+        sys.exit(EXIT_DAMAGED)
+
+
+def _counts(found: Verification) -> Table:
+    """What was read, and whether it is sound."""
+    table = Table(box=SIMPLE_HEAD, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    said = "sound" if found.is_sound else f"{found.num_damaged:,} damaged"
+    table.add_row("verdict", said, style="bold" if found.is_sound else "bold red")
+    for what, count in (
+        ("blocks", found.num_blocks),
+        ("labels shards", found.num_shards),
+        ("solutions", found.num_solutions),
+        ("rollouts", found.num_rollouts),
+        ("priors", found.num_priors),
+        ("journals", found.num_journals),
+        ("files without a digest, of an older mclabel", found.num_without_digest),
+    ):
+        table.add_row(what, f"{count:,}")
+    return table

@@ -1,0 +1,68 @@
+"""Finds solutions and problems that stand in two blocks, or twice in one, in little memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Double:
+    """What two blocks have in common."""
+
+    what: str
+    """`solutions` or `problems`."""
+    count: int
+    block: str
+    other: str
+    """The same block where a solution stands in it twice."""
+
+
+class Doubles:
+    """Ids as 64-bit hashes, with the number of their block: 12 bytes each."""
+
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._solutions: list[NDArray[np.uint64]] = []
+        self._problems: list[NDArray[np.uint64]] = []
+
+    def add(self, block: str, labels: pa.Table) -> None:
+        """Take in the labels of a block."""
+        self._blocks.append(block)
+        self._solutions.append(_hashes(labels["solution_id"].to_pylist()))
+        self._problems.append(_hashes(pc.unique(labels["problem_id"]).to_pylist()))
+
+    def found(self) -> Iterator[Double]:
+        """Pairs of blocks with problems in common, else with solutions in common."""
+        seen = set()
+        for what, parts in (("problems", self._problems), ("solutions", self._solutions)):
+            for (one, other), count in sorted(_pairs(parts).items()):
+                if (one, other) not in seen:
+                    seen.add((one, other))
+                    yield Double(
+                        what=what, count=count, block=self._blocks[one], other=self._blocks[other]
+                    )
+
+
+def _hashes(names: list[str]) -> NDArray[np.uint64]:
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def _pairs(parts: list[NDArray[np.uint64]]) -> Counter[tuple[int, int]]:
+    """How many hashes two parts have in common, by their numbers."""
+    if not parts:
+        return Counter()
+    hashes = np.concatenate(parts)
+    numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+    order = np.argsort(hashes, kind="stable")
+    hashes, numbers = hashes[order], numbers[order]
+    same = np.flatnonzero(hashes[1:] == hashes[:-1])
+    return Counter((int(numbers[i]), int(numbers[i + 1])) for i in same)

@@ -1,0 +1,88 @@
+"""Counts in labels, added up again from the rollouts that they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mclabel.records import Outcome
+from mclabel.seeds import prefix_id
+
+_COUNTS = tuple(f"num_{outcome}" for outcome in Outcome)
+_MAX_NAMED = 3
+
+
+def disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[str]:
+    """What a labels shard says otherwise than its rollouts.
+
+    A step's counts are those of the rollouts from its own prefix; what other rollouts went through
+    it (`through`) is evidence to the estimator and counted nowhere. A last step has no rollouts.
+
+    Args:
+        labels: of one shard.
+        rollouts: that it names.
+    """
+    counted = _counted(rollouts)
+    found, named = [], set()
+    for identity, counts in _said(labels):
+        named.add(identity)
+        if counts != counted.get(identity, (0,) * len(counts)):
+            found.append(identity)
+    if found:
+        yield _some("prefixes are counted otherwise than their rollouts", found)
+    twice = rollouts.num_rows - len(rollouts.group_by(["prefix_id", "index"]).aggregate([]))
+    if twice:
+        yield f"{twice:,} rollouts are there twice"
+    strange = set(pc.unique(rollouts["problem_id"]).to_pylist()) - set(
+        pc.unique(labels["problem_id"]).to_pylist()
+    )
+    if strange:
+        yield _some("problems have rollouts and no labels", sorted(strange))
+    through = pc.unique(rollouts["through"].combine_chunks().flatten()).to_pylist()
+    if unknown := set(through) - named:
+        yield _some("prefixes that rollouts went through have no labels", sorted(unknown))
+
+
+def _counted(rollouts: pa.Table) -> Mapping[str, tuple[int, ...]]:
+    """By prefix: rollouts of each outcome, and tokens."""
+    found: dict[str, list[int]] = {}
+    place = {outcome.value: number for number, outcome in enumerate(Outcome)}
+    sums = rollouts.group_by(["prefix_id", "outcome"]).aggregate(
+        [("num_tokens", "count"), ("num_tokens", "sum")]
+    )
+    for row in sums.to_pylist():
+        counts = found.setdefault(row["prefix_id"], [0] * (len(place) + 1))
+        counts[place[row["outcome"]]] += row["num_tokens_count"]
+        counts[-1] += row["num_tokens_sum"]
+    return {identity: tuple(counts) for identity, counts in found.items()}
+
+
+def _said(labels: pa.Table) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Prefixes with the counts that the labels say: of bare problems and of all steps but last."""
+    for problem, root in zip(
+        labels["problem_id"].to_pylist(), labels["root"].to_pylist(), strict=True
+    ):
+        yield prefix_id(problem, ()), _tuple(root)
+    steps = labels["steps"].combine_chunks()
+    lengths = pc.list_value_length(steps).to_numpy(zero_copy_only=False)
+    last = np.cumsum(lengths[lengths > 0]) - 1
+    inner = np.ones(int(lengths.sum()), bool)
+    inner[last] = False
+    flat = steps.flatten().filter(pa.array(inner))
+    names = ("prefix_id", *_COUNTS, "num_tokens")
+    columns = [flat.field(name).to_pylist() for name in names]
+    for identity, *counts in zip(*columns, strict=True):
+        yield identity, tuple(counts)
+
+
+def _tuple(counts: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(counts[name] for name in (*_COUNTS, "num_tokens"))
+
+
+def _some(what: str, names: list[str]) -> str:
+    listed = ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
+    return f"{len(names):,} {what} ({listed})"

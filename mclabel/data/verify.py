@@ -1,0 +1,313 @@
+"""Whether a run's files are what was written, and agree with each other.
+
+Every file is read once, a shard at a time; kept are two numbers for each solution and problem, to
+find those that are there twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mclabel.data.catalog import FOLDER as COMPACTED
+from mclabel.data.catalog import MERGED, Catalog, read_catalog
+from mclabel.data.damage import damaged
+from mclabel.data.digest import Check, check_lines, log_lines, read_object
+from mclabel.data.doubles import Doubles
+from mclabel.data.journal import FOLDER as JOURNALS
+from mclabel.data.journal import parse_journal
+from mclabel.data.manifest import read_claim
+from mclabel.data.priors import FOLDER as PRIORS
+from mclabel.data.priors import missing_priors, priors_name, read_priors
+from mclabel.data.recount import disagreements
+from mclabel.data.rejects import FILE as REJECTS
+from mclabel.data.rejects import FOLDER as NOTES
+from mclabel.data.shards import named_rollouts, read_shard, shard_has_digest
+from mclabel.data.store import Store
+from mclabel.errors import DamagedFile, ShardError
+
+MANIFEST, SPENT, PROGRESS = "run.json", "spent.json", "progress.jsonl"
+MAX_LISTED = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A file that is not as it should be."""
+
+    name: str
+    fault: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.fault}. {self.remedy}"
+
+
+@dataclass(kw_only=True)
+class Verification:
+    """What was looked at, and what was found."""
+
+    run: str
+    num_blocks: int = 0
+    num_shards: int = 0
+    """Labels shards."""
+    num_solutions: int = 0
+    num_rollouts: int = 0
+    num_priors: int = 0
+    num_journals: int = 0
+    num_without_digest: int = 0
+    """Files of an older mclabel, in which damage may go unseen."""
+    num_damaged: int = 0
+    """Findings in all; those above `MAX_LISTED` are not listed."""
+    damage: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is no damage, and may surprise."""
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.num_damaged
+
+
+def verify(
+    store: Store, *, on_progress: Callable[[int, int], None] = lambda *_: None
+) -> Verification:
+    """Read everything that a run holds.
+
+    Args:
+        store: of the run.
+        on_progress: called with shards read and in all.
+
+    Raises:
+        ShardError: there is no run, or the store fails.
+    """
+    work = _Verifying(store)
+    work.objects()
+    work.shards(on_progress)
+    work.priors()
+    work.journals()
+    return work.found
+
+
+class _Verifying:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.found = Verification(run=store.location)
+        self._catalog: Catalog | None = None
+        self._rests_on: set[str] = set()
+        """Ids of priors."""
+        self._has_digests = False
+        """Whether the run was begun by a mclabel that writes them."""
+        self._unread: set[str] = set()
+        """Blocks, and merges, whose labels are damaged: which rollouts are theirs is not known."""
+
+    def objects(self) -> None:
+        """Check the single files."""
+        try:
+            manifest = read_claim(self._store, MANIFEST)
+        except DamagedFile as error:
+            self._damaged(error)
+        else:
+            self._has_digests = manifest is not None and manifest["format"] > 1
+            self.found.num_without_digest += manifest is not None and not self._has_digests
+        if (raw := self._store.read(SPENT)) is not None:
+            self._checked(SPENT, _check_object(raw))
+        if (raw := self._store.read(REJECTS)) is not None:
+            self._checked(REJECTS, check_lines(raw))
+        for name in self._store.names(NOTES):
+            if (raw := self._store.read(name)) is not None and raw != b"{}":
+                self._damaged(damaged(self._store, name))
+        if (raw := self._store.read(PROGRESS)) is not None:
+            lines = list(log_lines(raw))
+            if bad := sum(line is None for line in lines):
+                fault = f"damaged: {bad:,} of {len(lines):,} lines are not what was written"
+                self._damaged(damaged(self._store, PROGRESS, fault))
+            elif not lines or not (lines[-1] or {}).get("ended"):
+                self.found.notes.append(
+                    f"{PROGRESS} does not say that the job has ended: it is under way, was killed, "
+                    "or the log has lost lines at its end"
+                )
+        if drivers := self._store.names("drivers"):
+            self.found.notes.append(
+                f"{len(drivers):,} drivers are at work, or were killed (drivers/)"
+            )
+
+    def shards(self, on_progress: Callable[[int, int], None]) -> None:
+        """Check labels and rollouts, and what says where they are."""
+        try:
+            self._catalog = catalog = read_catalog(self._store)
+        except DamagedFile as error:
+            self._damaged(error)
+            self.found.notes.append(
+                "labels and rollouts were not read: where they are is not known"
+            )
+            return
+        if not catalog.files and self._store.read(MANIFEST) is None:
+            raise ShardError(
+                f"{self._store.location}: holds no run. Give the `out` of a labelling job"
+            )
+        for name, blocks in catalog.lost.items():
+            fault = f"is not there, though {len(blocks):,} blocks were merged into it"
+            again = "Run the job again: they are labelled again"
+            self._damaged(DamagedFile(self._store.location, name, fault, again))
+        doubles, by_file, named = Doubles(), catalog.by_file(), set[str]()
+        for done, name in enumerate(catalog.files, 1):
+            try:
+                self._shard(name, by_file[name], doubles, named)
+            except DamagedFile as error:
+                self._damaged(error)
+            on_progress(done, len(catalog.files))
+        for double in doubles.found():
+            name, other = self._place(double.block), self._place(double.other)
+            fault = f"{double.count:,} {double.what} are there again in {other}"
+            if name == other:
+                fault += f" (blocks {double.block} and {double.other})"
+            again = "Delete one of the two and run the job again"
+            self._damaged(DamagedFile(self._store.location, name, fault, again))
+        self._note_strangers(catalog, named)
+
+    def _shard(self, name: str, blocks: list[str], doubles: Doubles, named: set[str]) -> None:
+        found = self.found
+        found.num_shards += 1
+        found.num_blocks += len(blocks)
+        try:
+            metadata, labels = read_shard(self._store, name, "labels")
+        except DamagedFile:
+            self._unread.update((name.rpartition("/")[2].partition(".")[0], *blocks))
+            raise
+        found.num_solutions += labels.num_rows
+        found.num_without_digest += not shard_has_digest(metadata)
+        self._check_blocks(name, blocks, metadata, labels, doubles)
+        for rests_on in pc.unique(labels["priors"]).to_pylist():
+            if rests_on is not None:
+                self._rests_on.add(rests_on.partition("@")[0])
+        if metadata["rollouts"] is None:
+            return
+        named.add(metadata["rollouts"])
+        rollouts = named_rollouts(self._store, metadata)
+        found.num_rollouts += rollouts.num_rows
+        for fault in disagreements(labels, rollouts):
+            self._damaged(damaged(self._store, name, fault))
+        cost = metadata.get("cost")
+        if cost is not None and cost["num_rollouts"] != rollouts.num_rows:
+            fault = f"{cost['num_rollouts']:,} rollouts were made, {rollouts.num_rows:,} are there"
+            self._damaged(damaged(self._store, metadata["rollouts"], fault))
+
+    def _check_blocks(
+        self,
+        name: str,
+        blocks: list[str],
+        metadata: dict[str, Any],
+        labels: pa.Table,
+        doubles: Doubles,
+    ) -> None:
+        """Compare the blocks of a shard with what its metadata and the catalog say."""
+        assert self._catalog is not None
+        places = [self._catalog.blocks[block] for block in blocks]
+        if places[0].num_rows is None:
+            if (said := metadata.get("block")) != blocks[0]:
+                raise damaged(self._store, name, f"holds block {said!r}, which is not its name")
+            doubles.add(blocks[0], labels)
+            return
+        sizes = {block: place.num_rows for block, place in zip(blocks, places, strict=True)}
+        said = metadata.get("blocks")
+        if said is not None and any(said.get(block) != size for block, size in sizes.items()):
+            raise damaged(self._store, name, "holds other blocks than were merged into it")
+        for block, place in zip(blocks, places, strict=True):
+            part = labels.slice(place.offset, place.num_rows)
+            if part.num_rows != place.num_rows:
+                raise damaged(self._store, name, f"has no rows of block {block}")
+            doubles.add(block, part)
+
+    def _place(self, block: str) -> str:
+        assert self._catalog is not None
+        return self._catalog.blocks[block].file
+
+    def _note_strangers(self, catalog: Catalog, named: set[str]) -> None:
+        """Note files that nothing rests on."""
+        there = chain(self._store.listed("rollouts"), self._store.listed(f"{MERGED}/rollouts"))
+        unnamed = sum(
+            name not in named and name.rpartition("/")[2].partition(".")[0] not in self._unread
+            for name in there
+        )
+        if unnamed:
+            self.found.notes.append(
+                f"{unnamed:,} rollouts files belong to no labels shard: of blocks under way, or "
+                "left by attempts that were killed, and deleted when the job is done"
+            )
+        if catalog.merged_away:
+            self.found.notes.append(
+                f"{len(catalog.merged_away):,} labels shards were merged into others, and are "
+                "deleted by the next `mclabel compact`"
+            )
+        folders = ("labels", COMPACTED, f"{MERGED}/labels")
+        ours = {*catalog.merged_away, *catalog.files}
+        strange = [
+            name
+            for folder in folders
+            for name in self._store.listed(folder)
+            if name not in ours and not (folder == COMPACTED and name.endswith(".parquet"))
+        ]
+        if strange:
+            self.found.notes.append(
+                f"{len(strange):,} files that nothing names: {', '.join(sorted(strange)[:5])}"
+                + (", …" if len(strange) > 5 else "")
+            )
+
+    def priors(self) -> None:
+        """Check what labels of `posterior` rest on."""
+        there = {
+            name.removeprefix(f"{PRIORS}/").removesuffix(".json")
+            for name in self._store.names(PRIORS)
+        }
+        for identity in sorted(self._rests_on - there):
+            self._damaged(missing_priors(self._store, identity))
+        for identity in sorted(there):
+            self.found.num_priors += 1
+            try:
+                if read_priors(self._store, identity) is None:
+                    self._damaged(damaged(self._store, priors_name(identity), "no file of priors"))
+            except DamagedFile as error:
+                self._damaged(error)
+
+    def journals(self) -> None:
+        """Check what was sampled of blocks that are under way."""
+        late: Counter[bool] = Counter()
+        blocks = {} if self._catalog is None else self._catalog.blocks
+        for name in self._store.names(JOURNALS):
+            content = self._store.read(name)
+            if content is None:
+                continue
+            self.found.num_journals += 1
+            late[name.split("/")[1] in blocks] += 1
+            try:
+                parse_journal(content)
+            except ValueError as error:
+                self._damaged(damaged(self._store, name, f"damaged ({error})"))
+        if late[True]:
+            self.found.notes.append(
+                f"{late[True]:,} journals are of blocks that are done, and deleted by the next run"
+            )
+
+    def _checked(self, name: str, check: Check) -> None:
+        self.found.num_without_digest += check == "none"
+        if check == "damaged" or (check == "none" and self._has_digests):
+            self._damaged(damaged(self._store, name))
+
+    def _damaged(self, error: DamagedFile) -> None:
+        self.found.num_damaged += 1
+        if len(self.found.damage) < MAX_LISTED:
+            self.found.damage.append(
+                Finding(name=error.name, fault=error.fault, remedy=error.remedy)
+            )
+
+
+def _check_object(raw: bytes) -> Check:
+    try:
+        return read_object(raw)[1]
+    except ValueError:
+        return "damaged"

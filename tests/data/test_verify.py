@@ -1,0 +1,191 @@
+"""`mclabel verify`: what it finds beside damaged bytes, on runs of every kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from labelled import arith_rows
+from scripted_jobs import scripted_overrides, write_problems
+
+from mclabel import edge
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.compact import compact
+from mclabel.data.journal import write_journal
+from mclabel.data.shards import commit_block, read_labels, read_rollouts
+from mclabel.data.store import Store
+from mclabel.data.verify import Verification, verify
+from mclabel.errors import ShardError
+from mclabel.records import LabeledSolution
+
+
+def label(folder: Path, *more: str) -> Store:
+    source = write_problems(folder, 12)
+    changes = scripted_overrides(source, folder / "run", "ray.address=none", *more)
+    edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+    return Store(str(folder / "run"))
+
+
+def faults(found: Verification) -> list[str]:
+    return [str(one) for one in found.damage]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["estimator.kind=fixed"],
+        ["estimator.kind=first_error"],
+        ["estimator.kind=bisect"],
+        ["estimator.kind=sequential"],
+        ["estimator.kind=posterior"],
+        ["estimator.kind=tree"],
+        ["keep_rollouts=false"],
+        ["solutions.balance=1", "solutions.max_samples=4"],
+        ["estimator.kind=posterior", "policy.scripted={truncate_rate: 0.2}"],
+    ],
+    ids=lambda more: " ".join(more),
+)
+def test_runs_of_every_kind_are_sound_before_and_after_a_merge(
+    tmp_path: Path, more: list[str]
+) -> None:
+    store = label(tmp_path, *more)
+    before = verify(store)
+    assert faults(before) == [] and before.notes == [] and before.num_without_digest == 0
+    rows, rollouts = len(list(read_labels(store))), len(list(read_rollouts(store)))
+    assert (before.num_blocks, before.num_solutions, before.num_rollouts) == (3, rows, rollouts)
+    compact(store, rows=1000)
+    after = verify(store)
+    assert faults(after) == [] and after.notes == [] and after.num_shards == 1
+    assert (after.num_blocks, after.num_solutions, after.num_rollouts) == (3, rows, rollouts)
+
+
+def test_runs_that_were_graded_again_or_imported_are_sound(tmp_path: Path) -> None:
+    store = label(tmp_path)
+    edge.regrade(store.location, str(tmp_path / "again"))
+    edge.export_run(store.location, "trl", str(tmp_path / "trl"))
+    edge.import_file(str(tmp_path / "trl" / "data.jsonl"), "trl", str(tmp_path / "imported"))
+    for run, shards in (("again", 3), ("imported", 1)):
+        found = verify(Store(str(tmp_path / run)))
+        assert found.is_sound and found.num_shards == shards and found.num_solutions == 48
+
+
+Rows = list[LabeledSolution]
+
+
+def _other_counts(rows: Rows) -> Rows:
+    first = rows[0]
+    counts = replace(first.steps[0].counts, num_tokens=first.steps[0].counts.num_tokens + 1)
+    steps = (replace(first.steps[0], counts=counts), *first.steps[1:])
+    return [replace(first, steps=steps), *rows[1:]]
+
+
+def _other_root(rows: Rows) -> Rows:
+    root = replace(rows[0].root, num_wrong=rows[0].root.num_wrong + 1)
+    return [replace(row, root=root) if row.problem == rows[0].problem else row for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (_other_counts, "1 prefixes are counted otherwise than their rollouts"),
+        (_other_root, "4 prefixes are counted otherwise than their rollouts"),
+        (lambda rows: [*rows, rows[0]], "1 solutions are there again in labels/new.parquet"),
+        (lambda rows: rows[4:], "1 problems have rollouts and no labels (p0)"),
+    ],
+)
+def test_labels_that_do_not_agree_with_their_rollouts(
+    tmp_path: Path, change: Callable[[Rows], Rows], fault: str
+) -> None:
+    store = label(tmp_path, "block_problems=12")
+    (name,) = store.names("labels")
+    rows, rollouts = list(read_labels(store)), list(read_rollouts(store))
+    rows.sort(key=lambda row: (row.problem.id, row.solution.sample_index))
+    for old in (name, *store.names("rollouts")):
+        store.delete(old)
+    assert commit_block(store, "new", "a", change(rows), rollouts, {})
+    found = verify(store)
+    assert any(line.startswith(f"labels/new.parquet: {fault}") for line in faults(found)), found
+
+
+def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(tmp_path: Path) -> None:
+    store = label(tmp_path)
+    first, second, _ = store.names("labels")
+    rows = list(read_labels(store))
+    commit_block(store, "f" * 16, "a", rows[:8], None, {})
+    content = store.read(second) or b""
+    store.create("labels/copy.parquet", content)
+    store.create("labels/notes.txt", b"mine")
+    found = verify(store)
+    lines = "\n".join(faults(found))
+    assert "labels/copy.parquet: holds block" in lines and "which is not its name" in lines
+    assert f"{first}: 2 problems are there again in labels/ffffffffffffffff.parquet" in lines
+    assert found.num_damaged == 2
+    assert any("labels/notes.txt" in note for note in found.notes)
+    compact(store, rows=18)
+    merged = verify(store)
+    assert "2 problems are there again in" in "\n".join(faults(merged))
+
+
+def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path) -> None:
+    store = label(tmp_path, "estimator.kind=posterior")
+    rollouts = store.names("rollouts")
+    content = store.read(rollouts[0]) or b""
+    store.delete(rollouts[0])
+    store.create("rollouts/0123456789abcdef.killed.parquet", content)
+    (priors,) = store.names("priors")
+    store.delete(priors)
+    block = rollouts[1].removeprefix("rollouts/").partition(".")[0]
+    solution = next(read_labels(store)).solution
+    write_journal(store, block, "late", 0, [solution], [])
+    found = verify(store)
+    missing, gone = faults(found)
+    assert missing.startswith(f"{rollouts[0]}: missing, though a labels shard names it")
+    assert f"delete it and labels/{rollouts[0][9:25]}.parquet and run the job again" in missing
+    assert gone.startswith(f"{priors}: missing, though labels rest on it")
+    assert [note.partition(" ")[0] for note in found.notes] == ["1", "1"]
+    assert "rollouts files belong to no labels shard" in found.notes[0]
+    assert "journals are of blocks that are done" in found.notes[1]
+
+
+def test_the_verb_s_exit_codes_and_json(tmp_path: Path) -> None:
+    store = label(tmp_path)
+    run = str(tmp_path / "run")
+
+    def ran(*words: str) -> tuple[int, str, Any]:
+        result = CliRunner().invoke(main, ["verify", *words])
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        as_json = json.loads(result.stdout) if "--json" in words else None
+        return result.exit_code, " ".join(result.output.split()), as_json
+
+    code, text, _ = ran(run)
+    assert code == 0 and "verdict sound" in text and "labels shards 3" in text
+    path = tmp_path / "run" / store.names("labels")[0]
+    path.write_bytes(path.read_bytes()[:-1])
+    code, text, _ = ran(run)
+    assert code == 1 and "verdict 1 damaged" in text
+    assert f"{path.name}: damaged: it is cut off. Delete it and run the job again" in text
+    code, _, found = ran(run, "--json")
+    assert code == 1 and not found["is_sound"]
+    assert found["damage"][0]["name"] == f"labels/{path.name}"
+    (tmp_path / "empty").mkdir()
+    for place in (str(tmp_path / "empty"), str(tmp_path / "nowhere")):
+        code, text, _ = ran(place)
+        assert code == 2 and place in text
+    with pytest.raises(ShardError, match="holds no run"):
+        verify(Store(str(tmp_path / "empty")))
+
+
+def test_labels_without_solutions_or_steps_are_sound(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), create=True)
+    row, *_ = arith_rows(1)
+    empty = replace(row, solution=replace(row.solution, text="", ids=(), steps=()), steps=())
+    commit_block(store, "a" * 16, "a", [], [], {})
+    commit_block(store, "b" * 16, "a", [empty], [], {})
+    found = verify(store)
+    assert found.is_sound and (found.num_blocks, found.num_solutions) == (2, 1)
