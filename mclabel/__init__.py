@@ -6,6 +6,7 @@ Importing the package is light: engines, torch and Ray are loaded where they are
 from importlib.metadata import version
 
 from mclabel.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
+from mclabel.labels import load_labels, load_rollouts, read_labels
 from mclabel.records import (
     Completion,
     Counts,
@@ -37,4 +38,7 @@ __all__ = [
     "Step",
     "StepLabel",
     "Verdict",
+    "load_labels",
+    "load_rollouts",
+    "read_labels",
 ]

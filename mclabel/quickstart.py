@@ -204,7 +204,7 @@ def _figures(quality: LabelQuality) -> dict[str, Any]:
 
 def _say_what_next(console: Console, out: Path, run: Path) -> None:
     console.print(
-        f"\n  labels    {run}/labels/*.parquet (rollouts beside them)\n"
+        f'\n  labels    {run} (in Python: mclabel.load_labels("{run}"))\n'
         f"  PRM       {out}/prm\n"
         f"  pictures  {out}/labels.png, {out}/best-of-n/best_of_n.png\n"
         f"  figures   {out}/summary.json\n\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from mclabel.cli.output import console
-from mclabel.data.exchange import FORMATS, Format
+from mclabel.data.exchange import FORMATS, PARQUET, Format
 
 
 @click.command()
@@ -48,17 +50,24 @@ def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
 
 @click.command(name="export")
 @click.argument("run")
-@click.option("--to", "to", type=click.Choice(FORMATS), required=True)
-@click.option("-o", "--out", required=True, help="Folder for data.jsonl and its card.")
+@click.option("--to", "to", type=click.Choice((PARQUET, *FORMATS)), required=True)
+@click.option("-o", "--out", required=True, help="Folder for the data and its card.")
 @click.option("--push-to-hub", help="Upload the folder to this data set of the Hugging Face Hub.")
-def export_labels(run: str, to: Format, out: str, push_to_hub: str | None) -> None:
-    """Write a run's labels in the format of TRL, Math-Shepherd, RLHFlow, PRM800K or ProcessBench.
+def export_labels(
+    run: str, to: Format | Literal["parquet"], out: str, push_to_hub: str | None
+) -> None:
+    """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd, and others.
 
-    Says what the format cannot hold, and how many solutions were left out.
+    `parquet` has all labels and rollouts, whatever was compacted. Of other formats it is said what
+    they cannot hold, and how many solutions were left out.
     """
     from mclabel import edge
 
-    report = edge.export_run(run, to, out, push_to_hub=push_to_hub)
+    report: edge.ExportReport | edge.TablesReport
+    if to == PARQUET:
+        report = edge.export_tables(run, out, push_to_hub=push_to_hub)
+    else:
+        report = edge.export_run(run, to, out, push_to_hub=push_to_hub)
     for line in report.lines():
         click.echo(line)
 

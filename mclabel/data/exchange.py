@@ -11,6 +11,8 @@ from typing import Literal
 
 Format = Literal["trl", "math-shepherd", "rlhflow", "prm800k", "processbench"]
 FORMATS: tuple[Format, ...] = ("trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
+PARQUET: Literal["parquet"] = "parquet"
+"""Our own columns in plain Parquet files: an export of tables, not of rows of another format."""
 
 SHEPHERD_TAG = "ки"
 """Stands after every step of Math-Shepherd's inputs, where its labels have `+` or `-`."""

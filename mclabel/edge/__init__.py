@@ -4,7 +4,8 @@ The one place where configurations meet library code, shared by the command line
 """
 
 from mclabel.edge.best_of_n import best_of_n
-from mclabel.edge.exchange import export_run, import_file
+from mclabel.edge.exchange import ExportReport, export_run, import_file
+from mclabel.edge.export_tables import TablesReport, export_tables
 from mclabel.edge.forecast import forecast, run_pilot
 from mclabel.edge.label import label
 from mclabel.edge.plan import plan
@@ -12,8 +13,11 @@ from mclabel.edge.regrade import regrade
 from mclabel.edge.train import train
 
 __all__ = [
+    "ExportReport",
+    "TablesReport",
     "best_of_n",
     "export_run",
+    "export_tables",
     "forecast",
     "import_file",
     "label",

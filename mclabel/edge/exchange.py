@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def export_run(run: str, to: Format, out: str, *, push_to_hub: str | None = None
         num_rows=num_rows,
         num_left_out=num_left_out,
         num_cut=num_cut,
-        url=None if push_to_hub is None else _push(folder, push_to_hub),
+        url=None if push_to_hub is None else push_folder(folder, push_to_hub, [DATA, CARD]),
     )
 
 
@@ -153,7 +153,8 @@ def _outcome(texts: LabeledTexts) -> Outcome:
     return known.get(grade(texts.prediction, texts.answer).verdict, Outcome.UNGRADED)
 
 
-def _push(folder: Path, name: str) -> str:
+def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
+    """Upload files of a folder to a data set of the Hub; the URL of the commit."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
@@ -164,7 +165,7 @@ def _push(folder: Path, name: str) -> str:
             folder_path=str(folder),
             repo_id=name,
             repo_type="dataset",
-            allow_patterns=[DATA, CARD],
+            allow_patterns=list(files),
         )
     except (HfHubHTTPError, LocalTokenNotFoundError, OSError, ValueError) as error:
         raise ConfigError(
@@ -174,7 +175,7 @@ def _push(folder: Path, name: str) -> str:
 
 
 def _card(run: str, to: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
-    rules = _rules(run)
+    rules = label_rules(run)
     return f"""---
 tags: [process-reward-model, mclabel]
 configs:
@@ -191,7 +192,8 @@ before their first step without a label.
 """
 
 
-def _rules(run: str) -> str:
+def label_rules(run: str) -> str:
+    """How the steps of a run came to their labels, in words."""
     counts: dict[str, int] = defaultdict(int)
     for row in read_labels(Store(run)):
         for step in row.steps:
