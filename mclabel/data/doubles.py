@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +36,8 @@ class Doubles:
     def add(self, block: str, labels: pa.Table) -> None:
         """Take in the labels of a block."""
         self._blocks.append(block)
-        self._solutions.append(_hashes(labels["solution_id"].to_pylist()))
-        self._problems.append(_hashes(pc.unique(labels["problem_id"]).to_pylist()))
+        self._solutions.append(name_hashes(labels["solution_id"].to_pylist()))
+        self._problems.append(name_hashes(pc.unique(labels["problem_id"]).to_pylist()))
 
     def found(self) -> Iterator[Double]:
         """Pairs of blocks with problems in common, else with solutions in common."""
@@ -51,7 +51,8 @@ class Doubles:
                     )
 
 
-def _hashes(names: list[str]) -> NDArray[np.uint64]:
+def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
+    """64-bit hashes of names."""
     digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 

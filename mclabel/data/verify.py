@@ -19,10 +19,11 @@ from mclabel.data.catalog import FOLDER as COMPACTED
 from mclabel.data.catalog import MERGED, Catalog, read_catalog
 from mclabel.data.damage import damaged
 from mclabel.data.digest import Check, check_lines, log_lines, read_object
-from mclabel.data.doubles import Doubles
+from mclabel.data.doubles import Doubles, name_hashes
 from mclabel.data.journal import FOLDER as JOURNALS
 from mclabel.data.journal import parse_journal
 from mclabel.data.manifest import read_claim
+from mclabel.data.planned import PlannedProblems
 from mclabel.data.priors import FOLDER as PRIORS
 from mclabel.data.priors import missing_priors, priors_name, read_priors
 from mclabel.data.recount import disagreements
@@ -98,6 +99,7 @@ class _Verifying:
         self._store = store
         self.found = Verification(run=store.location)
         self._catalog: Catalog | None = None
+        self._planned: PlannedProblems | None = None
         self._rests_on: set[str] = set()
         """Ids of priors."""
         self._has_digests = False
@@ -140,6 +142,7 @@ class _Verifying:
         """Check labels and rollouts, and what says where they are."""
         try:
             self._catalog = catalog = read_catalog(self._store)
+            self._planned = PlannedProblems(self._store)
         except DamagedFile as error:
             self._damaged(error)
             self.found.notes.append(
@@ -179,9 +182,12 @@ class _Verifying:
         except DamagedFile:
             self._unread.update((name.rpartition("/")[2].partition(".")[0], *blocks))
             raise
-        found.num_solutions += labels.num_rows
         found.num_without_digest += not shard_has_digest(metadata)
-        self._check_blocks(name, blocks, metadata, labels, doubles)
+        parts = self._blocks(name, blocks, metadata, labels)
+        for block, part in zip(blocks, parts, strict=True):
+            found.num_solutions += part.num_rows
+            doubles.add(block, part)
+        self._check_plan(name, blocks, metadata, parts)
         for rests_on in pc.unique(labels["priors"]).to_pylist():
             if rests_on is not None:
                 self._rests_on.add(rests_on.partition("@")[0])
@@ -192,36 +198,47 @@ class _Verifying:
         found.num_rollouts += rollouts.num_rows
         for fault in disagreements(labels, rollouts):
             self._damaged(damaged(self._store, name, fault))
-        cost = metadata.get("cost")
+        cost = metadata.get("cost") if "block" in metadata else None
         if cost is not None and cost["num_rollouts"] != rollouts.num_rows:
             fault = f"{cost['num_rollouts']:,} rollouts were made, {rollouts.num_rows:,} are there"
             self._damaged(damaged(self._store, metadata["rollouts"], fault))
 
-    def _check_blocks(
-        self,
-        name: str,
-        blocks: list[str],
-        metadata: dict[str, Any],
-        labels: pa.Table,
-        doubles: Doubles,
-    ) -> None:
-        """Compare the blocks of a shard with what its metadata and the catalog say."""
+    def _blocks(
+        self, name: str, blocks: list[str], metadata: dict[str, Any], labels: pa.Table
+    ) -> list[pa.Table]:
+        """The rows of each block that count; refuses blocks other than the metadata says."""
         assert self._catalog is not None
         places = [self._catalog.blocks[block] for block in blocks]
         if places[0].num_rows is None:
             if (said := metadata.get("block")) != blocks[0]:
                 raise damaged(self._store, name, f"holds block {said!r}, which is not its name")
-            doubles.add(blocks[0], labels)
-            return
+            return [self._catalog.rows_of(blocks[0], labels)]
         sizes = {block: place.num_rows for block, place in zip(blocks, places, strict=True)}
         said = metadata.get("blocks")
         if said is not None and any(said.get(block) != size for block, size in sizes.items()):
             raise damaged(self._store, name, "holds other blocks than were merged into it")
         for block, place in zip(blocks, places, strict=True):
-            part = labels.slice(place.offset, place.num_rows)
-            if part.num_rows != place.num_rows:
-                raise damaged(self._store, name, f"has no rows of block {block}")
-            doubles.add(block, part)
+            if labels.slice(place.offset, place.num_rows).num_rows != place.num_rows:
+                raise damaged(self._store, name, f"lacks rows of block {block}")
+        return [self._catalog.rows_of(block, labels) for block in blocks]
+
+    def _check_plan(
+        self, name: str, blocks: list[str], metadata: dict[str, Any], parts: list[pa.Table]
+    ) -> None:
+        """Compare the problems of a shard's blocks with those of the plan."""
+        assert self._catalog is not None and self._planned is not None
+        if not self._planned.is_there:
+            return
+        problems = {one for part in parts for one in pc.unique(part["problem_id"]).to_pylist()}
+        for without_rows in self._catalog.without_rows(blocks, metadata).values():
+            problems.update(without_rows)
+        there, planned = set(name_hashes(problems).tolist()), self._planned.of(blocks)
+        if there != planned:
+            fault = (
+                f"lacks {len(planned - there):,} problems that the plan gives it, and has "
+                f"{len(there - planned):,} others"
+            )
+            self._damaged(damaged(self._store, name, fault))
 
     def _place(self, block: str) -> str:
         assert self._catalog is not None
@@ -244,8 +261,14 @@ class _Verifying:
                 f"{len(catalog.merged_away):,} labels shards were merged into others, and are "
                 "deleted by the next `mclabel compact`"
             )
+        if catalog.foreign:
+            self.found.notes.append(
+                f"{len(catalog.foreign):,} files in labels/ belong to no block of the plan and are "
+                f"not read: {', '.join(catalog.foreign[:5])}"
+                + (", …" if len(catalog.foreign) > 5 else "")
+            )
         folders = ("labels", COMPACTED, f"{MERGED}/labels")
-        ours = {*catalog.merged_away, *catalog.files}
+        ours = {*catalog.merged_away, *catalog.foreign, *catalog.files}
         strange = [
             name
             for folder in folders

@@ -18,7 +18,7 @@ from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.compact import compact
 from mclabel.data.journal import write_journal
-from mclabel.data.shards import commit_block, read_labels, read_rollouts
+from mclabel.data.shards import commit_block, label_tables, read_labels, read_rollouts
 from mclabel.data.store import Store
 from mclabel.data.verify import Verification, verify
 from mclabel.errors import ShardError
@@ -103,21 +103,22 @@ def test_labels_that_do_not_agree_with_their_rollouts(
     tmp_path: Path, change: Callable[[Rows], Rows], fault: str
 ) -> None:
     store = label(tmp_path, "block_problems=12")
-    (name,) = store.names("labels")
     rows, rollouts = list(read_labels(store)), list(read_rollouts(store))
     rows.sort(key=lambda row: (row.problem.id, row.solution.sample_index))
-    for old in (name, *store.names("rollouts")):
-        store.delete(old)
+    store = Store(str(tmp_path / "new"), create=True)
     assert commit_block(store, "new", "a", change(rows), rollouts, {})
     found = verify(store)
     assert any(line.startswith(f"labels/new.parquet: {fault}") for line in faults(found)), found
 
 
 def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(tmp_path: Path) -> None:
-    store = label(tmp_path)
+    label(tmp_path)
+    edge.regrade(str(tmp_path / "run"), str(tmp_path / "again"))  # which has no plan
+    store = Store(str(tmp_path / "again"))
     first, second, _ = store.names("labels")
     rows = list(read_labels(store))
-    commit_block(store, "f" * 16, "a", rows[:8], None, {})
+    metadata, _ = next(label_tables(store))
+    commit_block(store, "f" * 16, "a", rows[:8], None, {"config": metadata["config"]})
     content = store.read(second) or b""
     store.create("labels/copy.parquet", content)
     store.create("labels/notes.txt", b"mine")
@@ -127,9 +128,37 @@ def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(tmp_p
     assert f"{first}: 2 problems are there again in labels/ffffffffffffffff.parquet" in lines
     assert found.num_damaged == 2
     assert any("labels/notes.txt" in note for note in found.notes)
-    compact(store, rows=18)
-    merged = verify(store)
-    assert "2 problems are there again in" in "\n".join(faults(merged))
+
+
+def test_blocks_are_compared_with_the_plan(tmp_path: Path) -> None:
+    store = label(tmp_path, "block_problems=2")
+    name, *_ = store.names("labels")
+    rows = [row for row in read_labels(store, [name[7:-8]])]
+    store.delete(name)
+    store.create("labels/mine.parquet", store.read(store.names("labels")[0]) or b"")
+    moved = replace(rows[0].problem, id="p99")
+    rows = [replace(row, problem=moved) if row.problem == rows[0].problem else row for row in rows]
+    commit_block(store, name[7:-8], "a", rows, None, {})
+    found = verify(store)
+    (line,) = faults(found)
+    assert line.startswith(f"{name}: lacks 1 problems that the plan gives it, and has 1 others")
+    assert "1 files in labels/ belong to no block of the plan" in "\n".join(found.notes)
+
+
+def test_superseded_labels_are_not_counted(tmp_path: Path) -> None:
+    store = label(tmp_path)
+    source = tmp_path / "problems.jsonl"
+    source.write_text(source.read_text().replace('"answer": "3"', '"answer": "33"'))
+    changes = scripted_overrides(source, tmp_path / "run", "ray.address=none")
+    config = load_config(LabelConfig, None, changes)
+    edge.label(config, lambda state: None, accept_changes=True)
+    for found in (verify(store), (compact(store, rows=1000), verify(store))[1]):
+        assert faults(found) == [] and found.notes == []
+        assert (found.num_blocks, found.num_solutions) == (4, 48)
+    part = tmp_path / "run" / "plan" / "000001.parquet"
+    part.unlink()
+    (line,) = faults(verify(store))
+    assert line.startswith("plan/000001.parquet: missing, though plan/000002.parquet is there")
 
 
 def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path) -> None:

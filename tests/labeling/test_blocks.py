@@ -264,9 +264,9 @@ def test_a_damaged_plan_is_named(run: Run) -> None:
     run.label()
     part = run.out / "plan" / "000001.parquet"
     part.write_bytes(part.read_bytes()[:-20])
-    with pytest.raises(ShardError, match=r"plan/000001.parquet: damaged, or not a plan"):
+    with pytest.raises(ShardError, match=r"plan/000001.parquet: damaged.*Restore it from a copy"):
         run.label()
-    with pytest.raises(ShardError, match=r"plan/000001.parquet: damaged, or not a plan"):
+    with pytest.raises(ShardError, match=r"plan/000001.parquet: damaged.*Restore it from a copy"):
         list(read_labels(run.store))
     shutil.rmtree(part.parent)
     assert run.label().num_problems == 0
@@ -277,7 +277,9 @@ def test_a_run_of_an_older_version_is_refused_by_name(run: Run) -> None:
     run.write(numbered(*range(4)))
     run.label()
     manifest = run.out / "run.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 1}))
+    of_then = {**json.loads(manifest.read_text()), "format": 1}
+    del of_then["digest"]
+    manifest.write_text(json.dumps(of_then))
     with pytest.raises(ShardError, match=r"another version of mclabel .*can be read, not resumed"):
         run.label()
     run.check(numbered(*range(4)))
