@@ -25,8 +25,10 @@ def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
 
     checked = load_config(TrainConfig, config, overrides)
     if look:
-        for line in preflight(checked).lines(examples=True):
+        found = preflight(checked)
+        for line in found.lines(examples=True):
             click.echo(line)
+        found.check_differ()
         return
 
     with StageProgress(console, "train", "steps") as progress:

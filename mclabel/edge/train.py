@@ -79,7 +79,9 @@ def train(
     if (report := _finished(out)) is not None:
         return report
     data = _prepare(config, blocks)
-    on_preflight(_preflight(config, data))
+    found = _preflight(config, data)
+    on_preflight(found)
+    found.check_differ()
     claim(
         Store(config.out, create=True),
         CLAIM,

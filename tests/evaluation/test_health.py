@@ -131,7 +131,10 @@ def test_problems_never_and_always_solved(tmp_path: Path) -> None:
 def test_problems_that_balance_dropped_count(tmp_path: Path) -> None:
     dropped = {f"d{i}": {"num_sampled": 8, "num_right": 0} for i in range(19)}
     kept = replace(
-        solution("kept", [True, True], R), chosen_by_outcome=True, num_sampled=8, num_sampled_right=3
+        solution("kept", [True, True], R),
+        chosen_by_outcome=True,
+        num_sampled=8,
+        num_sampled_right=3,
     )
     store = write(tmp_path, [kept], dropped=dropped)
     health = run_health(store)
