@@ -328,8 +328,8 @@ def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     said = {name: first_below(one, threshold) for name, one in scores.items()}
     expected = processbench({"gsm8k": rows}, {"gsm8k": said}).splits["gsm8k"]
     assert result["splits"]["gsm8k"]["f1"]["value"] == pytest.approx(expected.f1.value)
-    given = figures("processbench", other, "--model", f"{prm}/prm", "--threshold", "2")
-    assert given["threshold"] == 2 and given["splits"]["other"]["right_accuracy"]["value"] == 0
+    given = figures("processbench", other, "--model", f"{prm}/prm", "--threshold", "1")
+    assert given["threshold"] == 1 and given["splits"]["other"]["right_accuracy"]["value"] == 0
 
 
 def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) -> None:

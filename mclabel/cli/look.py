@@ -12,7 +12,9 @@ from mclabel.cli.output import console
 
 @click.command()
 @click.argument("shards")
-@click.option("--limit", default=5, show_default=True, help="Solutions to print.")
+@click.option(
+    "--limit", default=5, show_default=True, type=click.IntRange(1), help="Solutions to print."
+)
 @click.option("--problem", help="Only of the problem with this id.")
 @click.option("--wrong", is_flag=True, help="Only solutions with a labelled error.")
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:

@@ -96,12 +96,12 @@ class Preflight:
 
 
 _REMEDIES: Mapping[str, str] = {
-    "wrong": "Label easier problems (problems.source) or with a stronger policy.model, and see that "
-    "solutions are not cut (policy.max_tokens)",
-    "sound": "Label harder problems (problems.source), more solutions (solutions.per_problem), or "
-    "balance them (solutions.balance)",
-    "level": "No step changes the value: label problems that the policy solves sometimes, or choose "
-    "another target",
+    "wrong": "Label easier problems (problems.source) or with a stronger policy.model, and see "
+    "that solutions are not cut (policy.max_tokens)",
+    "sound": "Label harder problems (problems.source), more solutions (solutions.per_problem), "
+    "or balance them (solutions.balance)",
+    "level": "No step changes the value: label problems that the policy solves sometimes, or "
+    "choose another target",
 }
 
 

@@ -38,8 +38,10 @@ def alike(rows: list[LabeledSolution], *, sound: bool) -> list[LabeledSolution]:
 def train(run: str, out: Path, base: str, *overrides: str) -> tuple[int, str]:
     result = CliRunner(env={"COLUMNS": "200"}).invoke(
         main,
-        ["train", "/dev/null", f"out={out}", f"labels=[{run}]", f"base={base}", "max_steps=1"]
-        + ["validation=0", "batch_size=4", *overrides],
+        [
+            *("train", "/dev/null", f"out={out}", f"labels=[{run}]", f"base={base}"),
+            *("max_steps=1", "validation=0", "batch_size=4", *overrides),
+        ],
     )
     assert "Traceback" not in result.output
     return result.exit_code, " ".join(result.output.split())
