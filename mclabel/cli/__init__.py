@@ -43,7 +43,7 @@ def quickstart(size: str, out: str) -> None:
     "--problems",
     default=300,
     show_default=True,
-    type=click.IntRange(1, 100_000),
+    type=click.IntRange(1, 2_000),  # about a megabyte each
     help="Of each profile.",
 )
 @click.option(

@@ -197,4 +197,3 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
         (tmp_path / "golds.jsonl").write_text(f'{{"problem_id": "p0", "answer": {answer}}}\n')
         with pytest.raises(DataError, match=f"line 1: the answer, .* {why}"):
             edge.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
-    assert not Path(again).exists()
