@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from mclabel.answers import CHECKER_VERSION, GradeRules, reference_answer
 from mclabel.config import EstimatorConfig
 from mclabel.data.catalog import read_catalog
+from mclabel.data.layout import check_run
 from mclabel.data.manifest import claim
 from mclabel.data.problems import text_of
 from mclabel.data.rejects import FILE as REJECTS
@@ -130,6 +131,7 @@ def regrade(
         semantic["regraded"]["superseded"] = content_id(rows)
     if _place(run) == _place(out):
         raise ConfigError(f"-o {out}: is the run that is read. Give another folder")
+    check_run(out)
     target = Store(out, create=True)
     made_by = {"versions": versions()}
     claim(target, MANIFEST, semantic, made_by)
