@@ -114,7 +114,7 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
 @click.option("--threshold", type=Share(), help="Of the PRM's scores; by default chosen on gsm8k.")
 @click.option("--device", default="cpu", show_default=True)
 @_FORMAT
-@click.option("-o", "--out", help="Folder for processbench.json, .md and predictions.jsonl.")
+@click.option("-o", "--out", help="Folder for figures, predictions and what is left out.")
 @_SEED
 def eval_processbench(
     files: tuple[str, ...],

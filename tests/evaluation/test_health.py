@@ -250,3 +250,10 @@ def test_a_sound_job_says_nothing(tmp_path: Path) -> None:
         *("estimator.kind=fixed", "estimator.rollouts=2", *job),
     )
     assert "Health" not in said
+
+
+def test_the_documentation_lists_every_check_with_its_thresholds() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+    for name, check in CHECKS.items():
+        error = "-" if check.error is None else f"{check.error:.1%}".replace(".0%", "%")
+        assert f"| `{name}` | {check.name} | {check.warning:.0%} | {error} | {check.why} |" in text
