@@ -92,7 +92,7 @@ def test_bad_input_is_one_clear_message_and_writes_nothing(
         ),
         pytest.param(
             ["policy.engine=vllm"],
-            "vLLM is not installed. In a clone of mclabel, on a machine with GPUs: pip install '.[gpu]'",
+            "In a clone of mclabel, on a machine with GPUs: pip install '.[gpu]'",
             marks=pytest.mark.skipif(HAS_VLLM, reason="vLLM is installed"),
         ),
         pytest.param(

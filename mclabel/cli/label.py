@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from mclabel.labeling.blocks import InputChanges
 
 
-HEALTH_FILES = 2_000
-"""Shards from which the health of a run is told at its end: on a local disk that takes seconds."""
-
-
 @click.command()
 @click.argument("config")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
@@ -158,10 +154,10 @@ def _say_rejected(count: int, out: str) -> None:
 def _say_health(out: str) -> None:
     """What stands against training on the labels; nothing if nothing does."""
     from mclabel.data.store import Store
-    from mclabel.evaluation.health import run_health
+    from mclabel.evaluation.health import ENOUGH_FILES, run_health
     from mclabel.report.health import finding_lines
 
-    health = run_health(Store(out), max_files=HEALTH_FILES)
+    health = run_health(Store(out), max_files=ENOUGH_FILES)
     if health is None or not health.findings:
         return
     part = f", from {health.num_read:,} of {health.num_shards:,} shards"

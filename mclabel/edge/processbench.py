@@ -131,7 +131,8 @@ def processbench_of_labels(
     """
     check_out_folder(out)
     splits = read_splits(files)
-    rows, silent = [], []
+    rows: list[LabeledSolution] = []
+    silent: list[LabeledSolution] = []
     for row in read_labels(Store(labels)):
         (rows if says_where(row) else silent).append(row)
     by_key = {row_key(row): row for row in reversed(rows)}

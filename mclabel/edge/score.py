@@ -76,7 +76,7 @@ def score_file(
     lines = []
     for one, scores in zip(kept, found, strict=True):
         added = {name: how(scores) for name, how in AGGREGATIONS.items()}
-        content = {**one.row, "scores": scores, **added}
+        content: dict[str, Any] = {**one.row, "scores": scores, **added}
         lines.append(json.dumps(content, ensure_ascii=False, default=str))
     for reject in rejects.in_order:
         on_reject(reject)

@@ -17,6 +17,8 @@ from mclabel.evaluation.health_checks import CHECKS, MANY_STEPS
 from mclabel.evaluation.health_counts import HealthCounts, health_counts
 from mclabel.records import Outcome
 
+ENOUGH_FILES = 2_000
+"""Shards from which the health of a run is told at its end: on a local disk that takes seconds."""
 MIN_SEEN = 20
 """Fewer give a share that may be off by more than .22 (95%)."""
 Severity = Literal["warning", "error"]

@@ -58,7 +58,8 @@ def ask_for_tokens() -> None:
         return
     os.environ["RAY_AUTH_MODE"] = "token"
     if imported is not None:
-        from ray._raylet import Config  # as ray.init does: there is no public way
+        # As ray.init does: there is no public way.
+        from ray._raylet import Config  # type: ignore[attr-defined]
 
         Config.initialize("")
 
