@@ -75,9 +75,10 @@ def score_file(
     check_scores(prm, found, [one.place for one in kept])
     lines = []
     for one, scores in zip(kept, found, strict=True):
-        added = {name: how(scores) for name, how in AGGREGATIONS.items()}
-        content: dict[str, Any] = {**one.row, "scores": scores, **added}
-        lines.append(json.dumps(content, ensure_ascii=False, default=str))
+        row: dict[str, Any] = {**one.row, "scores": scores}
+        for name, how in AGGREGATIONS.items():
+            row[name] = how(scores)
+        lines.append(json.dumps(row, ensure_ascii=False, default=str))
     for reject in rejects.in_order:
         on_reject(reject)
     if out is None:
