@@ -15,8 +15,11 @@ from rich.console import Console
 
 from mclabel import edge
 from mclabel.config import LabelConfig, load_config
+from mclabel.data.store import Store
+from mclabel.evaluation.health import ENOUGH_FILES, run_health
 from mclabel.exits import EXIT_BUDGET, clear_exits
 from mclabel.labeling.progress import job_progress
+from mclabel.report.health import finding_lines
 
 
 def main(config_path: str, *overrides: str) -> None:
@@ -25,6 +28,9 @@ def main(config_path: str, *overrides: str) -> None:
     with job_progress(Console(emoji=False), "label") as progress:
         report = edge.label(config, progress)
     print(report)
+    if (health := run_health(Store(config.out), max_files=ENOUGH_FILES)) is not None:
+        for finding in finding_lines(health):
+            print(finding.plain)
     if report.stopped_by is not None:
         sys.exit(EXIT_BUDGET)
 

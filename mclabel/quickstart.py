@@ -14,6 +14,14 @@ from rich.console import Console
 
 from mclabel import edge
 from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.data.layout import (
+    BEST_OF_N_FILES,
+    BEST_OF_N_FOLDERS,
+    TRAINING_FILES,
+    TRAINING_FOLDERS,
+    check_places,
+    check_run,
+)
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.evaluation.best_of_n import BestOfN
@@ -73,6 +81,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         console: progress, tables and messages go there.
     """
     run = out / "labels"
+    _check_places(size, out, run)
     config = load_config(
         LabelConfig, bundled_config("label/quickstart.yaml"), [f"out={run}", *LABEL[size]]
     )
@@ -131,6 +140,17 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     write_report([str(out)], str(out / "report.html"))
     _say_what_next(console, out, run)
     return summary
+
+
+def _check_places(size: Size, out: Path, run: Path) -> None:
+    """Find what stands in the way of any stage before the first."""
+    folders = ("labels", "best-of-n", *SCORERS[size])
+    check_places(str(out), folders=folders, files=("labels.png", "summary.json", "report.html"))
+    check_run(str(run))
+    for name in SCORERS[size]:
+        check_places(str(out / name), folders=TRAINING_FOLDERS, files=TRAINING_FILES)
+    check_places(str(out / "best-of-n"), folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
+    check_run(str(out / "best-of-n" / "samples"))
 
 
 def _train(run: Path, out: Path, changes: list[str], stage: StageProgress) -> None:

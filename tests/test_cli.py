@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 import torch
 from click.testing import CliRunner, Result
@@ -90,7 +92,7 @@ def test_bad_input_is_one_clear_message_and_writes_nothing(
         ),
         pytest.param(
             ["policy.engine=vllm"],
-            "vLLM is not installed. On a machine with GPUs: pip install 'mclabel[gpu]'",
+            "In a clone of mclabel, on a machine with GPUs: pip install '.[gpu]'",
             marks=pytest.mark.skipif(HAS_VLLM, reason="vLLM is installed"),
         ),
         pytest.param(
@@ -166,3 +168,52 @@ def test_python_m_and_version() -> None:
         [sys.executable, "-m", "mclabel", "--version"], capture_output=True, text=True, check=True
     )
     assert "mclabel" in result.stdout
+
+
+def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every verb with its name."""
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from commands(child, *path, name)
+    else:
+        yield path, command
+
+
+NUMBERS = [
+    (path, option)
+    for path, command in commands(main)
+    for option in command.params
+    if isinstance(option, click.Option)
+    and isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+]
+
+
+def test_every_numeric_option_of_every_verb_is_known_here() -> None:
+    assert {(*path, option.opts[0]) for path, option in NUMBERS} == {
+        ("simulate", "--problems"),
+        ("simulate", "--seed"),
+        ("label", "--pilot"),
+        ("compact", "--rows"),
+        ("eval", "labels", "--seed"),
+        ("eval", "processbench", "--threshold"),
+        ("eval", "processbench", "--seed"),
+        ("show", "--limit"),
+        ("view", "--port"),
+    }
+
+
+@pytest.mark.parametrize("value", ["-3", "-1", "nan", "-inf", "1e9", "9" * 30 + "x"])
+@pytest.mark.parametrize(
+    ("path", "option"), NUMBERS, ids=[f"{path[-1]}-{option.name}" for path, option in NUMBERS]
+)
+def test_numbers_out_of_range_are_refused(
+    path: tuple[str, ...], option: click.Option, value: str
+) -> None:
+    """Before anything is read: the arguments name nothing."""
+    arguments = ["nowhere"] * (path[-1] not in ("simulate",))
+    result = mclabel(*path, *arguments, f"{option.opts[0]}={value}")
+    assert result.exit_code == 2
+    refusals = [f"Invalid value for '{option.opts[0]}'"]
+    if option.opts[0] == "--pilot":  # whose value may be left out
+        refusals.append(f"No such option '{value[:2]}'")
+    assert any(refusal in result.output for refusal in refusals), result.output

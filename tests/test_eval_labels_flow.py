@@ -19,6 +19,7 @@ from mclabel.data.shards import commit_block, read_labels
 from mclabel.data.store import Store
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.evaluation.processbench import best_threshold, first_below, processbench
+from mclabel.records import Outcome
 
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 
@@ -273,6 +274,10 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
     toy = result["splits"]["toy"]
     assert (toy["num_wrong"], toy["num_right"]) == (3, 10)
     assert toy["missing"] == [f"toy-{i}" for i in range(3, 20, 2) if i % 8 != 1]
+    assert toy["reasons"] == {"not_in_run": 7}
+    left_out = (tmp_path / "out/left_out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in left_out] == toy["missing"]
+    assert set(json.loads(left_out[0])) == {"split", "id", "reason", "detail"}
     # After a wrong line the scripted policy never recovers; before it it nearly always may.
     assert toy["wrong_accuracy"]["value"] == 1
     assert toy["right_accuracy"]["value"] > 0.5
@@ -283,6 +288,7 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
     table = run("eval", "processbench", bench, "--labels", f"{tmp_path}/run")
     named = "Left out for want of a prediction: 7 (toy-3, toy-5, toy-7, toy-11, toy-13, …)"
     assert named in " ".join(table.split())
+    assert "Why: 7 not in the run." in " ".join(table.split())
 
 
 def test_labelled_solutions_are_found_by_id_where_texts_differ(tmp_path: Path) -> None:
@@ -300,7 +306,63 @@ def test_labelled_solutions_are_found_by_id_where_texts_differ(tmp_path: Path) -
     bench = write_rows(tmp_path / "b.jsonl", judged)
     split = figures("processbench", bench, "--labels", shard)["splits"]["b"]
     assert split["missing"] == ["x-1", "x-2"]
+    assert split["reasons"] == {"not_in_run": 1, "other_steps": 1}
     assert split["num_wrong"] == 1 and split["wrong_accuracy"]["value"] == 0
+
+
+def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
+    """Each reason once: no verdict, the last step alone labelled, cut otherwise, not labelled."""
+    sound, unknown = step(True), step()
+    labelled = [
+        row("a", [sound, sound], origin="given", outcome=Outcome.RIGHT),
+        row("b", [unknown, unknown], origin="given", outcome=Outcome.UNGRADED),
+        row("c", [unknown, step(False)], origin="given"),
+        row("d", [sound, sound, sound], origin="given", outcome=Outcome.RIGHT),
+    ]
+    judged = [
+        {"id": name, "problem": f"Problem {name}", "steps": ["one", name], "label": -1}
+        for name in "abcde"
+    ]
+    shard = write_run(tmp_path / "run", labelled)
+    bench = write_rows(tmp_path / "b.jsonl", judged)
+    split = figures("processbench", bench, "--labels", shard, "-o", f"{tmp_path}/o")["splits"]["b"]
+    lines = (tmp_path / "o/left_out.jsonl").read_text().splitlines()
+    why = {one["id"]: (one["reason"], one["detail"]) for one in map(json.loads, lines)}
+    assert {name: reason for name, (reason, _) in why.items()} == {
+        "b": "no_verdict",
+        "c": "outcome_only",
+        "d": "other_steps",
+        "e": "not_in_run",
+    }
+    assert why["d"][1] == "3 steps in the run, 2 in the file"
+    assert "is ungraded against '1'" in why["b"][1]
+    assert sum(split["reasons"].values()) == 4 == len(split["missing"])
+
+
+def test_the_public_benchmark_names_what_a_short_prm_cannot_read(
+    public_data: Path, tmp_path: Path
+) -> None:
+    """A PRM of the bundled base reads 1,024 tokens, in pieces of a few characters."""
+    labels = write_run(tmp_path / "labels", arith_rows(12))
+    common = [f"labels=[{labels}]", "base=arith:base", "validation=0", "backbone_lr=0"]
+    run("train", "/dev/null", f"out={tmp_path}/prm", *common, "max_steps=1")
+    bench = tmp_path / "processbench_gsm8k.jsonl"
+    rows = (public_data / bench.name).read_text().splitlines()[:60]
+    bench.write_text("\n".join(rows))
+    command = ["processbench", str(bench), "--model", f"{tmp_path}/prm", "--threshold", "0.5"]
+    split = figures(*command, "-o", f"{tmp_path}/o")["splits"]["gsm8k"]
+    left_out = (tmp_path / "o/left_out.jsonl").read_text().splitlines()
+    assert split["reasons"] == {"too_long": len(split["missing"])} and split["missing"]
+    assert len(left_out) + split["num_wrong"] + split["num_right"] == 60
+    assert "tokens, over max_tokens=1024" in json.loads(left_out[0])["detail"]
+
+
+def test_folders_for_figures_are_checked_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = ["-o", f"{tmp_path}/file"]
+    for command in (["labels", "nowhere"], ["processbench", "nowhere.jsonl", "--labels", "no"]):
+        said = run("eval", *command, *out, code=2)
+        assert "file: is a file, must be a folder" in said
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +382,8 @@ def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     other = write_rows(tmp_path / "other.jsonl", [*bench_rows(20, seed=4), long])
     result = figures("processbench", gsm, other, "--model", f"{prm}/prm")
     assert result["splits"]["other"]["missing"] == ["long"]
+    assert result["splits"]["other"]["reasons"] == {"too_long": 1}
+    assert result["splits"]["gsm8k"]["reasons"] == {}
     rows = read_processbench(gsm)
     lines = run("score", f"{prm}/prm", gsm).splitlines()
     scores = {row["id"]: row["scores"] for row in map(json.loads, lines)}
@@ -328,8 +392,8 @@ def test_a_prm_on_processbench(prm: Path, tmp_path: Path) -> None:
     said = {name: first_below(one, threshold) for name, one in scores.items()}
     expected = processbench({"gsm8k": rows}, {"gsm8k": said}).splits["gsm8k"]
     assert result["splits"]["gsm8k"]["f1"]["value"] == pytest.approx(expected.f1.value)
-    given = figures("processbench", other, "--model", f"{prm}/prm", "--threshold", "2")
-    assert given["threshold"] == 2 and given["splits"]["other"]["right_accuracy"]["value"] == 0
+    given = figures("processbench", other, "--model", f"{prm}/prm", "--threshold", "1")
+    assert given["threshold"] == 1 and given["splits"]["other"]["right_accuracy"]["value"] == 0
 
 
 def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) -> None:

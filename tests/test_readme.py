@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
@@ -52,3 +53,27 @@ def test_places_on_the_map_exist() -> None:
     assert len(places) > 10
     for place in places:
         assert (ROOT / place).exists() or (ROOT / "mclabel" / place).exists(), place
+
+
+INSTALLS = sorted(
+    {
+        (str(path.relative_to(ROOT)), target)
+        for folder in ("mclabel", "docs", "configs", "scripts", ".")
+        for path in (ROOT / folder).glob("*" if folder == "." else "**/*")
+        if path.suffix in (".py", ".md", ".yaml", ".sh")
+        for target in re.findall(r"pip install (?:-q )?['\"]?([^\s'\"`]*\[\w+\])", path.read_text())
+    }
+)
+
+
+@pytest.mark.parametrize(("place", "target"), INSTALLS)
+def test_extras_are_installed_from_a_folder(place: str, target: str) -> None:
+    """The package is on no index: a name alone finds nothing, or somebody else's."""
+    folder, extra = target.rstrip("]").split("[")
+    assert folder.startswith((".", "/", "$")), f"{place}: pip install {target}"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert extra in extras["optional-dependencies"]
+
+
+def test_there_are_installs_to_check() -> None:
+    assert {("README.md", ".[dev]"), ("README.md", ".[gpu]")} <= set(INSTALLS)

@@ -9,6 +9,7 @@ import click
 
 from mclabel.cli import check, label, look, train, verify
 from mclabel.cli.evaluate import evaluate
+from mclabel.cli.options import SEED
 from mclabel.cli.output import console
 from mclabel.exits import EXIT_USER_ERROR, clear_exits, fail
 
@@ -38,11 +39,17 @@ def quickstart(size: str, out: str) -> None:
 
 
 @main.command()
-@click.option("--problems", default=300, show_default=True, help="Of each profile.")
+@click.option(
+    "--problems",
+    default=300,
+    show_default=True,
+    type=click.IntRange(1, 2_000),  # about a megabyte each
+    help="Of each profile.",
+)
 @click.option(
     "--profile", multiple=True, help="Only these; sharp, decay, recovery, lucky, hopeless."
 )
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, type=SEED)
 def simulate(problems: int, profile: tuple[str, ...], seed: int) -> None:
     """Compare the estimators on simulated problems whose step values are known.
 

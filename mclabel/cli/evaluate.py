@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from mclabel.cli.options import SEED, Share
 from mclabel.cli.output import console, errors
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _FORMAT = click.option(
     default="table",
     show_default=True,
 )
-_SEED = click.option("--seed", default=0, show_default=True, help="Of the bootstrap.")
+_SEED = click.option("--seed", default=0, show_default=True, type=SEED, help="Of the bootstrap.")
 
 
 @click.group(name="eval")
@@ -110,10 +111,10 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
 @click.argument("files", nargs=-1, required=True)
 @click.option("--model", help="Folder of a PRM.")
 @click.option("--labels", "run", help="A run that labelled ProcessBench's solutions.")
-@click.option("--threshold", type=float, help="Of the PRM's scores; by default chosen on gsm8k.")
+@click.option("--threshold", type=Share(), help="Of the PRM's scores; by default chosen on gsm8k.")
 @click.option("--device", default="cpu", show_default=True)
 @_FORMAT
-@click.option("-o", "--out", help="Folder for processbench.json, .md and predictions.jsonl.")
+@click.option("-o", "--out", help="Folder for figures, predictions and what is left out.")
 @_SEED
 def eval_processbench(
     files: tuple[str, ...],

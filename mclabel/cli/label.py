@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.text import Text
 
 from mclabel.cli.output import console, errors
 from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
@@ -87,6 +88,7 @@ def label(
         soft_wrap=True,
     )
     _say_rejected(report.num_rejected, checked.out)
+    _say_health(checked.out)
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
         about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
@@ -147,6 +149,27 @@ def _say_rejected(count: int, out: str) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _say_health(out: str) -> None:
+    """What stands against training on the labels; nothing if nothing does."""
+    from mclabel.data.store import Store
+    from mclabel.evaluation.health import ENOUGH_FILES, run_health
+    from mclabel.report.health import finding_lines
+
+    health = run_health(Store(out), max_files=ENOUGH_FILES)
+    if health is None or not health.findings:
+        return
+    part = f", from {health.num_read:,} of {health.num_shards:,} shards"
+    console.print(
+        f"Health of the run{part if health.num_read < health.num_shards else ''} "
+        f"(all figures: mclabel labels {out}):",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    for line in finding_lines(health):
+        console.print(Text("  ").append_text(line), highlight=False, soft_wrap=True)
 
 
 @click.group()

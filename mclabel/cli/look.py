@@ -12,7 +12,9 @@ from mclabel.cli.output import console
 
 @click.command()
 @click.argument("shards")
-@click.option("--limit", default=5, show_default=True, help="Solutions to print.")
+@click.option(
+    "--limit", default=5, show_default=True, type=click.IntRange(1), help="Solutions to print."
+)
 @click.option("--problem", help="Only of the problem with this id.")
 @click.option("--wrong", is_flag=True, help="Only solutions with a labelled error.")
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
@@ -40,30 +42,43 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
 @click.argument("shards")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def labels(shards: str, as_json: bool) -> None:
-    """Print counts, cost and, on arith, quality against truth."""
+    """Print counts, cost, the health of the run and, on arith, quality against truth."""
     from mclabel.data.shards import read_labels
     from mclabel.data.store import Store
+    from mclabel.evaluation.health import health_json, run_health
     from mclabel.evaluation.label_quality import (
         by_meta,
         is_arith,
         label_cost,
         label_quality,
     )
+    from mclabel.report.grid import rich_table
+    from mclabel.report.health import finding_lines, health_grid
     from mclabel.report.terminal import counts_table, quality_table
 
     rows = list(read_labels(Store(shards)))
     cost = label_cost(rows)
+    health = run_health(Store(shards))
     groups = {}
     if is_arith(rows):
         groups = {"all": label_quality(rows)}
         groups |= {k: label_quality(g) for k, g in by_meta(rows, "answer_type").items()}
     if as_json:
         quality = {name: asdict(group) for name, group in groups.items()}
-        click.echo(json.dumps({"cost": asdict(cost), "quality": quality}, indent=1))
+        content = {
+            "cost": asdict(cost),
+            "health": None if health is None else health_json(health),
+            "quality": quality,
+        }
+        click.echo(json.dumps(content, indent=1))
         return
     console.print(counts_table(rows, cost))
     if groups:
         console.print(quality_table(groups))
+    if health is not None:
+        console.print(rich_table(health_grid(health)))
+        for line in finding_lines(health):
+            console.print(line, highlight=False, soft_wrap=True)
 
 
 @click.command()

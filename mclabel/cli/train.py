@@ -27,8 +27,10 @@ def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
 
     checked = load_config(TrainConfig, config, overrides)
     if look:
-        for line in preflight(checked).lines(examples=True):
+        found = preflight(checked)
+        for line in found.lines(examples=True):
             click.echo(line)
+        found.check_differ()
         return
 
     with StageProgress(console, "train", "steps") as progress:
@@ -101,18 +103,38 @@ def import_labels(file: str, source: Format, out: str) -> None:
     show_default=True,
     help="Of the PRM: ours, or another's (folder or Hugging Face name).",
 )
+@click.option(
+    "--strict", is_flag=True, help="Stop at the first row that cannot be scored, write nothing."
+)
 def score(
-    prm: str, solutions: str, out: str | None, device: str, url: str | None, form: str
+    prm: str,
+    solutions: str,
+    out: str | None,
+    device: str,
+    url: str | None,
+    form: str,
+    strict: bool,
 ) -> None:
     """Score the steps of solutions with a trained PRM.
 
     SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (a step
     a line) or `steps` (list of texts). Every row is written again with `scores`, one a step, and
     their `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum).
+
+    A row that cannot be scored (too long, no solution, not JSON, ...) is left out; the reason is in
+    OUT.rejects.jsonl, without -o on standard error.
     """
+    from mclabel.data.rejects import Reject, bounded
     from mclabel.edge.score import score_file
 
-    for line in score_file(prm, solutions, out, device=device, url=url, form=form):
+    def say(reject: Reject) -> None:
+        if out is None:
+            click.echo(f"row {reject.row} ({reject.reason}): {bounded(reject.detail)}", err=True)
+
+    lines = score_file(
+        prm, solutions, out, device=device, url=url, form=form, strict=strict, on_reject=say
+    )
+    for line in lines:
         click.echo(line)
 
 

@@ -26,8 +26,8 @@ LOSSES: dict[Format, str] = {
     "are lost; steps without a label, and those after them, are left out",
     "prm800k": "ratings are -1, 0 or 1 up to the first error: values, counts, intervals and ids "
     "are lost; what the labels after the first error say is lost",
-    "processbench": "one first error a solution: values, counts, intervals, the gold answer and "
-    "ids are lost; what the labels after the first error say is lost; solutions without an error "
+    "processbench": "one first error a solution: values, counts, intervals and the gold answer "
+    "are lost; what the labels after the first error say is lost; solutions without an error "
     "of which some step has no label, or without an outcome, are left out",
 }
 
@@ -48,3 +48,5 @@ class LabeledTexts:
     """The solution's answer is right; None if the format does not say."""
     extra: tuple[tuple[str, str], ...] = ()
     """What else the format holds."""
+    id: str = ""
+    """Of the solution, unique in its run; empty if the format has none."""

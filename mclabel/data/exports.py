@@ -13,6 +13,7 @@ from typing import Any
 from mclabel.data.exchange import SHEPHERD_TAG, Format, LabeledTexts
 from mclabel.errors import DataError
 from mclabel.records import LabeledSolution, Outcome
+from mclabel.seeds import content_id
 
 RATINGS = {0.0: -1, 0.5: 0, 1.0: 1}
 
@@ -36,10 +37,19 @@ def labeled_texts(row: LabeledSolution) -> LabeledTexts:
         prediction=row.solution.prediction,
         right=right,
         extra=tuple(sorted((key, meta[key]) for key in _EXTRAS if key in meta)),
+        id=_imported_id(row) or row.solution.id,
     )
 
 
 _EXTRAS = ("task", "id", "generator")
+
+
+def _imported_id(row: LabeledSolution) -> str | None:
+    """The id that the solution had in the file it was imported from. An `id` that other problems
+    carry in their metadata is shared by their solutions.
+    """
+    imported = any(step.rule == "given" for step in row.steps)
+    return row.problem.meta.get("id") if imported else None
 
 
 def export_row(texts: LabeledTexts, to: Format) -> dict[str, Any] | None:
@@ -161,7 +171,7 @@ def _processbench(texts: LabeledTexts) -> dict[str, Any] | None:
         return None
     extra = dict(texts.extra)
     return {
-        "id": extra.get("id", ""),
+        "id": texts.id or content_id("solution", texts.problem, texts.steps),
         "generator": extra.get("generator", "mclabel"),
         "problem": texts.problem,
         "steps": list(texts.steps),

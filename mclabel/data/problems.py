@@ -6,6 +6,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
+from math import isinf, isnan
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -283,7 +284,8 @@ def _problem(row: Any, problem_column: str | None, answer_column: str | None) ->
 
 def _given_id(row: Any) -> str | None:
     identity = row.get("id") if isinstance(row, Mapping) else None
-    return None if identity in (None, "") else str(identity)
+    missing = identity in (None, "") or (isinstance(identity, float) and isnan(identity))
+    return None if missing else str(identity)
 
 
 def _column(
@@ -297,17 +299,39 @@ def _column(
             f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
             f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
         )
-    content = row[names[0]]
+    found = text_of(row[names[0]], numbers=what == "answer")
+    if isinstance(found, Fault):
+        reason = missing if found.reason == "empty" else found.reason
+        return Fault(reason, f"the {what} in column {names[0]!r} {found.detail}")
+    return found
+
+
+def text_of(content: Any, *, numbers: bool) -> str | Fault:
+    """A text that a row of a file holds, or why it is none.
+
+    JSON as Python writes it, Parquet and pandas hold NaN where nothing is known: that is no text,
+    also where it was made one.
+
+    Args:
+        content: of a field of the row.
+        numbers: whether a finite number stands for its text.
+
+    Returns:
+        The text, or a `Fault` of the reason `empty` or `wrong_type`, whose detail is a predicate.
+    """
     if content is None or (isinstance(content, str) and not content.strip()):
-        return Fault(missing, f"the {what} in column {names[0]!r} is empty. Remove the row")
+        return Fault("empty", "is empty. Remove the row")
+    nothing = isinstance(content, str) and content.strip().casefold() == "nan"
+    if nothing or (isinstance(content, float) and isnan(content)):
+        return Fault("empty", "is NaN, as a missing value is written. Fill it in or remove the row")
     if isinstance(content, str):
         return content
-    if what == "answer" and isinstance(content, int | float):
+    if isinstance(content, float) and isinf(content):
+        return Fault("wrong_type", f"is {content}: must be finite, or a text such as '\\infty'")
+    if numbers and isinstance(content, int | float) and not isinstance(content, bool):
         return str(content)
-    return Fault(
-        "wrong_type",
-        f"the {what} in column {names[0]!r} must be a text, is a {type(content).__name__}",
-    )
+    wanted = "a text or a number" if numbers else "a text"
+    return Fault("wrong_type", f"must be {wanted}, is a {type(content).__name__}")
 
 
 def _repeat(how: Literal["duplicate", "id_taken"], identity: str) -> Fault:

@@ -63,7 +63,7 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
             refuse(row if isinstance(row, Fault) else _NO_OBJECT, number)
             continue
         identity = row.get("problem_id") or by_text.get(str(row.get("problem")))
-        found = _solution(row) if identity in ids else _unknown(row)
+        found = solution_in(row) if identity in ids else _unknown(row)
         if isinstance(found, Fault):
             refuse(found, number, None if identity is None else str(identity))
         else:
@@ -96,13 +96,14 @@ def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
     Raises:
         DataError: it has neither, or one that is empty; `place` names the row.
     """
-    found = _solution(row)
+    found = solution_in(row)
     if isinstance(found, Fault):
         raise DataError(f"{place}: {found.detail}")
     return found
 
 
-def _solution(row: Mapping[str, Any]) -> GivenSolution | Fault:
+def solution_in(row: Mapping[str, Any]) -> GivenSolution | Fault:
+    """The same, or why there is none."""
     steps = row.get("steps")
     if steps is not None:
         if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):

@@ -13,6 +13,7 @@ from typing import cast
 
 from mclabel.answers import default_checker, group_answers
 from mclabel.config import BestOfNConfig, EstimatorConfig, LabelConfig, SolutionsConfig
+from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places, check_run
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import label
@@ -82,7 +83,7 @@ def best_of_n(
     _check(config)
     run = config.run
     if run is None:
-        run = f"{config.out.rstrip('/')}/samples"
+        run = _samples_of(config)
         label(_sampling(config, run), on_state)
     known = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
     by_problem = _samples(run, config.samples)
@@ -110,6 +111,10 @@ def best_of_n(
     return report
 
 
+def _samples_of(config: BestOfNConfig) -> str:
+    return f"{config.out.rstrip('/')}/samples"
+
+
 def _samples(run: str, count: int) -> list[list[LabeledSolution]]:
     """The first `count` solutions of every problem of a run, problems by id.
 
@@ -135,6 +140,9 @@ def _check(config: BestOfNConfig) -> None:
 
     if "://" in config.out:
         raise ConfigError(f"out={config.out!r}: must be a local folder")
+    check_places(config.out, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
+    if config.run is None:
+        check_run(_samples_of(config))
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(f"scorers and likelihood both name {', '.join(both)}: give other names")
     for path in config.scorers.values():

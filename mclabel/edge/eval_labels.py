@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mclabel.data.judged import read_prm800k, read_processbench
+from mclabel.data.layout import check_places
 from mclabel.data.shards import label_tables, read_labels, read_rollouts
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, DataError
@@ -36,6 +37,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
         ConfigError: `truth` is none of these.
         DataError: the truth's file cannot be used, or it knows no solution of the run.
     """
+    check_out_folder(out)
     rows = list(read_labels(Store(shards)))
     if not rows:
         raise DataError(f"{shards}: its shards hold no labelled solutions")
@@ -56,11 +58,24 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
 
 def out_folder(out: str) -> Path:
     """The folder for results, made if it is missing."""
+    check_out_folder(out)
     folder = Path(out)
-    if "://" in out or (folder.exists() and not folder.is_dir()):
-        raise ConfigError(f"--out {out}: must be a local folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def check_out_folder(out: str | None) -> None:
+    """Refuse what cannot be a folder for results, before they are computed.
+
+    Raises:
+        ConfigError: a URL.
+        ShardError: a file, in one, or a folder that cannot be written.
+    """
+    if out is None:
+        return
+    if "://" in out:
+        raise ConfigError(f"--out {out}: must be a local folder")
+    check_places(out)
 
 
 def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:

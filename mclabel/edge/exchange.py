@@ -11,6 +11,7 @@ from mclabel.answers import grade
 from mclabel.data.exchange import LOSSES, Format, LabeledTexts
 from mclabel.data.exports import export_row, json_line, labeled_texts
 from mclabel.data.imports import import_row, labeled_solution
+from mclabel.data.layout import check_run
 from mclabel.data.manifest import claim
 from mclabel.data.rows import file_rows
 from mclabel.data.shards import commit_block, read_labels
@@ -113,6 +114,7 @@ def import_file(path: str, source: Format, out: str) -> ImportReport:
         DataError: a row is not of that format.
         ShardError: the folder holds something else.
     """
+    check_run(out)
     solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
     num_rows = 0
     for place, row in file_rows(path):

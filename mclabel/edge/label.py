@@ -17,6 +17,7 @@ from mclabel.answers import CHECKER_VERSION
 from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.config import EstimatorConfig, LabelConfig, ProblemsConfig
+from mclabel.data.layout import check_run
 from mclabel.data.manifest import check_claim, claim
 from mclabel.data.problems import Chosen, Problems, read_problems
 from mclabel.data.rejects import Reject, set_aside, write_rejects
@@ -26,7 +27,7 @@ from mclabel.data.solutions import read_solutions
 from mclabel.data.steps import StepRules
 from mclabel.data.store import Store
 from mclabel.edge.policy import policy_maker, resolve_model, resolved_policy, resources_of
-from mclabel.errors import ConfigError, DataError, ShardError
+from mclabel.errors import ConfigError, DataError
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.labeling.blocks import JobBlocks, plan_blocks
 from mclabel.labeling.budget import Ledger, Limits
@@ -58,14 +59,13 @@ def label(
         accept_changes: label problems anew that have changed since the run was begun, and leave out
             what is gone; else either is refused.
     """
+    check_run(config.out)
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
     semantic = semantic_config(config)
     work = load_work(config)
     make_policy = policy_maker(config.policy, seed=config.seed)
     if Path(config.out).is_dir() or "://" in config.out:
         check_claim(Store(config.out), MANIFEST, semantic)
-    elif Path(config.out).exists():
-        raise ShardError(f"out={config.out!r}: is a file, must be a folder")
     store = Store(config.out, create=True)
     provenance = {"versions": versions(config.policy.engine), "input": input_config(config)}
     location = config.out if "://" in config.out else str(Path(config.out).absolute())

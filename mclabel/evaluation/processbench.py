@@ -9,6 +9,7 @@ the noise of choosing it, and GSM8K's own F1 is the highest of many.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -48,6 +49,21 @@ class SplitResult:
     """Harmonic mean of the two; None where either kind is missing."""
     missing: tuple[str, ...]
     """Ids of solutions without a prediction, which are left out."""
+    reasons: Mapping[str, int]
+    """How many of them for which reason, the most frequent first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """Why a solution has no prediction."""
+
+    reason: str
+    """A short code; docs/evaluation.md has all."""
+    detail: str
+
+
+Reasons = Mapping[str, Mapping[str, LeftOut]]
+"""By split and id, of solutions without a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +81,7 @@ def processbench(
     splits: Mapping[str, Sequence[JudgedSolution]],
     predictions: Mapping[str, Mapping[str, int | None]],
     *,
+    reasons: Reasons | None = None,
     threshold: float | None = None,
     seed: int = 0,
 ) -> ProcessBenchResult:
@@ -73,6 +90,7 @@ def processbench(
     Args:
         splits: solutions by the name of their split.
         predictions: by split and id, the first wrong step or None for none.
+        reasons: why others have none.
         threshold: that made them, for the record.
         seed: of the bootstrap.
     """
@@ -82,7 +100,13 @@ def processbench(
         for i, (name, table) in enumerate(tables.items())
     }
     results = {
-        name: _split(splits[name], predictions[name], tables[name], weights[name])
+        name: _split(
+            splits[name],
+            predictions[name],
+            (reasons or {}).get(name, {}),
+            tables[name],
+            weights[name],
+        )
         for name in splits
     }
     return ProcessBenchResult(
@@ -161,16 +185,20 @@ def _table(
 def _split(
     rows: Sequence[JudgedSolution],
     predictions: Mapping[str, int | None],
+    reasons: Mapping[str, LeftOut],
     table: NDArray[np.float64],
     weights: NDArray[np.float64],
 ) -> SplitResult:
+    missing = tuple(row.id for row in rows if row.id not in predictions)
+    counts = Counter(reasons[name].reason if name in reasons else "unknown" for name in missing)
     return SplitResult(
         num_wrong=int(table[:, 0].sum()),
         num_right=int(table[:, 2].sum()),
         wrong_accuracy=ratio_estimate(table[:, 1], table[:, 0], weights),
         right_accuracy=ratio_estimate(table[:, 3], table[:, 2], weights),
         f1=sums_estimate(table, weights, _f1),
-        missing=tuple(row.id for row in rows if row.id not in predictions),
+        missing=missing,
+        reasons=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Collection, Mapping
 
 from mclabel.errors import EngineError
@@ -18,6 +19,8 @@ def connect(address: str) -> None:
     Raises:
         EngineError: nothing answers there, or it does not let us in.
     """
+    if address == "local":
+        ask_for_tokens()
     import ray
 
     if ray.is_initialized():
@@ -42,6 +45,23 @@ def connect(address: str) -> None:
             "cluster (`auto` on one of its nodes; with token authentication also RAY_AUTH_MODE and "
             "RAY_AUTH_TOKEN_PATH), or ray.address=local to start Ray on this machine"
         ) from error
+
+
+def ask_for_tokens() -> None:
+    """Ask for token authentication in a cluster that this process starts, unless the user chose.
+
+    Without a choice Ray takes tokens, too, and warns that one may decline. It reads the variable
+    when it is imported.
+    """
+    imported = sys.modules.get("ray")
+    if "RAY_AUTH_MODE" in os.environ or (imported is not None and imported.is_initialized()):
+        return
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if imported is not None:
+        # As ray.init does: there is no public way.
+        from ray._raylet import Config  # type: ignore[attr-defined]
+
+        Config.initialize("")
 
 
 def node_resources() -> list[Mapping[str, float]]:

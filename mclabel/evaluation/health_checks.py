@@ -1,0 +1,164 @@
+"""The checks of a run's health: shares from which on labels teach less, why, and what to change.
+
+The figures of ProcessBench (arXiv 2412.06559) are those of its splits gsm8k and math.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MANY_STEPS = 50
+"""Solutions of GSM8K and MATH have 5 and 6 in the median, 32 at most (ProcessBench)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """When a share is a finding."""
+
+    name: str
+    """Of the share, in tables."""
+    warning: float
+    error: float | None
+    """None: never worse than a warning."""
+    of: str
+    """What is counted."""
+    said: str
+    """What is wrong with them; {limit} is the limit of tokens."""
+    why: str
+    """The reason for the thresholds."""
+    remedy: str
+
+
+_CUT_REMEDY = (
+    "Raise policy.max_tokens; if completions ramble on, end them by policy.stop or by the prompt "
+    "(policy.template, policy.system)"
+)
+_UNGRADED_REMEDY = (
+    "Look at their answers and golds (mclabel view, filter ungraded); mend the golds "
+    "(mclabel regrade RUN --golds FILE), or ask for another form of answer (policy.system)"
+)
+_EASIER = "a stronger policy.model or easier problems (problems.source)"
+_HARDER = "harder problems (problems.source), or solutions.balance with more solutions.per_problem"
+
+CHECKS: Mapping[str, Check] = {
+    "solutions_truncated": Check(
+        name="solutions cut at the limit",
+        warning=0.1,
+        error=0.5,
+        of="solutions",
+        said="were cut at policy.max_tokens{limit}",
+        why="what is cut counts as wrong or is left out, so pass rates are off by up to this share",
+        remedy=_CUT_REMEDY,
+    ),
+    "rollouts_truncated": Check(
+        name="rollouts cut at the limit",
+        warning=0.1,
+        error=0.5,
+        of="rollouts",
+        said="were cut at policy.max_tokens{limit}",
+        why="values are off by up to this share; at .1 by as much as the noise of 16 rollouts",
+        remedy=_CUT_REMEDY,
+    ),
+    "tokens_at_limit": Check(
+        name="tokens of solutions that were cut",
+        warning=0.25,
+        error=0.75,
+        of="tokens of solutions",
+        said="lie in those that were cut at policy.max_tokens{limit}",
+        why="they are paid for and say nothing",
+        remedy="End rambling solutions by policy.stop, or lower policy.max_tokens",
+    ),
+    "solutions_ungraded": Check(
+        name="solutions without a verdict",
+        warning=0.05,
+        error=0.5,
+        of="solutions",
+        said="could not be graded",
+        why="they count for nothing, and go by form of answer: what is left is a selection",
+        remedy=_UNGRADED_REMEDY,
+    ),
+    "rollouts_ungraded": Check(
+        name="rollouts without a verdict",
+        warning=0.05,
+        error=0.5,
+        of="rollouts",
+        said="could not be graded",
+        why="they count for nothing, and go by form of answer: what is left is a selection",
+        remedy=_UNGRADED_REMEDY,
+    ),
+    "never_solved": Check(
+        name="problems never solved",
+        warning=0.5,
+        error=0.9,
+        of="problems",
+        said="have no right solution and no right rollout",
+        why="every label of theirs is wrong, which tells no step from another",
+        remedy=f"Choose {_EASIER}; solutions.balance leaves such problems out",
+    ),
+    "always_solved": Check(
+        name="problems always solved",
+        warning=0.5,
+        error=0.9,
+        of="problems",
+        said="have right solutions and right rollouts alone",
+        why="every label of theirs is sound, which tells no step from another",
+        remedy=f"Choose {_HARDER}",
+    ),
+    "labels_wrong": Check(
+        name="labels that say wrong",
+        warning=0.98,
+        error=0.995,
+        of="step labels",
+        said="say wrong",
+        why="a scorer that always says so is as good; ProcessBench has .35 to .42",
+        remedy=f"Choose {_EASIER}; if right answers are among them, mend the golds",
+    ),
+    "labels_sound": Check(
+        name="labels that say sound",
+        warning=0.98,
+        error=0.995,
+        of="step labels",
+        said="say sound",
+        why="a scorer that always says so is as good; ProcessBench has .58 to .65",
+        remedy=f"Choose {_HARDER}",
+    ),
+    "one_step": Check(
+        name="solutions of one step",
+        warning=0.5,
+        error=0.9,
+        of="solutions",
+        said="are one step",
+        why="their only label is the outcome, which is an ORM's; ProcessBench has none",
+        remedy="Split them elsewhere (split.by, split.pattern), or ask for steps (policy.system)",
+    ),
+    "many_steps": Check(
+        name=f"solutions of more than {MANY_STEPS} steps",
+        warning=0.5,
+        error=None,
+        of="solutions",
+        said=f"have more than {MANY_STEPS} steps",
+        why="cost grows with the steps, and short ones say little; of ProcessBench 32 is the most",
+        remedy="Join steps by split.max_steps or split.min_tokens, or split.by=blank_line",
+    ),
+    "right_with_error": Check(
+        name="right solutions with a labelled error",
+        warning=0.3,
+        error=0.7,
+        of="right solutions",
+        said="are labelled with an error",
+        why="people find .04 (GSM8K) to .19 (MATH) in ProcessBench: the rest are likelier false",
+        remedy="Raise estimator.rollouts (or lower estimator.price), and check that rollouts are "
+        "sampled as solutions are and not cut",
+    ),
+    "wrong_without_error": Check(
+        name="wrong solutions without a labelled error",
+        warning=0.05,
+        error=0.5,
+        of="wrong solutions",
+        said="are labelled without an error",
+        why="a wrong answer has a wrong step: ProcessBench has none without",
+        remedy="Check their golds (mclabel view, filter wrong), and raise estimator.rollouts",
+    ),
+}
+"""By the name of the finding."""

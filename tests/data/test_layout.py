@@ -1,0 +1,102 @@
+"""What stands in the way of an output is found before any work is done."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from labelled import arith_rows, write_run
+from scripted_jobs import scripted_overrides, write_problems
+
+from mclabel.cli import main
+from mclabel.data.layout import BEST_OF_N_FILES, RUN_FILES, RUN_FOLDERS, TRAINING_FILES
+from mclabel.data.layout import TRAINING_FOLDERS as TRAINING
+
+
+def refused(out: Path, *arguments: str) -> str:
+    """The message; the command must leave what is there as it is."""
+    before = sorted(out.rglob("*"))
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(main, arguments)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    assert sorted(out.rglob("*")) == before
+    return result.output
+
+
+def block(out: Path, name: str, *, folder: bool) -> Path:
+    path = out / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir() if folder else path.write_text("precious")
+    return path
+
+
+@pytest.mark.parametrize("name", [*RUN_FOLDERS, *RUN_FILES])
+def test_label(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    is_file = name in RUN_FILES
+    path = block(out, name, folder=is_file)
+    job = scripted_overrides(write_problems(tmp_path, 4), out, "ray.address=none")
+    said = refused(out, "label", "/dev/null", *job)
+    assert (
+        f"{path}: is a {'folder, must be a file' if is_file else 'file, must be a folder'}" in said
+    )
+    assert "choose another out" in said
+
+
+def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
+    """So that a new folder is added to the list."""
+    out = tmp_path / "out"
+    job = scripted_overrides(write_problems(tmp_path, 8), out, "ray.address=none")
+    for command in (["label", "/dev/null", *job], ["compact", str(out)]):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 0, result.output
+    found = {str(path.relative_to(out)): path.is_dir() for path in out.rglob("*")}
+    folders = {name for name, is_folder in found.items() if is_folder}
+    files = {name for name, is_folder in found.items() if not is_folder and "/" not in name}
+    assert "labels" in folders and "run.json" in files
+    assert folders <= set(RUN_FOLDERS) and files <= set(RUN_FILES)
+
+
+@pytest.mark.parametrize("name", [*TRAINING, *TRAINING_FILES])
+def test_train(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run", arith_rows(8))
+    path = block(tmp_path / "prm", name, folder=name in TRAINING_FILES)
+    job = [f"out={tmp_path / 'prm'}", f"labels=[{run}]", "base=arith:base", "max_steps=1"]
+    assert str(path) in refused(tmp_path / "prm", "train", "/dev/null", *job)
+
+
+@pytest.mark.parametrize("name", ["samples", "scores", "samples/labels", *BEST_OF_N_FILES])
+def test_best_of_n(tmp_path: Path, name: str) -> None:
+    path = block(tmp_path / "best", name, folder=name in BEST_OF_N_FILES)
+    job = [f"out={tmp_path / 'best'}", "problems.source=arith", "problems.limit=2", "samples=2"]
+    assert str(path) in refused(tmp_path / "best", "eval", "best-of-n", "/dev/null", *job)
+
+
+@pytest.mark.parametrize(
+    "name", ["labels", "labels/rollouts", "prm", "orm/checkpoints", "best-of-n/samples/labels"]
+)
+def test_quickstart(tmp_path: Path, name: str) -> None:
+    path = block(tmp_path / "q", name, folder=False)
+    said = refused(tmp_path / "q", "quickstart", "--size", "small", "--out", str(tmp_path / "q"))
+    assert f"{path}: is a file, must be a folder" in said
+
+
+def test_a_file_on_the_way_and_a_link_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    job = scripted_overrides(write_problems(tmp_path, 4), tmp_path / "file/a/b", "ray.address=none")
+    assert "file: is a file, must be a folder" in refused(tmp_path, "label", "/dev/null", *job)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/labels").symlink_to(tmp_path / "nowhere")
+    job = scripted_overrides(write_problems(tmp_path, 4), tmp_path / "out", "ray.address=none")
+    assert "labels: is a file" in refused(tmp_path / "out", "label", "/dev/null", *job)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "out/rollouts").mkdir(parents=True)
+    (tmp_path / "out/rollouts").chmod(0o500)
+    job = scripted_overrides(write_problems(tmp_path, 4), tmp_path / "out", "ray.address=none")
+    said = refused(tmp_path / "out", "label", "/dev/null", *job)
+    assert "rollouts: is not writable" in said
