@@ -50,6 +50,10 @@ class Reject:
             content["problem_id"] = bounded(self.problem_id)
         return content
 
+    def line(self) -> bytes:
+        """One line of a file."""
+        return json.dumps(self.content(), ensure_ascii=True).encode() + b"\n"
+
 
 def bounded(detail: str) -> str:
     """On one line, and short."""
