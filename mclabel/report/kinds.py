@@ -14,7 +14,7 @@ _KINDS = (
     ("percent", re.compile(r"[-+]?[\d,.]+\s*\\?%")),
     ("fraction", re.compile(rf"[-+]?\\[dt]?frac\s*{{?{_PLAIN}}}?\s*{{?\d+}}?|{_PLAIN}\s*/\s*\d+")),
     ("choice", re.compile(r"(?:\\text{)?\(?[A-H]\)?}?")),
-    ("interval or point", re.compile(r"(?:\\left)?[\[(].*,[^,]*+[\])]")),
+    ("interval or point", re.compile(r"(?:\\left)?[\[(].*,[^,]*[\])]")),
     ("list", re.compile(r"[^,]*+,.*+")),
     ("expression", re.compile(r"[^\\^_=+*/]*+[\\^_=+*/].*+|[-+]?\d*+[a-z]|[-+]?\d++\s*+\w++")),
 )
