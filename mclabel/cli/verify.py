@@ -16,7 +16,7 @@ from mclabel.cli.output import console, errors
 from mclabel.exits import EXIT_DAMAGED
 
 if TYPE_CHECKING:
-    from mclabel.data.verify import Verification
+    from mclabel.data.findings import Verification
 
 
 @click.command()

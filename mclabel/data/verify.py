@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -20,6 +19,7 @@ from mclabel.data.catalog import MERGED, Catalog, read_catalog
 from mclabel.data.damage import damaged
 from mclabel.data.digest import Check, check_lines, log_lines, read_object
 from mclabel.data.doubles import Doubles, name_hashes
+from mclabel.data.findings import Verification
 from mclabel.data.journal import FOLDER as JOURNALS
 from mclabel.data.journal import parse_journal
 from mclabel.data.manifest import read_claim
@@ -34,44 +34,6 @@ from mclabel.data.store import Store
 from mclabel.errors import DamagedFile, ShardError
 
 MANIFEST, SPENT, PROGRESS = "run.json", "spent.json", "progress.jsonl"
-MAX_LISTED = 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A file that is not as it should be."""
-
-    name: str
-    fault: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.fault}. {self.remedy}"
-
-
-@dataclass(kw_only=True)
-class Verification:
-    """What was looked at, and what was found."""
-
-    run: str
-    num_blocks: int = 0
-    num_shards: int = 0
-    """Labels shards."""
-    num_solutions: int = 0
-    num_rollouts: int = 0
-    num_priors: int = 0
-    num_journals: int = 0
-    num_without_digest: int = 0
-    """Files of an older mclabel, in which damage may go unseen."""
-    num_damaged: int = 0
-    """Findings in all; those above `MAX_LISTED` are not listed."""
-    damage: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """What is no damage, and may surprise."""
-
-    @property
-    def is_sound(self) -> bool:
-        return not self.num_damaged
 
 
 def verify(
@@ -112,7 +74,7 @@ class _Verifying:
         try:
             manifest = read_claim(self._store, MANIFEST)
         except DamagedFile as error:
-            self._damaged(error)
+            self.found.add(error)
         else:
             self._has_digests = manifest is not None and manifest["format"] > 1
             self.found.num_without_digest += manifest is not None and not self._has_digests
@@ -122,12 +84,12 @@ class _Verifying:
             self._checked(REJECTS, check_lines(raw))
         for name in self._store.names(NOTES):
             if (raw := self._store.read(name)) is not None and raw != b"{}":
-                self._damaged(damaged(self._store, name))
+                self.found.add(damaged(self._store, name))
         if (raw := self._store.read(PROGRESS)) is not None:
             lines = list(log_lines(raw))
             if bad := sum(line is None for line in lines):
                 fault = f"damaged: {bad:,} of {len(lines):,} lines are not what was written"
-                self._damaged(damaged(self._store, PROGRESS, fault))
+                self.found.add(damaged(self._store, PROGRESS, fault))
             elif not lines or not (lines[-1] or {}).get("ended"):
                 self.found.notes.append(
                     f"{PROGRESS} does not say that the job has ended: it is under way, was killed, "
@@ -144,7 +106,7 @@ class _Verifying:
             self._catalog = catalog = read_catalog(self._store)
             self._planned = PlannedProblems(self._store)
         except DamagedFile as error:
-            self._damaged(error)
+            self.found.add(error)
             self.found.notes.append(
                 "labels and rollouts were not read: where they are is not known"
             )
@@ -156,13 +118,16 @@ class _Verifying:
         for name, blocks in catalog.lost.items():
             fault = f"is not there, though {len(blocks):,} blocks were merged into it"
             again = "Run the job again: they are labelled again"
-            self._damaged(DamagedFile(self._store.location, name, fault, again))
+            self.found.add(DamagedFile(self._store.location, name, fault, again))
         doubles, by_file, named = Doubles(), catalog.by_file(), set[str]()
         for done, name in enumerate(catalog.files, 1):
             try:
                 self._shard(name, by_file[name], doubles, named)
             except DamagedFile as error:
-                self._damaged(error)
+                if self._store.read(error.name) is None and self._has_merged():
+                    self.found.notes.append("shards were merged meanwhile: run verify once more")
+                    break
+                self.found.add(error)
             on_progress(done, len(catalog.files))
         for double in doubles.found():
             name, other = self._place(double.block), self._place(double.other)
@@ -170,7 +135,7 @@ class _Verifying:
             if name == other:
                 fault += f" (blocks {double.block} and {double.other})"
             again = "Delete one of the two and run the job again"
-            self._damaged(DamagedFile(self._store.location, name, fault, again))
+            self.found.add(DamagedFile(self._store.location, name, fault, again))
         self._note_strangers(catalog, named)
 
     def _shard(self, name: str, blocks: list[str], doubles: Doubles, named: set[str]) -> None:
@@ -197,11 +162,11 @@ class _Verifying:
         rollouts = named_rollouts(self._store, metadata)
         found.num_rollouts += rollouts.num_rows
         for fault in disagreements(labels, rollouts):
-            self._damaged(damaged(self._store, name, fault))
+            self.found.add(damaged(self._store, name, fault))
         cost = metadata.get("cost") if "block" in metadata else None
         if cost is not None and cost["num_rollouts"] != rollouts.num_rows:
             fault = f"{cost['num_rollouts']:,} rollouts were made, {rollouts.num_rows:,} are there"
-            self._damaged(damaged(self._store, metadata["rollouts"], fault))
+            self.found.add(damaged(self._store, metadata["rollouts"], fault))
 
     def _blocks(
         self, name: str, blocks: list[str], metadata: dict[str, Any], labels: pa.Table
@@ -238,7 +203,12 @@ class _Verifying:
                 f"lacks {len(planned - there):,} problems that the plan gives it, and has "
                 f"{len(there - planned):,} others"
             )
-            self._damaged(damaged(self._store, name, fault))
+            self.found.add(damaged(self._store, name, fault))
+
+    def _has_merged(self) -> bool:
+        """Whether a merge has ended since the catalog was read."""
+        assert self._catalog is not None
+        return read_catalog(self._store).number > self._catalog.number
 
     def _place(self, block: str) -> str:
         assert self._catalog is not None
@@ -288,14 +258,14 @@ class _Verifying:
             for name in self._store.names(PRIORS)
         }
         for identity in sorted(self._rests_on - there):
-            self._damaged(missing_priors(self._store, identity))
+            self.found.add(missing_priors(self._store, identity))
         for identity in sorted(there):
             self.found.num_priors += 1
             try:
                 if read_priors(self._store, identity) is None:
-                    self._damaged(damaged(self._store, priors_name(identity), "no file of priors"))
+                    self.found.add(damaged(self._store, priors_name(identity), "no file of priors"))
             except DamagedFile as error:
-                self._damaged(error)
+                self.found.add(error)
 
     def journals(self) -> None:
         """Check what was sampled of blocks that are under way."""
@@ -310,7 +280,7 @@ class _Verifying:
             try:
                 parse_journal(content)
             except ValueError as error:
-                self._damaged(damaged(self._store, name, f"damaged ({error})"))
+                self.found.add(damaged(self._store, name, f"damaged ({error})"))
         if late[True]:
             self.found.notes.append(
                 f"{late[True]:,} journals are of blocks that are done, and deleted by the next run"
@@ -319,14 +289,7 @@ class _Verifying:
     def _checked(self, name: str, check: Check) -> None:
         self.found.num_without_digest += check == "none"
         if check == "damaged" or (check == "none" and self._has_digests):
-            self._damaged(damaged(self._store, name))
-
-    def _damaged(self, error: DamagedFile) -> None:
-        self.found.num_damaged += 1
-        if len(self.found.damage) < MAX_LISTED:
-            self.found.damage.append(
-                Finding(name=error.name, fault=error.fault, remedy=error.remedy)
-            )
+            self.found.add(damaged(self._store, name))
 
 
 def _check_object(raw: bytes) -> Check:

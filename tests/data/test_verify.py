@@ -17,10 +17,11 @@ from mclabel import edge
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.compact import compact
+from mclabel.data.findings import Verification
 from mclabel.data.journal import write_journal
 from mclabel.data.shards import commit_block, label_tables, read_labels, read_rollouts
 from mclabel.data.store import Store
-from mclabel.data.verify import Verification, verify
+from mclabel.data.verify import verify
 from mclabel.errors import ShardError
 from mclabel.records import LabeledSolution
 
@@ -159,6 +160,18 @@ def test_superseded_labels_are_not_counted(tmp_path: Path) -> None:
     part.unlink()
     (line,) = faults(verify(store))
     assert line.startswith("plan/000001.parquet: missing, though plan/000002.parquet is there")
+
+
+def test_a_run_that_is_merged_meanwhile_is_not_called_damaged(tmp_path: Path) -> None:
+    store = label(tmp_path)
+
+    def merge(done: int, count: int) -> None:
+        if done == 1:
+            compact(Store(store.location), rows=1000)
+
+    found = verify(store, on_progress=merge)
+    assert found.is_sound
+    assert found.notes[0] == "shards were merged meanwhile: run verify once more"
 
 
 def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path) -> None:
