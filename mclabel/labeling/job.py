@@ -74,6 +74,8 @@ class JobState:
     gpu_hours: float
     num_tokens_left: float | None = None
     """To be sampled, as forecast from the blocks that are done; None before any is."""
+    num_silent: int = 0
+    """Engines that have given no sign of work for too long."""
 
     @property
     def cache_hits(self) -> float | None:
@@ -272,6 +274,7 @@ class _Tally:
             num_workers=len(now),
             num_starting=fleet.num_starting,
             num_failures=fleet.num_failures,
+            num_silent=fleet.num_silent,
             gpu_hours=fleet.gpu_hours,
             num_tokens_left=self._tokens_left(sum(w.engine.num_sampled_tokens for w in every)),
         )

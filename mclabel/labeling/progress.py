@@ -158,6 +158,7 @@ def _detail(state: JobState, rates: JobRates) -> str:
         (state.num_truncated, "truncated"),
         (state.num_ungraded, "ungraded"),
         (state.num_failures, "engines lost"),
+        (state.num_silent, "silent"),
     ]
     parts += [f"{count:,} {what}" for count, what in counts if count]
     if state.gpu_hours:

@@ -52,6 +52,8 @@ class EngineStats:
     """Share of the KV cache that live completions hold; None if the engine does not say."""
     num_preemptions: int = 0
     """Completions thrown out of the KV cache, to be computed again."""
+    counts_as_sampled: bool = True
+    """Whether tokens are counted as they are sampled; if not, when their completion has ended."""
 
 
 class Policy(Protocol):
