@@ -75,6 +75,13 @@ class Policy(Protocol):
         """Tokens of prompt and solution together that the model takes; infinite if not known."""
         ...
 
+    @property
+    def max_token_chars(self) -> int:
+        """Characters of the longest token: a text of more than so many for each token of a context
+        cannot fit, which is known without tokenising it.
+        """
+        ...
+
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         """The rendered prompt of a problem, up to where the solution begins."""
         ...

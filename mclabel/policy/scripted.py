@@ -69,6 +69,8 @@ class ScriptedPolicy:
         self._num_tokens = self._num_live = 0
         self.max_context = inf if max_context is None else max_context
 
+    max_token_chars = 1
+
     async def start(self) -> None:
         if random.random() < self._load_failure_rate:
             self._crash("could not be loaded", EngineError)
