@@ -103,7 +103,7 @@ class EstimatorConfig(Config):
         16, ge=0
     )
     """Of a problem; its wrong solutions are searched anyway (tree)."""
-    pilot: Annotated[int, at_most(100_000, "what they show is held in memory")] = Field(100, ge=1)
+    pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(100, ge=1)
     """Solutions an engine labels before it first fits priors (posterior)."""
     priors: str | None = None
     """File of priors to begin with in place of a pilot, a run's priors/ID.json (posterior)."""

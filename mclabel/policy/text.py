@@ -80,6 +80,11 @@ class PolicyText:
             ) from error
         return text
 
+    @property
+    def name(self) -> str:
+        """What kind of tokenizer it is."""
+        return type(self._tokenizer).__name__
+
     @cached_property
     def max_token_chars(self) -> int:
         """Characters of the longest token, generously: a tokenizer may join spaces."""
