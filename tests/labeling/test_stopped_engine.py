@@ -43,9 +43,10 @@ def actors_of(driver: int) -> list[psutil.Process]:
 @pytest.mark.ray
 def test_a_stopped_process_is_replaced(tmp_path: Path) -> None:
     """SIGSTOP: neither the engine nor anything else in its process goes on."""
-    source, out = write_problems(tmp_path, 12), tmp_path / "out"
+    source, out = write_problems(tmp_path, 24), tmp_path / "out"
     scripted = "policy.scripted={repeatable: false, delay_s: 2.0}"
-    more = ["ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
+    more = ["ray.min_engines=2", "ray.max_engines=2"]  # so that both have blocks
+    more += ["journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
     driver = subprocess.Popen(
         [
             *[sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))],
@@ -63,8 +64,8 @@ def test_a_stopped_process_is_replaced(tmp_path: Path) -> None:
     output, _ = driver.communicate(timeout=400)
     assert driver.returncode == 0, output
     assert not stopped.is_running()
-    check_exact(out, 12)
-    assert last_state(out)["num_failures"] == 1
+    check_exact(out, 24)
+    assert last_state(out)["num_failures"] >= 1
     assert "gave no token and no answer for" in output and "it is replaced" in output
 
 
