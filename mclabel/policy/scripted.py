@@ -69,7 +69,7 @@ class ScriptedPolicy:
         self._num_tokens = self._num_live = 0
         self.max_context = inf if max_context is None else max_context
 
-    max_token_chars = 1
+    max_token_chars = 4
 
     async def start(self) -> None:
         if random.random() < self._load_failure_rate:
