@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -68,8 +69,13 @@ def _check_file(pairs: str, out: str | None) -> None:
 
 
 def _text(path: str) -> str:
+    from mclabel.data.rows import MAX_ROW, TOO_LARGE
+
     try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            raw = file.read(MAX_ROW + 1)
+        if len(raw) > MAX_ROW:
+            raise DataError(f"{path}: {TOO_LARGE.detail}")
         return raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as UTF-8 text ({error})") from error

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print what would be done and, from blocks that are done, what it would cost.",
+    help="Read the inputs, look at the model, and print what would be done and, from blocks that "
+    "are done, what it would cost. Exit code 2 says that the job would not run.",
 )
 @click.option(
     "--pilot",
@@ -122,7 +123,12 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
     from mclabel import edge
     from mclabel.labeling.progress import job_progress
 
-    lines = edge.plan(config).lines()
+    def show(lines: list[tuple[str, str]]) -> None:
+        for name, planned in lines:
+            console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
+
+    show(edge.plan(config).lines())
+    show(edge.preview(config))
     if pilot is not None:
         with job_progress(console, "pilot") as progress:
             report = edge.run_pilot(
@@ -133,11 +139,9 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
     if "://" in config.out or Path(config.out).is_dir():
         found = edge.forecast(config, accept_changes=accept_changes)
     if found is None:
-        lines.append(("forecast", "none yet; add --pilot to label some blocks first"))
+        show([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
-        lines += found.lines()
-    for name, planned in lines:
-        console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
+        show(found.lines())
 
 
 def _say_rejected(count: int, out: str) -> None:

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 OPERATIONAL = "operational"
 """Marks a field that does not change what a label means."""
 SENSITIVE = "sensitive"
 """Marks a field into which a secret could be put by mistake: messages do not repeat its value."""
+
+
+def at_most(limit: int, why: str) -> AfterValidator:
+    """A bound on a number, with its reason in the message.
+
+    Args:
+        limit: the largest number that is taken.
+        why: a clause, such as "all of them are held in memory".
+    """
+    return AfterValidator(_bounded(limit, why))
+
+
+def _bounded(limit: int, why: str) -> Callable[[int | None], int | None]:
+    def check(value: int | None) -> int | None:
+        if value is not None and value > limit:
+            raise ValueError(f"must be at most {limit:,}, not {value:,}: {why}")
+        return value
+
+    return check
 
 
 class Config(BaseModel):

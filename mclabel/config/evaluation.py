@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.config.base import OPERATIONAL, Config
-from mclabel.config.label import ProblemsConfig, RayConfig
+from mclabel.config.base import OPERATIONAL, Config, at_most
+from mclabel.config.label import MAX_BLOCK, MAX_SAMPLES, ProblemsConfig, RayConfig
 from mclabel.config.policy import PolicyConfig
 
 
@@ -21,7 +21,9 @@ class BestOfNConfig(Config):
     """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
     left out."""
     policy: PolicyConfig = PolicyConfig()
-    samples: int = Field(16, ge=1)
+    samples: Annotated[
+        int, at_most(MAX_SAMPLES, "all of a problem's are held in memory together")
+    ] = Field(16, ge=1)
     """Solutions of each problem: the largest N."""
     run: str | None = None
     """A run of `mclabel label` whose solutions are read, in place of sampling."""
@@ -38,5 +40,7 @@ class BestOfNConfig(Config):
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """For the scorers, on a CPU; by default one a core."""
     seed: int = Field(0, ge=0)
-    block_problems: int = Field(8, ge=1)
+    block_problems: Annotated[
+        int, at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole")
+    ] = Field(8, ge=1)
     ray: RayConfig = RayConfig()

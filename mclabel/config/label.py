@@ -6,8 +6,23 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mclabel.config.base import OPERATIONAL, Config
+from mclabel.config.base import OPERATIONAL, Config, at_most
 from mclabel.config.policy import PolicyConfig, SplitConfig
+
+MAX_SAMPLES = 16_384
+MAX_ROLLOUTS = {
+    "fixed": 16_384,
+    "first_error": 16_384,
+    "tree": 16_384,
+    "bisect": 4_096,
+    "posterior": 1_024,
+    "sequential": 256,
+    "outcome": 16_384,
+}
+"""Of a prefix, by estimator. Some compute exact intervals or expectations over all outcomes that
+are possible, in time that grows with the square of the number or faster."""
+_KEPT = "the text of every one is held in memory until its block is committed"
+MAX_BLOCK = 10_000
 
 
 class ProblemsConfig(Config):
@@ -32,12 +47,12 @@ class ProblemsConfig(Config):
 class SolutionsConfig(Config):
     """Which solutions are labelled."""
 
-    per_problem: int = Field(4, ge=1)
+    per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
     """Sampled from the policy, unless `path` gives solutions."""
     balance: int | None = Field(None, ge=1)
     """Keep so many right and as many wrong solutions of each problem, fewer where one of the
     two runs short; a problem with none of one kind is dropped. None keeps all."""
-    max_samples: int | None = Field(None, ge=1)
+    max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
     """Of a problem, where `balance` is set: `per_problem` more are sampled until both kinds are
     there, or so many are. By default four times `per_problem`."""
     path: Annotated[str | None, OPERATIONAL] = None
@@ -63,10 +78,10 @@ class EstimatorConfig(Config):
     """`posterior` finds first errors for a small part of the tokens of the others; `fixed` gives
     every step an unbiased value from its own rollouts, with an exact interval. `outcome` rolls
     nothing out: only the last step is labelled, by the answer."""
-    rollouts: int = Field(16, ge=1)
+    rollouts: Annotated[int, at_most(max(MAX_ROLLOUTS.values()), _KEPT)] = Field(16, ge=1)
     """Of every prefix (fixed), of every one reached or probed (first_error, tree), or at most of
     one (the others)."""
-    root_rollouts: int = Field(0, ge=0)
+    root_rollouts: Annotated[int, at_most(max(MAX_ROLLOUTS.values()), _KEPT)] = Field(0, ge=0)
     """Of the bare problem (fixed)."""
     batch: int = Field(4, ge=1)
     """Rollouts of a prefix that are started together, where their number is not fixed."""
@@ -84,14 +99,30 @@ class EstimatorConfig(Config):
     """Of a problem's rollouts (posterior)."""
     agreement: bool = True
     """Compare solutions' steps with each other (posterior)."""
-    searches: int = Field(16, ge=0)
+    searches: Annotated[int, at_most(10_000, "each adds rollouts that are held in memory")] = Field(
+        16, ge=0
+    )
     """Of a problem; its wrong solutions are searched anyway (tree)."""
-    pilot: int = Field(100, ge=1)
+    pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(100, ge=1)
     """Solutions an engine labels before it first fits priors (posterior)."""
     priors: str | None = None
     """File of priors to begin with in place of a pilot, a run's priors/ID.json (posterior)."""
     truncated: Literal["wrong", "exclude"] = "wrong"
     """What a rollout cut by its length counts as. Excluding biases values up."""
+
+    @model_validator(mode="after")
+    def _check(self) -> EstimatorConfig:
+        if self.rollouts > (limit := MAX_ROLLOUTS[self.kind]):
+            raise ValueError(
+                f"rollouts={self.rollouts:,} must be at most {limit:,} with kind={self.kind}: its "
+                "decisions take time that grows with the square of it. kind=fixed takes more"
+            )
+        if self.kind == "posterior" and self.every > self.rollouts:
+            raise ValueError(
+                f"every={self.every:,} must be at most rollouts={self.rollouts:,}, which caps a "
+                "prefix. Raise rollouts, or lower every"
+            )
+        return self
 
 
 class RayConfig(Config):
@@ -108,6 +139,10 @@ class RayConfig(Config):
     so that a cluster that scales itself grows to it."""
     wait_s: float = Field(300, ge=0, allow_inf_nan=False)
     """Seconds that a cluster is given to find room for `min_engines`."""
+    stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, allow_inf_nan=False)
+    """Seconds of silence under which no engine is suspected to have stopped. One that gives no
+    token for longer, and for five times its own longest pause, is reported, and after twice that
+    time replaced."""
     num_cpus: float | None = Field(None, ge=0)
     """Of an engine; None is what its policy needs."""
     num_gpus: float | None = Field(None, ge=0)
@@ -147,7 +182,11 @@ class LabelConfig(Config):
     split: SplitConfig = SplitConfig()
     policy: PolicyConfig = PolicyConfig()
     estimator: EstimatorConfig = EstimatorConfig()
-    block_problems: Annotated[int, OPERATIONAL] = Field(8, ge=1)
+    block_problems: Annotated[
+        int,
+        OPERATIONAL,
+        at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
+    ] = Field(8, ge=1)
     """Problems in a new block, the unit of work and of a shard."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
     """Write rollout texts, so that a better checker can grade them again."""

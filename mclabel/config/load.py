@@ -15,6 +15,8 @@ from mclabel.errors import ConfigError
 
 C = TypeVar("C", bound=Config)
 
+MAX_BYTES = 1 << 20
+
 
 def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str] = ()) -> C:
     """Read a configuration and check it as a whole.
@@ -59,7 +61,14 @@ def config_file(path: str | Path) -> Path:
 def _read_yaml(path: Path) -> dict[str, Any]:
     path = config_file(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: more than {MAX_BYTES:,} bytes, so it is no configuration. Give a YAML "
+                "file of keys and values; data go into files that it names"
+            )
+        content = yaml.safe_load(raw.decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such configuration file") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from mclabel.config.base import OPERATIONAL, SENSITIVE, Config
+from mclabel.config.base import OPERATIONAL, SENSITIVE, Config, at_most
 from mclabel.data.boundaries import check_pattern
 
 
@@ -40,6 +40,10 @@ class SplitConfig(Config):
         if not all(self.think):
             raise ValueError("think must hold two texts, not empty ones")
         return self
+
+
+MAX_EXAMPLES = 256
+"""They are put before every problem."""
 
 
 class Example(Config):
@@ -98,7 +102,7 @@ class PolicyConfig(Config):
     """Prompt with {problem} in it; by default the model's chat template."""
     system: str | None = None
     """System message of the chat."""
-    few_shot: list[Example] | str = Field([])
+    few_shot: Annotated[list[Example], Field(max_length=MAX_EXAMPLES)] | str = Field([])
     """Worked examples shown before the problem, or a file of them (problem, solution)."""
     temperature: float = Field(0.8, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -114,13 +118,17 @@ class PolicyConfig(Config):
     """Tokens of prompt and solution together; by default what the model was made for."""
     quantization: str | None = None
     """Of vllm, e.g. fp8 or awq; None follows the model."""
-    max_live: Annotated[int, OPERATIONAL] = Field(256, ge=1)
+    max_live: Annotated[int, OPERATIONAL, at_most(65_536, "memory is set aside for every one")] = (
+        Field(256, ge=1)
+    )
     """Completions that an engine samples at a time."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
     """Of weights. auto: float32 on a CPU, the model's own on a GPU."""
     device: Annotated[Literal["auto", "cpu", "cuda"], OPERATIONAL] = "auto"
     """auto: a GPU for vllm, the CPU for hf."""
-    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+    threads: Annotated[int, OPERATIONAL, at_most(1_024, "no machine has as many cores")] = Field(
+        1, ge=1
+    )
     """CPU threads of an engine that computes on a CPU."""
     tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
     """GPUs of one node that hold a layer together (vllm)."""

@@ -12,14 +12,16 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from mclabel.answers import reference_answer
-from mclabel.data.rejects import Reject
-from mclabel.data.rows import Fault, row_place, scan_rows
+from mclabel.data.rejects import Reject, bounded
+from mclabel.data.rows import MAX_ROW, Fault, row_place, scan_rows
 from mclabel.data.sizes import Size
 from mclabel.errors import DataError
 from mclabel.records import Problem
 from mclabel.seeds import content_id
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt", "text")
+MAX_ANSWER = 1 << 20
+"""Characters of a gold, or of the solution that it is the end of."""
 ANSWER_COLUMNS = ("answer", "final_answer", "solution")
 
 
@@ -85,7 +87,7 @@ class ProblemStream:
                 raise DataError(f"{source}: holds no problems")
             raise DataError(
                 f"{source}: holds no problems, {self.num_rejected} of {self.num_rejected} rows "
-                f"cannot be used; {row_place(source, first.row or 0)}: {first.detail}"
+                f"cannot be used; {row_place(source, first.row or 0)}: {bounded(first.detail)}"
             )
 
     def __len__(self) -> int:
@@ -168,7 +170,7 @@ class ProblemStream:
 
     def _refuse(self, number: int, fault: Fault) -> None:
         if self._strict and not self._passes(fault):
-            raise DataError(f"{row_place(self._source, number)}: {fault.detail}")
+            raise DataError(f"{row_place(self._source, number)}: {bounded(fault.detail)}")
 
 
 class Chosen:
@@ -264,6 +266,12 @@ def _problem(row: Any, problem_column: str | None, answer_column: str | None) ->
     given = _column(row, "answer", answer_column, ANSWER_COLUMNS)
     if isinstance(given, Fault):
         return given
+    if len(text) > MAX_ROW or len(given) > MAX_ANSWER:
+        return Fault(
+            "too_long",
+            f"the problem has {len(text):,} characters and the answer {len(given):,}: at most "
+            f"{MAX_ROW:,} and {MAX_ANSWER:,} are taken. Shorten or remove the row",
+        )
     answer = reference_answer(given)
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
     meta = {k: str(v) for k, v in row.items() if k not in used and isinstance(v, str | int | float)}

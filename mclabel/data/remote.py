@@ -26,6 +26,11 @@ def local_path(source: str) -> Path:
     if "://" in source:
         return _fetched(source)
     path = Path(source)
+    if path.is_dir():
+        raise DataError(
+            f"{source}: is a folder, must be a .jsonl, .parquet or .csv file. A folder that "
+            f"`datasets` understands is read as hf:{source}"
+        )
     if not path.is_file():
         raise DataError(f"{source}: no such file. Give an existing .jsonl, .parquet or .csv file")
     return path

@@ -10,14 +10,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TextIO
 
 from mclabel.data.remote import local_path
 from mclabel.errors import DataError
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
-_MAX_FIELD = 1 << 30
-"""Characters of a field of a CSV file."""
+MAX_ROW = 1 << 24
+"""Bytes of a row, in CSV characters: more than any model's context, and less than hurts."""
+MAX_JSON = 1 << 26
+"""Bytes of a .json file, which is held in memory as a whole."""
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,11 @@ class Fault:
     reason: str
     """A short code."""
     detail: str
+
+
+TOO_LARGE = Fault(
+    "row_too_large", f"more than {MAX_ROW:,} bytes, which no model takes. Shorten or remove the row"
+)
 
 
 def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
@@ -49,7 +57,7 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
         case ".json":
             return enumerate(_json_rows(path, source), 1)
         case ".csv":
-            return _csv_rows(path)
+            return _csv_rows(path, source)
         case ".parquet":
             return enumerate(_parquet_rows(path, source), 1)
         case other:
@@ -78,9 +86,22 @@ def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
+        for number, line in enumerate(bounded_lines(file), 1):
+            if line is None:
+                yield number, TOO_LARGE
+            elif line.strip():
                 yield number, _parsed(line)
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
+    """The lines of a file; None for one that is too long, which is never held as a whole."""
+    while line := file.readline(MAX_ROW + 1):
+        if len(line) <= MAX_ROW:
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(_PIECE)
+        yield None
 
 
 def _parsed(raw: bytes) -> Any:
@@ -95,6 +116,12 @@ def _parsed(raw: bytes) -> Any:
 
 
 def _json_rows(path: Path, source: str) -> Iterable[Any]:
+    if (size := path.stat().st_size) > MAX_JSON:
+        raise DataError(
+            f"{source}: {size:,} bytes: a .json file is held in memory as a whole, so it must have "
+            f"at most {MAX_JSON:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
+            f"{path.stem}.jsonl"
+        )
     content = _parsed(path.read_bytes())
     if isinstance(content, Fault):
         raise DataError(f"{source}: {content.detail}")
@@ -103,39 +130,82 @@ def _json_rows(path: Path, source: str) -> Iterable[Any]:
     return content
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, Any]]:
+class _Lines:
+    """Lines of a text for a reader of rows; a row of too many characters is an error.
+
+    A generator would end with its first error.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._num_chars = self._num_quotes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(MAX_ROW + 1)
+        if not line:
+            raise StopIteration
+        self._num_chars += len(line)
+        self._num_quotes += line.count('"')
+        if self._num_chars <= MAX_ROW:
+            return line
+        while line and (self._num_quotes % 2 or not line.endswith(("\n", "\r"))):
+            line = self._file.readline(_PIECE)
+            self._num_quotes += line.count('"')
+        raise _TooLargeError
+
+    def begin_row(self) -> None:
+        self._num_chars = self._num_quotes = 0
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
     """Rows; what is no UTF-8 becomes lone surrogates, which no text may hold."""
-    csv.field_size_limit(_MAX_FIELD)
+    csv.field_size_limit(MAX_ROW)
     with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-        rows = csv.DictReader(file)
+        lines = _Lines(file)
+        rows = csv.DictReader(lines)
+        try:
+            rows.fieldnames  # noqa: B018
+        except (csv.Error, _TooLargeError) as error:
+            raise DataError(
+                f"{source}: its first line, which must name the columns, cannot be read "
+                f"({error or TOO_LARGE.detail})"
+            ) from error
         number = 0
         while True:
             number += 1
+            lines.begin_row()
             try:
                 row: Any = next(rows)
             except StopIteration:
                 return
             except csv.Error as error:
                 row = Fault("not_csv", f"not valid CSV ({error})")
+            except _TooLargeError:
+                row = TOO_LARGE
             yield number, row
 
 
 def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
-    import pyarrow.parquet as pq
     from pyarrow.lib import ArrowException
 
+    from mclabel.data.parquet import row_batches
+
     try:
-        for batch in pq.ParquetFile(path).iter_batches():
-            try:
-                yield from batch.to_pylist()
-            except UnicodeDecodeError:
-                yield from (_parquet_row(batch.slice(i, 1)) for i in range(len(batch)))
-    except (ArrowException, OSError) as error:
+        for rows in row_batches(path, path.stat().st_size):
+            if rows is None:
+                yield TOO_LARGE
+                continue
+            for row in rows:
+                if isinstance(row, UnicodeDecodeError):
+                    yield Fault("not_utf8", f"a text is not UTF-8 ({row.reason})")
+                else:
+                    yield row
+    except (ArrowException, OSError, ValueError) as error:
         raise DataError(f"{source}: not a readable Parquet file ({error})") from error
-
-
-def _parquet_row(batch: Any) -> Any:
-    try:
-        return batch.to_pylist()[0]
-    except UnicodeDecodeError as error:
-        return Fault("not_utf8", f"a text is not UTF-8 ({error.reason})")

@@ -34,6 +34,7 @@ from mclabel.data.digest import (
     parquet_with_digest,
 )
 from mclabel.data.packed import PackedNames
+from mclabel.data.parquet import table_too_large
 from mclabel.data.schema import (
     LABELS_SCHEMA,
     READABLE_VERSIONS,
@@ -54,6 +55,8 @@ from mclabel.records import (
 METADATA_KEY = b"mclabel"
 _SMALL_BYTES = 1 << 15
 """Less is mostly schema in the file: compressing it, and statistics, only take time."""
+_AT_A_TIME = 64
+"""Rows of a shard that become objects together: a reader may want the first ones alone."""
 
 TAIL = 8
 """Bytes that end a Parquet file: the footer's length and a magic number."""
@@ -161,7 +164,8 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
     """
     for metadata, table in label_tables(store, blocks):
         try:
-            yield from map(labeled_solution, table.to_pylist())
+            for rows in table.to_batches(max_chunksize=_AT_A_TIME):
+                yield from map(labeled_solution, rows.to_pylist())
         except (ValueError, TypeError, LookupError) as error:  # of a shard without a digest
             name = f"labels/{metadata.get('block')}.parquet"
             raise damaged(store, name, f"damaged, or no labels shard ({error})") from error
@@ -330,6 +334,8 @@ def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[st
             )
         if check == "none" and shard_has_digest(metadata):
             raise damaged(store, name, "damaged, or written again by another program: no digest")
+        if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
+            raise ValueError(reason)
         table = _whole(file.read(), _SCHEMAS[kind])
         if check == "none":
             table.validate(full=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from mclabel.data.rejects import Reject
+from mclabel.data.rejects import Reject, bounded
 from mclabel.data.rows import Fault, row_place, scan_rows
 from mclabel.errors import DataError
 from mclabel.labeling.scheduler import GivenSolution
@@ -47,14 +47,14 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
     def refuse(fault: Fault, number: int | None = None, identity: str | None = None) -> None:
         place = path if number is None else row_place(path, number)
         if strict:
-            raise DataError(f"{place}: {fault.detail}")
+            raise DataError(f"{place}: {bounded(fault.detail)}")
         rejects.append(
             Reject(
-                problem_id=identity,
+                problem_id=None if identity is None else bounded(identity),
                 row=number,
                 source=path,
                 reason=fault.reason,
-                detail=fault.detail,
+                detail=bounded(fault.detail),
             )
         )
 

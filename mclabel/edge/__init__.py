@@ -9,6 +9,7 @@ from mclabel.edge.export_tables import TablesReport, export_tables
 from mclabel.edge.forecast import forecast, run_pilot
 from mclabel.edge.label import label
 from mclabel.edge.plan import plan
+from mclabel.edge.preview import preview
 from mclabel.edge.regrade import regrade
 from mclabel.edge.train import train
 
@@ -22,6 +23,7 @@ __all__ = [
     "import_file",
     "label",
     "plan",
+    "preview",
     "regrade",
     "run_pilot",
     "train",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.answers import Grade, default_checker, extract_answer
+from mclabel.data.rows import TOO_LARGE, bounded_lines
 from mclabel.errors import DataError
 
 _CHUNK = 4096
@@ -55,7 +56,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     start = time.perf_counter()
     target = Path(out).open("w", encoding="utf-8") if out else nullcontext(sys.stdout)  # noqa: SIM115
     with path.open("rb") as lines, target as written:
-        rows = _rows(source, enumerate(lines, 1), report, on_bad_line)
+        rows = _rows(source, enumerate(bounded_lines(lines), 1), report, on_bad_line)
         while chunk := list(islice(rows, _CHUNK)):
             for row, grade in _graded(chunk):
                 report.verdicts[grade.verdict.value] += 1
@@ -67,14 +68,14 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
 
 def _rows(
     source: str,
-    lines: Iterator[tuple[int, bytes]],
+    lines: Iterator[tuple[int, bytes | None]],
     report: CheckReport,
     on_bad_line: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
     for number, line in lines:
-        if not line.strip():
+        if line is not None and not line.strip():
             continue
-        row = _row(line)
+        row = TOO_LARGE.detail if line is None else _row(line)
         if isinstance(row, str):
             report.num_bad_lines += 1
             on_bad_line(f"{source}, line {number}: {row}")

@@ -39,6 +39,9 @@ from mclabel.labeling.scheduler import GivenSolution, LabelSettings
 from mclabel.labeling.worker import LabelWorker
 from mclabel.policy.hub import model_source, weights_fingerprint
 
+MAX_ARITH = 1_000_000
+"""Problems that are generated."""
+
 
 def label(
     config: LabelConfig,
@@ -213,6 +216,11 @@ def load_work(config: LabelConfig) -> Work:
 def _arith_problems(config: ProblemsConfig) -> Problems:
     if config.limit is None:
         raise ConfigError("problems.limit: required for problems.source=arith, which has no end")
+    if config.limit > MAX_ARITH:
+        raise ConfigError(
+            f"problems.limit={config.limit:,}: must be at most {MAX_ARITH:,} for "
+            "problems.source=arith, whose problems are generated into memory"
+        )
     families = config.families
     if config.split not in ("train", "validation", "test"):
         raise ConfigError(f"problems.split={config.split!r}: must be train, validation or test")
@@ -274,13 +282,14 @@ def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> F
     """Where the job's engines run."""
     resources = resources_of(config.policy, config.ray)
     if config.ray.address == "none":
-        return LocalFleet(make_worker, num_gpus=resources.total_gpus)
+        return LocalFleet(make_worker, num_gpus=resources.total_gpus, stall_s=config.ray.stall_s)
     return RayFleet(
         make_worker,
         address=config.ray.address,
         min_engines=config.ray.min_engines,
         max_engines=config.ray.max_engines,
         wait_s=config.ray.wait_s,
+        stall_s=config.ray.stall_s,
         resources=resources,
     )
 

@@ -1,4 +1,4 @@
-"""What a labelling job would do, without its model, its problems or a GPU."""
+"""What a labelling job would do, by its configuration alone; `preview` looks at the rest."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from mclabel.arith import bundled_model
 from mclabel.config import Example, PolicyConfig, RayConfig
+from mclabel.config.policy import MAX_EXAMPLES
 from mclabel.data.rows import file_rows
 from mclabel.errors import ConfigError, DataError
 from mclabel.labeling.resources import EngineResources, engine_resources
@@ -46,6 +47,11 @@ def with_examples(config: PolicyConfig) -> PolicyConfig:
         if not all(isinstance(text, str) and text.strip() for text in texts.values()):
             raise DataError(f"{place}: an example of policy.few_shot needs problem and solution")
         examples.append(Example(**texts))
+        if len(examples) > MAX_EXAMPLES:
+            raise DataError(
+                f"{place}: policy.few_shot takes at most {MAX_EXAMPLES} examples, as all of them "
+                "are put before every problem. Give a shorter file"
+            )
     return config.model_copy(update={"few_shot": examples})
 
 

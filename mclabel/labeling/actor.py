@@ -112,6 +112,12 @@ class LabelActor:
         else:
             self._wait(_ended(self._worker))
 
+    def abandon(self) -> None:
+        """The engine has stopped: write the journals, and end the process and all it started."""
+        if self._worker is not None:
+            self._worker.flush()
+        end_at_once(1)
+
     def drain(self) -> None:
         """The node is about to go: write the journals now, and often from now on."""
         if self._worker is not None and not self._worker.draining:

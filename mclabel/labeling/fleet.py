@@ -19,6 +19,7 @@ from typing import Protocol
 from mclabel.errors import EngineDied
 from mclabel.labeling.leased import Ended, LeasedWork
 from mclabel.labeling.leases import LeaseBook
+from mclabel.labeling.watch import STALL_S, Watch
 from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ class FleetProgress:
     """Engines that wait for room, or load."""
     num_failures: int = 0
     """Engines lost so far."""
+    num_silent: int = 0
+    """Of the engines that are loaded, those that have given no sign of work for too long."""
     gpu_hours: float = 0.0
     """Of the engines' GPUs, since each was loaded."""
 
@@ -58,12 +61,19 @@ class Fleet(Protocol):
 class LocalFleet:
     """One worker in this process, without Ray."""
 
-    def __init__(self, make_worker: Callable[[], LabelWorker], *, num_gpus: float = 0.0) -> None:
+    def __init__(
+        self,
+        make_worker: Callable[[], LabelWorker],
+        *,
+        num_gpus: float = 0.0,
+        stall_s: float = STALL_S,
+    ) -> None:
         """Args:
         make_worker: called once.
         num_gpus: that the engine takes.
+        stall_s: seconds of silence under which the engine is never suspected to have stopped.
         """
-        self._make_worker, self._num_gpus = make_worker, num_gpus
+        self._make_worker, self._num_gpus, self._stall_s = make_worker, num_gpus, stall_s
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
         self._engine_s, self._num_failures = 0.0, 0
@@ -78,12 +88,26 @@ class LocalFleet:
         worker = self._make_worker()
         runner.run(worker.start())
         loaded = time.monotonic()
+        watch, was_silent = Watch(stall_s=self._stall_s), False
 
         def show(progress: WorkerProgress) -> None:
-            engine_s = self._engine_s + time.monotonic() - loaded
+            nonlocal was_silent
+            now = time.monotonic()
+            engine_s = self._engine_s + now - loaded
+            watch.tick(now)
+            watch.heard(progress)
+            if watch.is_silent and not was_silent:
+                logger.warning(
+                    "the engine %s. It runs in this process, so it cannot be replaced: if it does "
+                    "not go on, kill the job and run it again; with ray.address=local an engine "
+                    "that stops is replaced",
+                    watch.report(),
+                )
+            was_silent = watch.is_silent
             on_progress(
                 FleetProgress(
                     workers=[progress],
+                    num_silent=int(was_silent),
                     num_failures=self._num_failures,
                     gpu_hours=engine_s * self._num_gpus / 3600,
                 )

@@ -45,6 +45,57 @@ class CostModel:
         return _predicted(self._terms, _row(size)) if self._terms.any() else None
 
 
+class Remainder:
+    """Forecasts the tokens that a job under way has yet to sample."""
+
+    def __init__(self, *, num_problems: int, size: Size | None = None) -> None:
+        """Args:
+        num_problems: to be labelled by this run.
+        size: of all problems of the job, of which these are a share like any other; None where
+            it is not known.
+        """
+        self._num_problems, self._size = num_problems, size
+        self._committed, self._model = Size(), CostModel()
+        self._committed_tokens = 0
+
+    def commit(self, size: Size, num_tokens: int) -> None:
+        """Take a block that is done."""
+        self._committed += size
+        self._committed_tokens += num_tokens
+        self._model.add(size, num_tokens)
+
+    def left(self, *, num_labeled: int, labeled_tokens: int, open_tokens: int) -> float | None:
+        """Expected tokens; None before the first problem is labelled.
+
+        Of problems that were begun together, those that end first cost little: their mean is too
+        low, while all tokens over the problems that have ended (which would be right were costs
+        exponential) are too high where costs are alike. Until half of what is labelled is
+        committed, the geometric mean of the two is taken, later the fit to the blocks.
+
+        Args:
+            num_labeled: problems labelled by this run, those of blocks under way included.
+            labeled_tokens: of these.
+            open_tokens: had of the blocks under way so far.
+        """
+        if not num_labeled:
+            return None
+        others = max(0, self._committed_tokens + open_tokens - labeled_tokens)
+        mean = (labeled_tokens * (labeled_tokens + others)) ** 0.5 / num_labeled
+        num_done = self._committed.num_problems
+        num_left = max(0, self._num_problems - num_done)
+        cost = mean * num_left
+        if self._size is not None and 2 * num_done >= num_labeled:
+            whole, done = (self._model.predict(s) for s in (self._size, self._committed))
+            if whole is not None and done is not None:
+                cost = whole * self._num_problems / self._size.num_problems - done
+        unlabeled = max(0, self._num_problems - num_labeled)
+        return max(cost - open_tokens, _RESIDUE * mean * unlabeled)
+
+
+_RESIDUE = 0.25
+"""Share of a problem's mean cost that at least is left of one that is not labelled, on average over
+those under way: a forecast that was too low does not say that nothing is left."""
+
 _NUM_TERMS = NUM_COEFFICIENTS * (NUM_COEFFICIENTS + 2) + 1
 
 

@@ -57,6 +57,10 @@ class GatedPolicy:
     def max_context(self) -> float:
         return self._policy.max_context
 
+    @property
+    def max_token_chars(self) -> int:
+        return self._policy.max_token_chars
+
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         return self._policy.prompt_ids(problem)
 

@@ -8,7 +8,7 @@ configuration, which `run.json` holds, and to the problems of its plan (`blocks`
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from mclabel.data.catalog import read_catalog
@@ -19,7 +19,7 @@ from mclabel.data.store import Store
 from mclabel.labeling.blocks import InputChanges, JobBlocks
 from mclabel.labeling.drivers import DriverSign
 from mclabel.labeling.fleet import Fleet, FleetProgress
-from mclabel.labeling.forecast import CostModel
+from mclabel.labeling.forecast import Remainder
 from mclabel.labeling.leases import LeaseBook
 from mclabel.labeling.worker import BlockReport, WorkerProgress
 from mclabel.stop import deferred
@@ -74,6 +74,8 @@ class JobState:
     gpu_hours: float
     num_tokens_left: float | None = None
     """To be sampled, as forecast from the blocks that are done; None before any is."""
+    num_silent: int = 0
+    """Engines that have given no sign of work for too long."""
 
     @property
     def cache_hits(self) -> float | None:
@@ -213,7 +215,8 @@ class _Tally:
         num_problems_resumed: int,
         size: Size | None,
     ) -> None:
-        self._size, self._done, self._model = size, Size(), CostModel()
+        self._remainder = Remainder(num_problems=num_problems - num_problems_resumed, size=size)
+        self._open: Sequence[WorkerProgress] = ()
         self._num_blocks, self._num_blocks_resumed = num_blocks, num_blocks_resumed
         self._num_problems, self._num_problems_resumed = num_problems, num_problems_resumed
         self._workers: dict[str, WorkerProgress] = {}
@@ -226,8 +229,7 @@ class _Tally:
         self._num_solutions += report.num_solutions
         self._num_rollouts += report.num_rollouts
         self._num_tokens += report.num_tokens
-        self._done += report.size
-        self._model.add(report.size, report.num_tokens)
+        self._remainder.commit(report.size, report.num_tokens)
 
     def report(self) -> JobReport:
         return JobReport(
@@ -237,15 +239,14 @@ class _Tally:
             num_solutions=self._num_solutions,
             num_rollouts=self._num_rollouts,
             num_tokens=self._num_tokens,
-            num_tokens_left=self._tokens_left(
-                sum(w.engine.num_sampled_tokens for w in self._workers.values())
-            ),
+            num_tokens_left=self._tokens_left(),
             num_blocks_left=max(0, self._num_blocks - self._num_blocks_resumed - self._num_reports),
         )
 
     def state(self, fleet: FleetProgress) -> JobState:
         self._workers |= {worker.worker: worker for worker in fleet.workers}
         every, now = self._workers.values(), fleet.workers
+        self._open = now
         usages = [w.engine.kv_usage for w in now if w.engine.kv_usage is not None]
         cached = [c for w in every if (c := w.engine.num_cached_tokens) is not None]
         labeled = max(self._labeled, sum(w.num_problems for w in now))
@@ -272,18 +273,16 @@ class _Tally:
             num_workers=len(now),
             num_starting=fleet.num_starting,
             num_failures=fleet.num_failures,
+            num_silent=fleet.num_silent,
             gpu_hours=fleet.gpu_hours,
-            num_tokens_left=self._tokens_left(sum(w.engine.num_sampled_tokens for w in every)),
+            num_tokens_left=self._tokens_left(),
         )
 
-    def _tokens_left(self, num_sampled: int) -> float | None:
-        """Forecast for the problems that are not committed, less what was sampled of them."""
-        if self._size is None:
-            return None
-        # What earlier runs did is taken for a share of all that is like the whole.
-        fresh = 1 - self._num_problems_resumed / max(1, self._num_problems)
-        whole, seen = self._model.predict(self._size), self._model.predict(self._done)
-        if whole is None or seen is None:
-            return None
-        under_way = max(0, num_sampled - self._num_tokens)
-        return max(0.0, fresh * whole - seen - under_way)
+    def _tokens_left(self) -> float | None:
+        """Forecast for the problems that are not committed, less what was had of them."""
+        every = self._workers.values()
+        return self._remainder.left(
+            num_labeled=sum(worker.num_problems for worker in every),
+            labeled_tokens=sum(worker.num_labeled_tokens for worker in every),
+            open_tokens=sum(worker.num_open_tokens for worker in self._open),
+        )

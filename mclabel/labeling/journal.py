@@ -31,6 +31,8 @@ class BlockJournal:
         """Written by this attempt."""
         self.num_replayed = 0
         """Completions taken from earlier attempts."""
+        self.num_replayed_tokens = 0
+        """Of these."""
 
     def read(self) -> None:
         """Read what earlier attempts have left."""
@@ -39,13 +41,17 @@ class BlockJournal:
     def take_solution(self, problem_id: str, index: int) -> Solution | None:
         """A solution that an earlier attempt has sampled."""
         found = self._replay.solutions.pop((problem_id, index), None)
-        self.num_replayed += found is not None
+        if found is not None:
+            self.num_replayed += 1
+            self.num_replayed_tokens += len(found.ids)
         return found
 
     def take_rollout(self, prefix_id: str, index: int) -> Rolled | None:
         """A rollout that an earlier attempt has sampled and graded."""
         found = self._replay.rollouts.pop((prefix_id, index), None)
-        self.num_replayed += found is not None
+        if found is not None:
+            self.num_replayed += 1
+            self.num_replayed_tokens += found.rollout.num_tokens
         return found
 
     def add_solution(self, solution: Solution) -> None:

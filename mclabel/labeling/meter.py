@@ -21,19 +21,18 @@ class JobRates:
     completions_per_s: float | None = None
     tokens_per_s: float | None = None
     eta_s: float | None = None
-    """Until all problems are labelled: the tokens that are left, as forecast, at the speed of the
-    last minute. Before there is a forecast, by problems, at the speed of this run so far."""
+    """Until all problems are labelled: the tokens that are left, as forecast, at the speed of an
+    engine in the last minute, times the engines there are. None before there is a forecast."""
 
 
 class Meter:
     """Turns states into rates."""
 
-    def __init__(self, *, started: float) -> None:
-        """Args:
-        started: clock reading at the start of the run, in seconds.
-        """
-        self._started = started
-        self._seen: deque[tuple[float, JobState]] = deque()
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float, JobState]] = deque()
+        """Clock readings, seconds of engines until then, and states."""
+        self._last: tuple[float, JobState] | None = None
+        self._engine_s = 0.0
 
     def update(self, state: JobState, now: float) -> JobRates:
         """The rates at a state.
@@ -42,27 +41,29 @@ class Meter:
             state: as of `now`.
             now: clock reading in seconds.
         """
-        if self._seen and state.num_tokens < self._seen[-1][1].num_tokens:  # another run begins
-            self._seen.clear()
-            self._started = now
+        if self._last is not None:
+            then, before = self._last
+            self._engine_s += (now - then) * before.num_workers
+            # The speed while no engine was loaded, or of another run, says nothing of this one.
+            if state.num_tokens < before.num_tokens or not before.num_workers:
+                self._seen.clear()
+        self._last = (now, state)
         if not self._seen or now - self._seen[-1][0] >= _SPACING_S:
-            self._seen.append((now, state))
+            self._seen.append((now, self._engine_s, state))
         while len(self._seen) > 2 and now - self._seen[1][0] >= WINDOW_S:
             self._seen.popleft()
-        then, before = self._seen[0]
-        seconds = now - then
+        then, engine_s, before = self._seen[0]
+        seconds, engine_s = now - then, self._engine_s - engine_s
         if seconds <= 0:
             return JobRates()
-        fresh = state.num_problems_done - state.num_problems_resumed
-        left = state.num_problems - state.num_problems_done
-        tokens_per_s = (state.num_tokens - before.num_tokens) / seconds
-        eta_s = left * (now - self._started) / fresh if fresh > 0 else None
-        if state.num_tokens_left is not None and tokens_per_s > 0:
-            eta_s = state.num_tokens_left / tokens_per_s
+        num_tokens = state.num_tokens - before.num_tokens
+        eta_s = None
+        if state.num_tokens_left is not None and num_tokens > 0 and state.num_workers:
+            eta_s = state.num_tokens_left * engine_s / (num_tokens * state.num_workers)
         return JobRates(
             problems_per_s=(state.num_problems_done - before.num_problems_done) / seconds,
             completions_per_s=(state.num_completions - before.num_completions) / seconds,
-            tokens_per_s=tokens_per_s,
+            tokens_per_s=num_tokens / seconds,
             eta_s=eta_s,
         )
 

@@ -26,13 +26,18 @@ PLAIN_S = 10.0  # between two plain lines
 class StageProgress:
     """A bar for one stage with a known number of things to do."""
 
-    def __init__(self, console: Console, stage: str, unit: str) -> None:
+    def __init__(
+        self, console: Console, stage: str, unit: str, *, is_forecast: bool = False
+    ) -> None:
         """Args:
         console: where to show it.
         stage: what is being done.
         unit: of the things counted, in the plural.
+        is_forecast: the ETA is told with every update, and unknown where it is not; else things
+            are taken to be done one after the other, each in the same time.
         """
         self._console, self._stage, self._unit = console, stage, unit
+        self._is_forecast = is_forecast
         self._started = self._shown = time.monotonic()
         self._done = self._total = self._before = 0
         self._detail = ""
@@ -82,7 +87,7 @@ class StageProgress:
             total: things to do.
             before: of `done`, those of earlier runs; they do not count for the speed.
             detail: shown behind the bar.
-            eta_s: seconds until all is done; None reckons with the speed so far.
+            eta_s: seconds until all is done.
         """
         self._done, self._total, self._before, self._detail = done, total, before, detail
         self._eta_s = eta_s
@@ -107,7 +112,7 @@ class StageProgress:
         )
 
     def _left_s(self) -> float | None:
-        if self._eta_s is not None or self._done == self._total:
+        if self._is_forecast or self._eta_s is not None or self._done == self._total:
             return self._eta_s
         fresh = self._done - self._before
         elapsed = time.monotonic() - self._started
@@ -119,7 +124,7 @@ class JobProgress:
 
     def __init__(self, stage: StageProgress) -> None:
         self._stage = stage
-        self._meter = Meter(started=time.monotonic())
+        self._meter = Meter()
 
     def __call__(self, state: JobState) -> None:
         rates = self._meter.update(state, time.monotonic())
@@ -158,6 +163,7 @@ def _detail(state: JobState, rates: JobRates) -> str:
         (state.num_truncated, "truncated"),
         (state.num_ungraded, "ungraded"),
         (state.num_failures, "engines lost"),
+        (state.num_silent, "silent"),
     ]
     parts += [f"{count:,} {what}" for count, what in counts if count]
     if state.gpu_hours:
@@ -168,7 +174,7 @@ def _detail(state: JobState, rates: JobRates) -> str:
 @contextmanager
 def job_progress(console: Console, stage: str) -> Iterator[JobProgress]:
     """Progress of a labelling job, counted in problems."""
-    with StageProgress(console, stage, "problems") as progress:
+    with StageProgress(console, stage, "problems", is_forecast=True) as progress:
         yield JobProgress(progress)
 
 
@@ -195,7 +201,7 @@ class EvaluationProgress:
 
     def on_state(self, state: JobState) -> None:
         """Show the state of the sampling job."""
-        stage = self._open("sample", "problems")
+        stage = self._open("sample", "problems", is_forecast=True)
         self._job = self._job or JobProgress(stage)
         self._job(state)
 
@@ -203,9 +209,10 @@ class EvaluationProgress:
         """Show how far a scorer is."""
         self._open(f"score {name}", "distinct solutions").update(done, total)
 
-    def _open(self, name: str, unit: str) -> StageProgress:
+    def _open(self, name: str, unit: str, *, is_forecast: bool = False) -> StageProgress:
         if self._stage is None or name != self._name:
             self.__exit__(None, None, None)
-            self._name, self._stage = name, StageProgress(self._console, name, unit)
+            self._name = name
+            self._stage = StageProgress(self._console, name, unit, is_forecast=is_forecast)
             self._stage.__enter__()
         return self._stage

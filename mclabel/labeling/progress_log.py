@@ -45,7 +45,7 @@ class ProgressLog:
         self._store = store
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
         self._started = time.monotonic()
-        self._meter = Meter(started=self._started)
+        self._meter = Meter()
         self._written = -float("inf")
         self._last: dict[str, Any] | None = None
         self._metrics: _RayMetrics | None = None

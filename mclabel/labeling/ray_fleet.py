@@ -12,7 +12,6 @@ import queue
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from mclabel import stop
@@ -21,9 +20,11 @@ from mclabel.labeling.fleet import POLL_S, FleetProgress, OnProgress
 from mclabel.labeling.leased import Ended, user_error
 from mclabel.labeling.leases import LOGS, LeaseBook
 from mclabel.labeling.ray_cluster import connect, draining_nodes, node_resources
+from mclabel.labeling.ray_engine import Engine
 from mclabel.labeling.resources import ONE_CPU, EngineResources, Place
 from mclabel.labeling.suspects import Lease
-from mclabel.labeling.worker import BlockReport, LabelWorker, WorkerProgress
+from mclabel.labeling.watch import STALL_S, Watch
+from mclabel.labeling.worker import BlockReport, LabelWorker
 from mclabel.policy import EngineStats
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class RayFleet:
         min_engines: int = 1,
         max_engines: int | None = None,
         wait_s: float = 300.0,
+        stall_s: float = STALL_S,
         resources: EngineResources = ONE_CPU,
     ) -> None:
         """Args:
@@ -62,11 +64,13 @@ class RayFleet:
         min_engines: work begins when so many are loaded.
         max_engines: actors at most; None is as many as the cluster has room for at any time.
         wait_s: seconds that the cluster is given to find room for `min_engines`.
+        stall_s: seconds of silence under which no engine is suspected to have stopped.
         resources: that an engine takes.
         """
         self._make_worker, self._address = make_worker, address
         self._max_engines = max_engines
         self._wait_s, self._resources = wait_s, resources
+        self.stall_s = stall_s
         self.min_engines, self.num_gpus = min_engines, resources.total_gpus
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
@@ -118,28 +122,6 @@ class RayFleet:
         return self._resources.room(node_resources())
 
 
-@dataclass(eq=False)
-class _Engine:
-    """An actor as the driver sees it."""
-
-    actor: Any
-    place: Place
-    node: str | None = None
-    """Where it has found room."""
-    loaded_at: float | None = None
-    """Since when it takes blocks; None while it waits, loads, or is down."""
-    progress: WorkerProgress | None = None
-    blocks: list[str] = field(default_factory=list)
-    told_to_drain: bool = False
-    """Since it was loaded. All that it loses then is nobody's fault."""
-    ask_again: bool = False
-    """Where it has found room: the last call was not answered."""
-    num_loads: int = 0
-    """Begun so far."""
-    exchanging: bool = False
-    """Whether an exchange is under way."""
-
-
 _Kind = Literal["node", "load", "exchange"]
 
 
@@ -148,11 +130,11 @@ class _Run:
 
     def __init__(self, fleet: RayFleet, book: LeaseBook, on_progress: OnProgress) -> None:
         self._fleet, self._book, self._on_progress = fleet, book, on_progress
-        self._events: queue.SimpleQueue[tuple[_Kind, _Engine, Any]] = queue.SimpleQueue()
-        self._engines: list[_Engine] = []
+        self._events: queue.SimpleQueue[tuple[_Kind, Engine, Any]] = queue.SimpleQueue()
+        self._engines: list[Engine] = []
         self._begun = False
         self._started = time.monotonic()
-        self._looked = self._shown = -float("inf")
+        self._looked = self._shown = self._watched = -float("inf")
         self._failed_loads = self._num_failures = 0
         self._engine_s = 0.0
         self._ended = False
@@ -163,6 +145,7 @@ class _Run:
             self._look()
             with suppress(queue.Empty):
                 yield from self._handle(*self._events.get(timeout=POLL_S))
+            self._watch()
             self._show()
         self._end()
         until = time.monotonic() + LAST_ANSWERS_S
@@ -189,15 +172,17 @@ class _Run:
 
         if not self._ended:
             self._ended = True
-            up = [engine.actor for engine in self._engines if engine.node is not None]
+            up = [e.actor for e in self._engines if e.node is not None and not e.is_silent]
             refs = [actor.end.remote() for actor in up]
             if refs:
                 ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 
-    def _handle(self, kind: _Kind, engine: _Engine, future: Any) -> list[BlockReport]:
+    def _handle(self, kind: _Kind, engine: Engine, future: Any) -> list[BlockReport]:
         """Take an actor's answer; reports of the blocks that it says have ended."""
         from ray.exceptions import RayError
 
+        if engine not in self._engines:  # left to its node
+            return []
         error = future.exception()
         if error is not None and not isinstance(error, RayError):
             raise error
@@ -208,6 +193,8 @@ class _Run:
                 return []
             answer: Exchange = future.result()
             engine.progress = answer.progress
+            assert engine.watch is not None
+            engine.watch.heard(answer.progress)
             reports = self._ended_blocks(engine, answer.ended)
             self._exchange(engine, num_ended=len(answer.ended), failed=answer.failed)
             return reports
@@ -220,12 +207,13 @@ class _Run:
         else:
             self._failed_loads = 0
             engine.loaded_at, engine.told_to_drain = time.monotonic(), False
+            engine.watch = Watch(stall_s=self._fleet.stall_s)
             num_loaded = sum(one.loaded_at is not None for one in self._engines)
             self._begun = self._begun or num_loaded >= self._fleet.min_engines
             self._exchange(engine)
         return []
 
-    def _ended_blocks(self, engine: _Engine, ended: Iterable[Ended]) -> list[BlockReport]:
+    def _ended_blocks(self, engine: Engine, ended: Iterable[Ended]) -> list[BlockReport]:
         for block_id, _ in ended:
             engine.blocks.remove(block_id)
             self._book.done(engine, block_id)
@@ -240,7 +228,7 @@ class _Run:
         # None that would find no block: an engine takes minutes to load.
         useful = max(self._fleet.min_engines, self._book.num_unfinished)
         while len(self._engines) < min(self._fleet.num_wanted(), useful):
-            engine = _Engine(*self._fleet.new_actor())
+            engine = Engine(*self._fleet.new_actor())
             self._engines.append(engine)
             self._call("node", engine)
         if not self._begun:
@@ -256,12 +244,12 @@ class _Run:
                 engine.told_to_drain = True
                 engine.actor.drain.remote()
 
-    def _exchange(self, engine: _Engine, *, num_ended: int = 0, failed: bool = False) -> None:
+    def _exchange(self, engine: Engine, *, num_ended: int = 0, failed: bool = False) -> None:
         """Lease an engine what it should have, and ask what has ended."""
         leases: list[Lease] = []
         seen = engine.progress
         draining = engine.told_to_drain or (seen is not None and seen.draining)
-        if self._begun and not failed and not draining:
+        if self._begun and not failed and not draining and not engine.is_silent:
             stats = seen.engine if seen is not None else EngineStats()
             num_ready = sum(
                 one.loaded_at is not None and not one.told_to_drain for one in self._engines
@@ -271,12 +259,12 @@ class _Run:
         engine.exchanging = True
         self._call("exchange", engine, engine.num_loads, leases)
 
-    def _call(self, kind: _Kind, engine: _Engine, *arguments: Any) -> None:
+    def _call(self, kind: _Kind, engine: Engine, *arguments: Any) -> None:
         """Call the actor; its answer becomes an event."""
         future = getattr(engine.actor, kind).remote(*arguments).future()
         future.add_done_callback(lambda f: self._events.put((kind, engine, f)))
 
-    def _lost(self, engine: _Engine, error: Exception) -> None:
+    def _lost(self, engine: Engine, error: Exception) -> None:
         """An actor did not answer, or its work failed: its blocks go to others."""
         from ray.exceptions import RayActorError, RayTaskError
 
@@ -288,21 +276,26 @@ class _Run:
             raise known or error from error  # the code failed, and would again
         preempted = isinstance(error, RayActorError) and error.preempted
         blameless = restarted or preempted or engine.told_to_drain
+        why = engine.why or str(known or error)
         self._down(engine)
+        self._give_back(engine, why, counts=not blameless)
+
+    def _give_back(self, engine: Engine, why: str, *, counts: bool) -> None:
+        """The blocks of an engine that is lost go to others."""
         blocks, engine.blocks = engine.blocks, []
         for block_id in blocks:
-            self._book.lost(engine, block_id, str(known or error), counts=not blameless)
+            self._book.lost(engine, block_id, why, counts=counts)
 
-    def _down(self, engine: _Engine) -> None:
+    def _down(self, engine: Engine) -> None:
         """An engine is gone: load it again, where Ray restarts its process."""
         assert engine.loaded_at is not None
         logger.warning("an engine was lost; its blocks go to others")
         self._num_failures += 1
         self._engine_s += time.monotonic() - engine.loaded_at
-        engine.loaded_at = engine.progress = engine.node = None
+        engine.forget_load()
         engine.ask_again = True
 
-    def _not_loaded(self, kind: _Kind, engine: _Engine, error: Exception) -> None:
+    def _not_loaded(self, kind: _Kind, engine: Engine, error: Exception) -> None:
         """An actor did not come up, or its engine did not load."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
@@ -323,6 +316,21 @@ class _Run:
             engine.place.give_back()
             engine.actor, engine.place = self._fleet.new_actor()
 
+    def _watch(self) -> None:
+        """Report engines that are silent for too long, and replace those that stay so."""
+        now = time.monotonic()
+        if now - self._watched < POLL_S:
+            return
+        self._watched = now
+        for number, engine in enumerate(self._engines):
+            if engine.watch is not None and engine.watch_over(engine.watch, now):
+                why = str(engine.why)
+                engine.place.give_back()
+                self._down(engine)
+                self._engines[number] = fresh = Engine(*self._fleet.new_actor())
+                self._call("node", fresh)
+                self._give_back(engine, why, counts=True)
+
     def _show(self) -> None:
         now = time.monotonic()
         if now - self._shown < POLL_S:
@@ -334,6 +342,7 @@ class _Run:
             FleetProgress(
                 workers=[engine.progress for engine in loaded if engine.progress is not None],
                 num_starting=len(self._engines) - len(loaded),
+                num_silent=sum(engine.is_silent for engine in loaded),
                 num_failures=self._num_failures,
                 gpu_hours=(self._engine_s + alive_s) * self._fleet.num_gpus / 3600,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from mclabel.answers import GradeRules, default_checker, extract_answer
@@ -14,6 +15,9 @@ from mclabel.labeling.prefixes import PrefixTable
 from mclabel.policy import Policy
 from mclabel.records import Completion, FinishReason, Outcome, Problem, Rollout, Verdict
 from mclabel.seeds import sampling_seed
+
+MAX_UNDER_WAY = 1024
+"""Completions of a problem that are asked for at a time; more would only wait in memory."""
 
 
 async def roll_out(
@@ -105,18 +109,21 @@ async def roll_out(
         rollouts.sort(key=lambda r: (r.prefix_id, r.index))
         return estimator.judge([prefix.counts for prefix in table.prefixes])
 
+    pending: deque[int] = deque()
     due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
     done: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
     try:
         while True:
             ended = [task.result() for task in done]
-            wanted, judgements = await desk.run(tell, ended, all_ended=not due)
+            wanted, judgements = await desk.run(tell, ended, all_ended=not (due or pending))
             if wanted is None:
                 wanted = await decisions.wanted(estimator)
-                judgements = None if wanted or due else await desk.run(judge)
+                judgements = None if wanted or due or pending else await desk.run(judge)
             if judgements is not None:
                 return judgements, rollouts
-            due |= {asyncio.create_task(roll(number)) for number in wanted}
+            pending.extend(wanted)
+            while pending and len(due) < MAX_UNDER_WAY:
+                due.add(asyncio.create_task(roll(pending.popleft())))
             done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in due:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from mclabel.records import Counts, Outcome, Solution
 
+MAX_UNDER_WAY = 1024
+"""Solutions of a problem that are asked for at a time; more would only wait in memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
@@ -45,7 +48,7 @@ async def sample_solutions(
             short, none where one is missing. Cut and ungraded ones are neither.
         max_samples: `count` more are sampled until there is enough of both, or so many are.
     """
-    solutions = list(await asyncio.gather(*map(sample, range(count))))
+    solutions = await _sampled(sample, range(count))
     first = Counts()
     for solution in solutions:
         first = first.plus(solution.outcome, len(solution.ids))
@@ -53,7 +56,7 @@ async def sample_solutions(
         while _num_balanced(solutions) < balance and len(solutions) < (max_samples or count):
             done = len(solutions)
             more = range(done, min(done + count, max_samples or count))
-            solutions += await asyncio.gather(*map(sample, more))
+            solutions += await _sampled(sample, more)
     kept = solutions if balance is None else _balanced(solutions, balance)
     return Sampled(
         kept=tuple(kept),
@@ -62,6 +65,21 @@ async def sample_solutions(
         first=first,
         num_tokens=sum(len(one.ids) for one in solutions),
     )
+
+
+async def _sampled(sample: Callable[[int], Awaitable[Solution]], indices: range) -> list[Solution]:
+    """Solutions in the order of their indices, a bounded number of them under way."""
+    found: dict[int, Solution] = {}
+    left = iter(indices)
+
+    async def work() -> None:
+        for index in left:
+            found[index] = await sample(index)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(MAX_UNDER_WAY, len(indices))):
+            group.create_task(work())
+    return [found[index] for index in sorted(found)]
 
 
 def _of(solutions: Sequence[Solution], outcome: Outcome) -> list[Solution]:

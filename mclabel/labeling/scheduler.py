@@ -138,8 +138,11 @@ async def label_problem(
             cannot be labelled.
     """
     desk = desk or Desk()
-    prompt = policy.prompt_ids(problem.text)
-    if (fault := await desk.run(_fault, problem, len(prompt), policy.max_context)) is not None:
+    prompt: tuple[int, ...] = ()
+    if (fault := _too_long(problem, given, policy)) is None:
+        prompt = policy.prompt_ids(problem.text)
+        fault = await desk.run(_fault, problem, len(prompt), policy.max_context)
+    if fault is not None:
         if settings.strict:
             raise DataError(f"problem {problem.id}: {fault.detail}")
         return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
@@ -233,6 +236,26 @@ async def label_problem(
         num_tokens=sampled.num_tokens + sum(rollout.num_tokens for rollout in rollouts),
         priors=priors,
     )
+
+
+def _too_long(problem: Problem, given: Sequence[GivenSolution], policy: Policy) -> Fault | None:
+    """A text that cannot fit, refused by its length: tokenising it alone would take long."""
+    most = policy.max_context * policy.max_token_chars
+    if len(problem.text) > most:
+        return Fault(
+            "prompt_too_long",
+            f"its text has {len(problem.text):,} characters, more than could ever be "
+            f"{policy.max_context:g} tokens, which the model takes of prompt and solution together",
+        )
+    for index, solution in enumerate(given):
+        if len(solution.text) > most:
+            return Fault(
+                "solution_too_long",
+                f"its solution {index} has {len(solution.text):,} characters, more than could ever "
+                f"be {policy.max_context:g} tokens, which the model takes of prompt and solution "
+                "together",
+            )
+    return None
 
 
 def _fault(problem: Problem, num_prompt: int, max_context: float) -> Fault | None:

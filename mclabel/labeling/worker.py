@@ -77,6 +77,10 @@ class WorkerProgress:
     """Unique to this incarnation of the worker."""
     num_problems: int = 0
     """Labelled, committed or not."""
+    num_labeled_tokens: int = 0
+    """Of these problems' solutions and rollouts, those taken from journals included."""
+    num_open_tokens: int = 0
+    """The same of the blocks under way, of problems that are not labelled yet, too."""
     num_steps: int = 0
     """Of these problems' solutions."""
     num_completions: int = 0
@@ -130,6 +134,7 @@ class LabelWorker:
         self._under_way: set[asyncio.Task[Any]] = set()
         self._num_problems = self._num_steps = self._num_completions = 0
         self._num_truncated = self._num_ungraded = self._num_replayed = 0
+        self._num_labeled_tokens = self._num_ended_tokens = self._num_replayed_tokens = 0
         self.draining = False
         """Whether the node is about to go."""
 
@@ -166,6 +171,7 @@ class LabelWorker:
             results = await _gather(labels)
             commit = partial(self._commit, block, journal.attempt, problems, results, left_out)
             report = await _whole(asyncio.to_thread(commit))
+            self._num_ended_tokens += report.num_tokens
             if replay or journal.num_files:
                 await asyncio.to_thread(journal.delete)
         return report
@@ -207,6 +213,7 @@ class LabelWorker:
             self._under_way.discard(task)
             del self._journals[journal.attempt]
             self._num_replayed += journal.num_replayed
+            self._num_replayed_tokens += journal.num_replayed_tokens
 
     def flush(self) -> None:
         """Write down what the blocks under way have sampled. From any thread."""
@@ -215,9 +222,15 @@ class LabelWorker:
 
     async def progress(self) -> WorkerProgress:
         """What has been done so far."""
+        stats = self._policy.stats() if self._policy else EngineStats()
+        replayed = self._num_replayed_tokens + sum(
+            journal.num_replayed_tokens for journal in self._journals.values()
+        )
         return WorkerProgress(
             worker=self._id,
             num_problems=self._num_problems,
+            num_labeled_tokens=self._num_labeled_tokens,
+            num_open_tokens=max(0, stats.num_sampled_tokens + replayed - self._num_ended_tokens),
             num_steps=self._num_steps,
             num_completions=self._num_completions,
             num_truncated=self._num_truncated,
@@ -226,7 +239,7 @@ class LabelWorker:
             + sum(journal.num_replayed for journal in self._journals.values()),
             loop_lag_s=self._lag.take(),
             draining=self.draining,
-            engine=self._policy.stats() if self._policy else EngineStats(),
+            engine=stats,
         )
 
     async def close(self) -> None:
@@ -240,6 +253,7 @@ class LabelWorker:
     async def _label(self, problem: Problem, block: Block, journal: BlockJournal) -> ProblemLabels:
         result = await self._sample(problem, block, journal, self._learner)
         self._num_problems += 1
+        self._num_labeled_tokens += result.num_tokens
         self._num_steps += sum(len(row.steps) for row in result.labeled)
         async with self._fitting:
             if self._learner is not None and self._learner.due:

@@ -52,6 +52,8 @@ class EngineStats:
     """Share of the KV cache that live completions hold; None if the engine does not say."""
     num_preemptions: int = 0
     """Completions thrown out of the KV cache, to be computed again."""
+    counts_as_sampled: bool = True
+    """Whether tokens are counted as they are sampled; if not, when their completion has ended."""
 
 
 class Policy(Protocol):
@@ -71,6 +73,13 @@ class Policy(Protocol):
     @property
     def max_context(self) -> float:
         """Tokens of prompt and solution together that the model takes; infinite if not known."""
+        ...
+
+    @property
+    def max_token_chars(self) -> int:
+        """Characters of the longest token: a text of more than so many for each token of a context
+        cannot fit, which is known without tokenising it.
+        """
         ...
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:

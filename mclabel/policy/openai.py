@@ -161,6 +161,7 @@ class OpenAIPolicy(TextPolicy):
             num_waiting=self._slots.num_waiting,
             num_sampled_tokens=self._num_sampled,
             num_prefill_tokens=self._num_prompt,
+            counts_as_sampled=False,
         )
 
     async def close(self) -> None:

@@ -41,6 +41,8 @@ class ScriptedPolicy:
         load_failure_rate: float = 0,
         crash_hard: bool = False,
         poison: bool = False,
+        hang_after: int | None = None,
+        hang: bool = False,
         max_context: int | None = None,
     ) -> None:
         """Args:
@@ -53,15 +55,21 @@ class ScriptedPolicy:
         load_failure_rate: chance that the engine cannot be loaded.
         crash_hard: a crash kills the process, as memory that runs out does.
         poison: problems with `[poison]` in them end the engine, when a rollout of them is sampled.
+        hang_after: completions after which the engine stops: nothing it samples ends any more.
+        hang: problems with `[hang]` in them stop the engine, when a rollout of them is sampled.
         max_context: characters of prompt and solution; None for no bound.
         """
         self._crash_rate, self._crash_hard = crash_rate, crash_hard
         self._load_failure_rate, self._dead = load_failure_rate, False
         self._poison = poison
+        self._num_left = inf if hang_after is None else hang_after
+        self._hang, self._hangs = hang, False
         self._sampling, self._num_steps = sampling, num_steps
         self._delay_s, self._truncate_rate, self._repeatable = delay_s, truncate_rate, repeatable
         self._num_tokens = self._num_live = 0
         self.max_context = inf if max_context is None else max_context
+
+    max_token_chars = 4
 
     async def start(self) -> None:
         if random.random() < self._load_failure_rate:
@@ -80,16 +88,21 @@ class ScriptedPolicy:
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
     ) -> Completion:
         rng = random.Random(seed if self._repeatable else secrets.randbits(64))
+        problem = self.decode(prompt)
         self._num_live += 1
         try:
             await asyncio.sleep(rng.expovariate(1 / self._delay_s) if self._delay_s else 0)
+            hangs = self._hang and len(prefix) > 0 and "[hang]" in problem
+            self._hangs = self._hangs or hangs or self._num_left < 1
+            if self._hangs:
+                await asyncio.Event().wait()
         finally:
             self._num_live -= 1
-        problem = self.decode(prompt)
         poisoned = self._poison and len(prefix) > 0 and "[poison]" in problem
         if self._dead or poisoned or random.random() < self._crash_rate:
             self._dead = True
             self._crash("died", EngineDied)
+        self._num_left -= 1
         text = self._continue(problem, self.decode(prefix), rng)
         if rng.random() < self._truncate_rate:
             text = text[: rng.randrange(len(text))]

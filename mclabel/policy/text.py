@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PROBE = "What is 1 + 1?"
+MIN_TOKEN_CHARS = 64
+"""Of the longest token of any tokenizer, where a text's length is all that is looked at."""
 MARK = "mclabel"  # a text that no chat template writes by itself
 
 
@@ -76,6 +79,16 @@ class PolicyText:
                 "policy.template with {problem} in it"
             ) from error
         return text
+
+    @property
+    def name(self) -> str:
+        """What kind of tokenizer it is."""
+        return type(self._tokenizer).__name__
+
+    @cached_property
+    def max_token_chars(self) -> int:
+        """Characters of the longest token, generously: a tokenizer may join spaces."""
+        return max(MIN_TOKEN_CHARS, *map(len, self._tokenizer.get_vocab()))
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         """Ids of the whole prompt of a problem."""
@@ -217,6 +230,11 @@ class TextPolicy:
     """The part of a `Policy` that is its text; an engine that starts loads `_text`."""
 
     _text: PolicyText | None = None
+
+    @property
+    def max_token_chars(self) -> int:
+        """Characters of the longest token."""
+        return self._loaded_text().max_token_chars
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
         """The rendered prompt of a problem, up to where the solution begins."""

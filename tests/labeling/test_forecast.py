@@ -97,11 +97,11 @@ def test_intervals() -> None:
 
 
 def test_the_eta_is_that_of_the_tokens_that_are_left() -> None:
-    meter = Meter(started=0.0)
+    meter = Meter()
     meter.update(STATE, 0.0)
     state = replace(STATE, num_problems_done=90, num_tokens=5000, num_tokens_left=20000.0)
     assert meter.update(state, 10.0).eta_s == pytest.approx(40)
-    assert meter.update(replace(state, num_tokens_left=None), 10.0).eta_s == pytest.approx(710)
+    assert meter.update(replace(state, num_tokens_left=None), 10.0).eta_s is None
 
 
 def overrides(folder: Path, *more: str) -> list[str]:

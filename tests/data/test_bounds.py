@@ -1,0 +1,229 @@
+"""What others send is read in little memory, whatever it unfolds to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mclabel.data.parquet import row_batches, row_sizes, table_too_large
+from mclabel.data.rows import MAX_JSON, MAX_ROW, TOO_LARGE, scan_rows
+from mclabel.data.schema import SCHEMA_VERSION
+from mclabel.errors import DataError
+
+LONG = "a" * 1_000_000
+GOOD = {"problem": "one", "answer": "1"}
+MB = 1 << 20
+
+CHILD = """
+import resource, sys
+import pyarrow.parquet
+{imports}
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+before = peak()
+{work}
+print("MB", peak() - before)
+"""
+
+
+def peak_mb(imports: str, work: str, *arguments: str) -> int:
+    """What some work takes of memory in a process of its own, beside what is imported."""
+    code = CHILD.format(imports=imports, work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.rsplit("MB", 1)[1])
+
+
+def scan_mb(path: Path) -> int:
+    """Peak memory of going through all rows."""
+    return peak_mb(
+        "from mclabel.data.rows import scan_rows\nfrom mclabel.errors import DataError",
+        "try:\n    print(sum(1 for _ in scan_rows(sys.argv[1])))\nexcept DataError as error:\n"
+        "    print(error)",
+        str(path),
+    )
+
+
+def write_runs(path: Path, count: int = 2000) -> None:
+    """Two gigabytes of one letter, a megabyte a row and many row groups, in some 100 KB."""
+    schema = pa.schema([("problem", pa.string()), ("answer", pa.string())])
+    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
+        part = pa.table({"problem": [LONG] * 50, "answer": ["1"] * 50}, schema=schema)
+        for _ in range(count // 50):
+            writer.write_table(part)
+
+
+def write_named(path: Path, count: int = 2000) -> None:
+    """The same as one long text that all rows name: a kilobyte."""
+    indices = pa.array([0] * count, pa.int32())
+    texts = pa.DictionaryArray.from_arrays(indices, pa.array([LONG]))
+    table = pa.table({"problem": texts, "answer": ["1"] * count})
+    pq.write_table(table, path, compression="zstd")
+
+
+def write_list(path: Path, count: int = 400) -> None:
+    """One row whose list names the long text again and again, between two good rows."""
+    steps = [["x"], [LONG] * count, ["y"]]
+    table = pa.table({"problem": ["one", "two", "three"], "answer": ["1"] * 3, "steps": steps})
+    pq.write_table(table, path, compression="zstd")
+
+
+def test_a_file_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.parquet"
+    write_runs(path)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(DataError, match=r"bytes unfold to 2,000,\d+,\d+, as no data of use does"):
+        next(iter(scan_rows(str(path))))
+    assert scan_mb(path) < 200
+
+
+def test_texts_that_rows_share_are_not_multiplied(tmp_path: Path) -> None:
+    path = tmp_path / "named.parquet"
+    write_named(path)
+    rows = [row for _, row in scan_rows(str(path))]
+    assert len(rows) == 2000 and rows[0] == {"problem": LONG, "answer": "1"}
+    del rows
+    assert scan_mb(path) < 400
+
+
+def test_a_row_too_large_is_left_out_and_the_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "list.parquet"
+    write_list(path)
+    first, second, third = (row for _, row in scan_rows(str(path)))
+    assert (first["steps"], second, third["steps"]) == (["x"], TOO_LARGE, ["y"])
+    assert scan_mb(path) < 300
+
+
+@pytest.mark.parametrize("group", [7, 1000])
+def test_rows_read_in_pieces_are_those_of_the_table(tmp_path: Path, group: int) -> None:
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, Any]] = [
+        {
+            "id": i,
+            "text": None if i % 7 == 3 else "é" * int(rng.integers(0, 30)),
+            "steps": None if i % 5 == 4 else ["same", "x" * i][: i % 3],
+            "meta": {"a": i / 2, "b": [{"c": str(i % 4)}] * (i % 3)},
+            "ids": list(range(i % 9)),
+            "flag": bool(i % 2),
+            "raw": bytes([i % 256]) * (i % 11),
+        }
+        for i in range(300)
+    ]
+    maps = [[("k", i), ("l", None)] if i % 4 else [] for i in range(300)]
+    named = pa.array(maps, type=pa.map_(pa.string(), pa.int64()))
+    table = pa.Table.from_pylist(rows).append_column("named", named)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table, path, row_group_size=group)
+    read = [row for batch in row_batches(path, path.stat().st_size) for row in batch or []]
+    assert read == table.to_pylist()
+    texts = pa.array(["ab", None, "abcd"]).dictionary_encode()
+    sizes = row_sizes(pa.record_batch({"text": texts, "of": pa.array([["xyz"], [], None])}))
+    assert (sizes - sizes[1]).tolist() == [2 + 3 + 56, 0, 4]
+
+
+def test_a_bad_text_spoils_its_row_alone(tmp_path: Path) -> None:
+    texts = pa.array([b"one", b"\xff\xfe", b"three"]).cast(pa.binary()).view(pa.string())
+    path = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"problem": texts, "answer": ["1", "2", "3"]}), path)
+    first, second, third = (row for _, row in scan_rows(str(path)))
+    assert (first["problem"], third["problem"]) == ("one", "three")
+    assert second.reason == "not_utf8"
+
+
+def test_a_line_too_long_is_left_out_without_being_held(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    with path.open("wb") as file:
+        file.write(json.dumps(GOOD).encode() + b"\n")
+        file.write(b'{"problem": "')
+        for _ in range(300):
+            file.write(b"x" * MB)
+        file.write(b'"}\n\0\n\n' + json.dumps(GOOD).encode())
+    found = list(scan_rows(str(path)))
+    assert [number for number, _ in found] == [1, 2, 3, 5]
+    assert found[0][1] == found[3][1] == GOOD
+    assert found[1][1] is TOO_LARGE and found[2][1].reason == "not_json"
+    assert scan_mb(path) < 150
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_csv_row_too_long_is_left_out(tmp_path: Path, quoted: bool) -> None:
+    path = tmp_path / "rows.csv"
+    with path.open("w") as file:
+        file.write("problem,answer\none,1\n")
+        file.write('"' if quoted else "")
+        for _ in range(100):
+            file.write("x" * MB + ("\n" if quoted else ""))
+        file.write('",1\ntwo,2\n' if quoted else ",1\ntwo,2\n")
+    rows = [row for _, row in scan_rows(str(path))]
+    assert rows[0] == {"problem": "one", "answer": "1"}
+    assert rows[1] is TOO_LARGE
+    assert rows[-1] == {"problem": "two", "answer": "2"}
+    assert scan_mb(path) < 250
+
+
+def test_a_csv_file_of_one_endless_line_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("x" * (MAX_ROW + 1))
+    with pytest.raises(DataError, match="its first line, which must name the columns"):
+        list(scan_rows(str(path)))
+
+
+def test_a_json_file_too_large_for_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    with path.open("wb") as file:
+        file.truncate(MAX_JSON + 1)
+    with pytest.raises(DataError, match=r"jq -c '\.\[\]' rows\.json > rows\.jsonl"):
+        scan_rows(str(path))
+
+
+def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
+    """By `show --limit 1`, and in little memory: whether it holds long runs or long names."""
+    stamp = json.dumps({"kind": "labels", "schema_version": SCHEMA_VERSION}).encode()
+    for write, rows in [(write_runs, 50), (write_named, 50), (write_named, 2000)]:
+        path = tmp_path / f"{write.__name__}-{rows}" / "labels" / "b.parquet"
+        path.parent.mkdir(parents=True)
+        write(path)
+        stamped = path.with_suffix(".stamped")
+        source = pq.ParquetFile(path)
+        schema = source.schema_arrow.with_metadata({b"mclabel": stamp})
+        dictionary = write is write_named
+        with pq.ParquetWriter(
+            stamped, schema, compression="zstd", use_dictionary=dictionary
+        ) as writer:
+            for batch in source.iter_batches(batch_size=rows):
+                writer.write_batch(batch, rows)
+        stamped.replace(path)
+        content = pa.py_buffer(path.read_bytes())
+        reason = table_too_large(content, pq.ParquetFile(content).metadata)
+        assert reason is not None and "as no data of use does" in reason
+        taken = peak_mb(
+            "from mclabel.data.shards import read_labels\nfrom mclabel.data.store import Store\n"
+            "from mclabel.errors import ShardError",
+            "try:\n    next(read_labels(Store(sys.argv[1])))\nexcept ShardError as error:\n"
+            "    print(error)",
+            str(path.parents[1]),
+        )
+        assert taken < 400
+
+
+def test_an_honest_table_is_read_however_much_its_rows_share() -> None:
+    """Problems with sixteen solutions each, as a merge writes them."""
+    rng = np.random.default_rng(0)
+    texts = ["".join(map(chr, rng.integers(97, 123, 20_000))) for _ in range(40)]
+    table = pa.table({"problem": [text for text in texts for _ in range(16)]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    content = sink.getvalue()
+    assert table_too_large(content, pq.ParquetFile(content).metadata) is None

@@ -1,0 +1,128 @@
+"""What one problem asks for and holds is bounded, whatever its settings and its texts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from mclabel.config import BestOfNConfig, LabelConfig, load_config
+from mclabel.config.base import Config
+from mclabel.errors import ConfigError
+from mclabel.estimators import EstimatorSettings
+from mclabel.labeling import rollouts, sampling
+from mclabel.labeling.scheduler import (
+    GivenSolution,
+    LabelSettings,
+    ProblemLabels,
+    label_problem,
+)
+from mclabel.policy import SamplingParams
+from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.policy.text import PolicyText
+from mclabel.records import Completion, Problem
+
+PROBLEM = Problem(id="p", text="P [answer 4]", answer="4")
+
+
+class Counting(ScriptedPolicy):
+    """Notes how many completions are under way, and refuses to tokenise long texts."""
+
+    def __init__(self, *, max_context: int | None = None) -> None:
+        super().__init__(sampling=SamplingParams(max_tokens=1000), max_context=max_context)
+        self.most = 0
+
+    async def sample(
+        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+    ) -> Completion:
+        completion = asyncio.ensure_future(
+            super().sample(prompt, prefix, seed=seed, priority=priority)
+        )
+        await asyncio.sleep(0)
+        self.most = max(self.most, self.stats().num_live)
+        return await completion
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        assert len(text) < 1000, "tokenised"
+        return super().encode(text)
+
+
+def label(
+    policy: Counting, problem: Problem = PROBLEM, *given: GivenSolution, solutions: int, per: int
+) -> ProblemLabels:
+    estimator = EstimatorSettings(kind="fixed" if per else "outcome", rollouts=per)
+    settings = LabelSettings(seed=1, num_solutions=solutions, estimator=estimator)
+    return asyncio.run(label_problem(problem, policy, settings, given=given))
+
+
+def test_rollouts_are_asked_for_a_bounded_number_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "MAX_UNDER_WAY", 50)
+    policy = Counting()
+    found = label(policy, solutions=1, per=100)
+    assert policy.most == 50
+    (solution,) = found.labeled
+    assert len(found.rollouts) == 100 * (len(solution.steps) - 1)
+    monkeypatch.setattr(rollouts, "MAX_UNDER_WAY", 10_000)
+    free = Counting()
+    assert label(free, solutions=1, per=100) == found  # in another order, the same
+    assert free.most > 50
+
+
+def test_solutions_are_asked_for_a_bounded_number_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampling, "MAX_UNDER_WAY", 20)
+    policy = Counting()
+    found = label(policy, solutions=70, per=0)
+    assert [row.solution.sample_index for row in found.labeled] == list(range(70))
+    assert policy.most == 20
+    monkeypatch.setattr(sampling, "MAX_UNDER_WAY", 10_000)
+    assert label(Counting(), solutions=70, per=0) == found
+
+
+def test_a_text_that_cannot_fit_is_refused_untokenised() -> None:
+    long = Problem(id="p", text="x" * 10_000_000 + " [answer 4]", answer="4")
+    found = label(Counting(max_context=500), long, solutions=1, per=1)
+    assert found.set_aside is not None and found.set_aside.reason == "prompt_too_long"
+    assert "10,000,011 characters, more than could ever be 500 tokens" in found.set_aside.detail
+    given = GivenSolution(text="y" * 5000)
+    found = label(Counting(max_context=500), PROBLEM, given, solutions=1, per=1)
+    assert found.set_aside is not None and found.set_aside.reason == "solution_too_long"
+    assert "its solution 0 has 5,000 characters" in found.set_aside.detail
+
+
+def test_no_text_that_fits_is_refused_by_its_length() -> None:
+    from mclabel.arith import bundled_model
+
+    text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
+    for one in ("a b c\n" * 300, " " * 3000, "½²③ ﬁ" * 300, "12345678901234567890" * 90):
+        assert len(one) <= text.max_token_chars * len(text.encode(one))
+
+
+@pytest.mark.parametrize(
+    ("kind", "override", "reason"),
+    [
+        (
+            LabelConfig,
+            "estimator.rollouts=1000000000",
+            "at most 16,384, not 1,000,000,000",
+        ),
+        (LabelConfig, "solutions.per_problem=1000000000", "held in memory until its block is"),
+        (LabelConfig, "block_problems=1000000000", "a block is held in memory"),
+        (LabelConfig, "estimator={kind: sequential, rollouts: 300}", "at most 256 with"),
+        (LabelConfig, "estimator={kind: bisect, rollouts: 5000}", "kind=fixed takes more"),
+        (
+            LabelConfig,
+            "estimator={kind: posterior, every: 17}",
+            "at most rollouts=16",
+        ),
+        (LabelConfig, "policy.max_live=1000000", "memory is set aside for every one"),
+        (BestOfNConfig, "samples=1000000000", "at most 16,384"),
+    ],
+)
+def test_numbers_have_upper_bounds_that_say_why(
+    kind: type[Config], override: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        load_config(kind, None, ["out=x", override])
