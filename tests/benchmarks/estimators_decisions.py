@@ -5,10 +5,13 @@ engine that batches continuously; the labelling of hundreds of problems runs sid
 decision is one prefix chosen, or none for a whole problem. Its cost is the CPU time of the thread
 that decides, which other work on the machine does not lengthen much. Lag is how much later than
 asked a sleeping task of the event loop wakes up.
+
+    python -m tests.benchmarks.estimators_decisions [--quick]
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import tempfile
 import time
@@ -112,3 +115,9 @@ def decision_cost(quick: bool, console: Console) -> list[dict[str, Any]]:
             console.print(f"decisions in a worker: {shown}")
             found.append(one)
     return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer problems")
+    decision_cost(parser.parse_args().quick, Console())

@@ -118,7 +118,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         others=others,
         outcome=question.outcome,
     )
-    values = infer(evidence, question.priors).values[0]
+    values = infer(evidence, question.priors).values[..., 0].T
     for r in (1, 2):
         for i, m in enumerate(DRAWS):
             # Geometric, cut at m: the sum of the chances that j rollouts have failed, j < m.

@@ -25,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
+from mclabel.estimators.posterior.arithmetic import exp, log
+
 Floats = NDArray[np.float64]
 
 KNOTS = np.array([-1.5, -0.5, 0.5, 1.5, 3.0, 5.0])
@@ -59,6 +61,7 @@ PRICE, STEPS = 1e-3, 5
 PRICES, LENGTHS = (1e-4, 3e-3), (3, 8)
 """Where the curves were fitted; beyond, they are those of the nearest end."""
 
+_LN10 = 2.302585092994046
 _EDGE = 1e-6
 _RIDGE = 5.0
 """Labels' worth of belief that a knot is right as it is."""
@@ -81,8 +84,8 @@ def calibrated(posterior: Floats, *, agreement: bool, kind: Kind, price: float) 
         return posterior
     curve = CURVES[agreement, kind]
     found = np.interp(log_odds(posterior[mode]), KNOTS, curve.knots)
-    shift = covariates(price, len(posterior) - 1) @ np.array([curve.price, curve.steps])
-    odds = float(np.exp(found + shift))
+    decades, steps = covariates(price, len(posterior) - 1)
+    odds = float(exp(found + (decades * curve.price + steps * curve.steps)))
     second = float(rest.max()) / left
     # At the least as large as the second, which keeps its share of what is left.
     moved = max(odds / (1 + odds), (1 + _EDGE) * second / (1 + second))
@@ -95,13 +98,13 @@ def covariates(price: float, num_steps: int) -> Floats:
     """What shifts a curve [2]: decades of the price and steps, from where its knots hold."""
     bounded = min(max(price, PRICES[0]), PRICES[1])
     steps = min(max(num_steps, LENGTHS[0]), LENGTHS[1])
-    return np.array([np.log10(bounded / PRICE), steps - STEPS])
+    return np.array([float(log(np.array(bounded / PRICE))) / _LN10, steps - STEPS])
 
 
 def log_odds(chance: float | Floats) -> Floats:
     """Log odds of a chance, bounded."""
     bounded = np.clip(chance, _EDGE, 1 - _EDGE)
-    return np.asarray(np.log(bounded / (1 - bounded)))
+    return log(np.asarray(bounded / (1 - bounded)))
 
 
 def fit_curve(beliefs: Floats, shifts: Floats, right: NDArray[np.bool_]) -> Curve:

@@ -5,28 +5,46 @@ solution, so that chains of several solutions end together and one matrix serves
 first error is told by e: the step from e steps to go is the first wrong one, e = 0: none. A prefix
 is sound where e <= r.
 
-`pass_messages` runs forward-backward in linear time, which is all that fitting needs. What a probe
-teaches about the first error needs the joint of e and of the value at each prefix: before an error
-chains under all e share their way forward, after it their way back, so it takes one vector for
-each pair of them, R^2 / 2 in each direction. All arrays are over a batch of chains of one answer
-class; a chain shorter than the longest has no prefixes beyond its own length. A chain's numbers
-do not depend on what else is in the batch: each is multiplied on its own, and sums over e, which
-padding with longer chains makes longer, run from the first to the last.
+What a probe teaches about the first error needs the joint of e and of the value at each prefix:
+before an error chains under all e share their way forward, after it their way back, so it takes
+one vector for each pair of them, R^2 / 2 in each direction. (The linear time of
+`mclabel.estimators.posterior.messages` is all that fitting needs.)
+
+A chain's numbers do not depend on what else is in the batch, by construction. The batch is the
+last axis of every array, padded to whole vectors, and each chain is a lane of its own: nothing is
+summed along that axis, and the sums along the others (`mclabel.estimators.posterior.arithmetic`)
+run from the first term to the last. A chain shorter than the longest has no prefixes beyond its own
+length, which adds zeros at the end of its sums.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators.posterior.priors import GRID, NUM_TO_GO, ClassPriors
+from mclabel.estimators.posterior.arithmetic import (
+    LANES,
+    combine,
+    exp,
+    log,
+    total,
+)
+from mclabel.estimators.posterior.priors import (
+    GRID,
+    NUM_TO_GO,
+    TABLE,
+    ClassPriors,
+    agreement_likelihood,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LOG_VALUES = np.stack([np.log(GRID), np.log1p(-GRID)])
+_LOG_VALUES = log(np.stack([GRID, 1 - GRID]))
 _SIZE = len(GRID)
 
 
@@ -51,20 +69,26 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Beliefs:
-    """Posterior of a batch of chains."""
+    """Posterior of a batch of chains; each chain is a lane of the last axis."""
 
     joint: Floats
-    """[e, batch, R, grid]: chance of the first error and of the value at each prefix; index 0 of R
+    """[grid, e, R, batch]: chance of the first error and of the value at each prefix; index 0 of R
     is one step to go. Zero at prefixes beyond a chain's length, and at errors beyond it."""
     first_error: Floats
-    """[batch, e]: chance of each e."""
-    log_likelihood: Floats
-    """[batch], up to a constant of the evidence."""
+    """[e, batch]: chance of each e."""
+    mass: Floats
+    """[batch]: likelihood of the evidence, as scaled in `seen`."""
+    seen: Seen
 
     @property
     def values(self) -> Floats:
-        """[batch, R, grid]: chance of each value of each prefix."""
-        return np.asarray(self.joint.sum(0))
+        """[grid, R, batch]: chance of each value of each prefix."""
+        return total(self.joint, axis=1)
+
+    @property
+    def log_likelihood(self) -> Floats:
+        """[batch], up to a constant of the evidence."""
+        return np.asarray(log(self.mass) + log(self.seen.scale).sum(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,124 +96,168 @@ class Seen:
     """Likelihoods of what was seen, scaled to at most 1."""
 
     emission: Floats
-    """[R + 1, batch, grid]: of the rollouts of prefix r."""
+    """[grid, R + 1, batch]: of the rollouts of prefix r."""
     agree: Floats
-    """[R + 1, batch, kind]: of the agreement on the step from r, if it is right, the first wrong
+    """[kind, R + 1, batch]: of the agreement on the step from r, if it is right, the first wrong
     one, or after an error."""
-    log_scale: Floats
-    """[batch]: what `agree` was scaled by."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Messages:
-    """Of forward-backward, a pair for sound and for unsound prefixes; each [R + 1, batch, grid]."""
-
-    forward: tuple[Floats, Floats]
-    """Of what was seen up to prefix r, its own rollouts included; zero where there is none."""
-    back: tuple[Floats, Floats]
-    """Of what was seen after prefix r."""
-    seen: Seen
+    scale: Floats
+    """[R + 1, batch]: what `agree` was divided by."""
 
 
 def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
-    """The posterior of each chain's first error and values."""
+    """The posterior of each chain's first error and values.
+
+    Returns:
+        Beliefs of at least as many lanes as there are chains. Those beyond are of no chain.
+    """
+    evidence = _in_whole_vectors(evidence)
     seen = look(evidence, priors)
     count, width = evidence.right.shape
-    forward = _forward(evidence.num_steps, priors, seen)
-    back = _backward(evidence.outcome, priors, seen)
-    joint = np.zeros((width, count, width - 1, _SIZE))
-    for r in range(1, width):
-        here = joint[:, :, r - 1].transpose(1, 0, 2)
-        np.multiply(forward[r][:, :1], back[r][:, : r + 1], out=here[:, : r + 1])
-        np.multiply(forward[r][:, 1:], back[r][:, r + 1 :], out=here[:, r + 1 :])
-    # Every prefix of a chain gives the same marginal of e.
-    total = joint[:, np.arange(count), evidence.num_steps - 1].sum(-1)
-    mass = np.add.accumulate(total)[-1]  # in order, also for a single chain
-    joint /= mass[:, None, None]
-    return Beliefs(
-        joint=joint,
-        first_error=(total / mass).T,
-        log_likelihood=np.log(mass) + seen.log_scale,
-    )
-
-
-def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> list[Floats]:
-    """By r: [batch, 1 + R - r, grid], the prefix sound, then unsound by each e > r."""
-    width, count, _ = seen.emission.shape
-    factors = seen.agree[1:, :, :, None] * seen.emission[:-1, :, None]  # of the step to r - 1
-    start = (
-        priors.root[np.minimum(num_steps, NUM_TO_GO) - 1]
-        * seen.emission[num_steps, np.arange(count)]
-    )
-    here = np.zeros((count, 1, _SIZE))
-    by_r = [here] * width
-    for r in range(width - 1, 0, -1):
-        begins = num_steps == r
-        here[begins, 0] = start[begins]
-        by_r[r] = here
-        if r > 1:
-            i, factor = min(r, NUM_TO_GO) - 1, factors[r - 1]
-            after = np.empty((count, here.shape[1] + 1, _SIZE))
-            stays = (here[:, :1] @ priors.from_sound[i]).reshape(count, 2, _SIZE)
-            np.multiply(stays, factor[:, :2], out=after[:, :2])
-            # With the first row, which is not used: a product of one row rounds differently.
-            np.multiply((here @ priors.unsound[i])[:, 1:], factor[:, 2:], out=after[:, 2:])
-            here = after
-    return by_r
-
-
-def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> list[Floats]:
-    """By r: [batch, r + 2, grid], the prefix sound by each e <= r, then unsound."""
-    width, count, _ = seen.emission.shape
-    here = np.empty((count, 3, _SIZE))
-    ends = outcome @ priors.leaf.transpose(0, 2, 1)  # [kind, batch, grid]
-    np.multiply(ends.transpose(1, 0, 2), seen.agree[1, :, :, None], out=here)
-    by_r = [here, here]
+    sound, fallen = _forward(evidence.num_steps, priors, seen)
+    lost, back = _backward(evidence.outcome, priors, seen)
+    joint = np.empty((_SIZE, width, width - 1, count))
+    np.multiply(sound[:, 0, None], back[0], out=joint[:, :2, 0])
+    np.multiply(lost[:, 0, None], fallen[0], out=joint[:, 2:, 0])
+    # Every prefix of a chain gives the same marginal of e, and every chain has one step to go.
+    marginal = total(joint[:, :, 0])
+    mass = total(marginal)
+    joint[:, :, 0] /= mass
+    sound /= mass
+    lost /= mass
     for r in range(2, width):
-        i, agree = min(r, NUM_TO_GO) - 1, seen.agree[r, :, :, None]
-        behind = here * seen.emission[r - 1, :, None]
-        here = np.empty((count, r + 2, _SIZE))
-        np.multiply(behind[:, :r] @ priors.to_sound[i], agree[:, :1], out=here[:, :r])
-        lost = (behind[:, r:] @ priors.to_unsound[i]).reshape(count, 2, _SIZE)
-        np.multiply(lost, agree[:, 1:], out=here[:, r:])
-        by_r.append(here)
-    return by_r
+        np.multiply(sound[:, r - 1, None], back[r - 1], out=joint[:, : r + 1, r - 1])
+        np.multiply(lost[:, r - 1, None], fallen[r - 1], out=joint[:, r + 1 :, r - 1])
+    return Beliefs(joint=joint, first_error=marginal / mass, mass=mass, seen=seen)
 
 
-def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
-    """Messages along every chain, all first errors together."""
-    seen = look(evidence, priors)
-    emission, agree = seen.emission, seen.agree[..., None]
-    count, width = evidence.right.shape
-    steps, chains = evidence.num_steps, np.arange(count)
-    forward, fallen, back, lost = np.zeros((4, width, count, _SIZE))
-    start = priors.root[np.minimum(steps, NUM_TO_GO) - 1]
-    forward[steps, chains] = start * emission[steps, chains]
+def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> tuple[Floats, list[Floats]]:
+    """Messages of what was seen before prefix r.
+
+    Chains under all e share those to sound prefixes.
+
+    Args:
+        num_steps: [batch]
+        priors: of the chains' class.
+        seen: what was.
+
+    Returns:
+        To sound prefixes, without their own rollouts, [grid, R, batch]; and by r to unsound ones,
+        with them, [grid, e, batch] for e from r + 1.
+    """
+    size, width, count = seen.emission.shape
+    # Of the step from r, and of the rollouts of the prefix it leads to.
+    step = seen.agree[:, None, 1:] * seen.emission[:, :-1]  # [kind, grid, R, batch]
+    start, sound = np.zeros((2, size, width - 1, count))
+    start[:, num_steps - 1, np.arange(count)] = priors.root[np.minimum(num_steps, NUM_TO_GO) - 1].T
+    np.multiply(start, seen.emission[:, 1:], out=sound)  # with their own rollouts
+    starting = set(num_steps.tolist())
+    moved = np.zeros((2, size, width - 1, count))  # sound and wrong
+    flat = moved.reshape(2 * size, width - 1, count)
     for r in range(width - 1, 1, -1):
-        i, (right, first, later) = min(r, NUM_TO_GO) - 1, agree[r].transpose(1, 0, 2)
-        forward[r - 1] += (forward[r] @ priors.sound[i]) * right * emission[r - 1]
-        wrong = (forward[r] @ priors.wrong[i]) * first
-        fallen[r - 1] = (wrong + (fallen[r] @ priors.unsound[i]) * later) * emission[r - 1]
-    right, first, later = (evidence.outcome @ priors.leaf.transpose(0, 2, 1)) * agree[1].transpose(
-        1, 0, 2
-    )
-    back[1], lost[1] = right + first, later
-    for r in range(2, width):
-        i, (right, first, later) = min(r, NUM_TO_GO) - 1, agree[r].transpose(1, 0, 2)
-        behind, behind_lost = back[r - 1] * emission[r - 1], lost[r - 1] * emission[r - 1]
-        back[r] = (behind @ priors.sound[i].T) * right + (behind_lost @ priors.wrong[i].T) * first
-        lost[r] = (behind_lost @ priors.unsound[i].T) * later
-    return Messages(forward=(forward, fallen), back=(back, lost), seen=seen)
+        combine(priors.from_sound[_index(r)], sound[:, r - 1], flat[:, r - 2])
+        if r - 1 in starting:  # nothing has moved there where a chain starts
+            sound[:, r - 2] += moved[0, :, r - 2] * step[0, :, r - 1]
+        else:
+            np.multiply(moved[0, :, r - 2], step[0, :, r - 1], out=sound[:, r - 2])
+    before, first = moved
+    before[:, :-1] *= seen.agree[0, 2:]
+    before += start
+    first[:, :-1] *= step[1, :, 1:]
+    fallen = np.empty((size, 0, count))
+    by_r = [fallen] * (width - 1)
+    for r in range(width - 1, 1, -1):
+        after = np.empty((size, width - r, count))
+        after[:, 0] = first[:, r - 2]
+        if r < width - 1:
+            combine(priors.unsound[_index(r)], fallen, after[:, 1:])
+            after[:, 1:] *= step[2, :, r - 1, None]
+        by_r[r - 2] = fallen = after
+    return before, by_r
+
+
+def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> tuple[Floats, list[Floats]]:
+    """Messages of what was seen after prefix r.
+
+    Chains under all e share those to unsound prefixes.
+
+    Args:
+        outcome: [batch, 2]
+        priors: of the chains' class.
+        seen: what was.
+
+    Returns:
+        To unsound prefixes, without their own rollouts, [grid, R, batch]; and by r to sound ones,
+        with them, [grid, e, batch] for e up to r.
+    """
+    size, width, count = seen.emission.shape
+    # Of the step from r, and of the rollouts of r.
+    step = seen.agree[:, None, 1:] * seen.emission[:, 1:]  # [kind, grid, R, batch]
+    wrong, right = priors.leaf.transpose(2, 0, 1)[..., None]
+    ends = wrong * outcome[:, 0] + right * outcome[:, 1]  # [kind, grid, batch]
+    lost = np.empty((size, width - 1, count))  # with their own rollouts
+    moved = np.empty((2, size, width - 1, count))  # from wrong, and unsound
+    flat = moved.reshape(2 * size, width - 1, count)
+    moved[:, :, 0] = ends[1:]
+    for r in range(1, width):
+        if r > 1:
+            combine(priors.to_unsound[_index(r)], lost[:, r - 2], flat[:, r - 1])
+        np.multiply(moved[1, :, r - 1], step[2, :, r - 1], out=lost[:, r - 1])
+    last, after = moved
+    last *= step[1]
+    after *= seen.agree[2, 1:]
+    by_r = []
+    back = ends[0][:, None]
+    for r in range(1, width):
+        before = np.empty((size, r + 1, count))
+        if r > 1:
+            combine(priors.to_sound[_index(r)], back, before[:, :r])
+            before[:, :r] *= step[0, :, r - 1, None]
+        else:
+            np.multiply(back, step[0, :, :1], out=before[:, :1])
+        before[:, r] = last[:, r - 1]
+        by_r.append(before)
+        back = before
+    return after, by_r
+
+
+def _index(steps_to_go: int) -> int:
+    """Of the priors."""
+    return min(steps_to_go, NUM_TO_GO) - 1
+
+
+def _in_whole_vectors(evidence: Evidence) -> Evidence:
+    """With the last chain repeated until their number is a multiple of `LANES`."""
+    count = len(evidence.num_steps)
+    if count % LANES == 0:
+        return evidence
+    lanes = np.minimum(np.arange(-(-count // LANES) * LANES), count - 1)
+    return Evidence(**{f.name: getattr(evidence, f.name)[lanes] for f in fields(Evidence)})
 
 
 def look(evidence: Evidence, priors: ClassPriors) -> Seen:
     """Likelihoods of a batch's evidence."""
-    right, wrong = evidence.right.T[..., None], evidence.wrong.T[..., None]
-    log = right * _LOG_VALUES[0] + wrong * _LOG_VALUES[1]
-    agree = priors.agree(evidence.same.T, evidence.others.T)  # [kind, R + 1, batch]
-    best = agree.max(0)
-    return Seen(
-        emission=np.exp(log - log.max(-1, keepdims=True)),
-        agree=np.ascontiguousarray((agree / best).transpose(1, 2, 0)),
-        log_scale=np.log(best).sum(0),
-    )
+    counts = (evidence.right, evidence.wrong, evidence.same, evidence.others)
+    right, wrong, same, others = (np.ascontiguousarray(count.T) for count in counts)
+    if max(right.max(), wrong.max()) < TABLE:
+        emission = np.take(_emissions(), (right * TABLE + wrong).astype(np.intp), axis=1)
+    else:
+        emission = rollouts_likelihood(right, wrong)
+    if others.max() < TABLE:
+        agree = np.take(priors.agreements, (others * TABLE + same).astype(np.intp), axis=1)
+    else:
+        agree = agreement_likelihood(same, others, priors.agreement)
+    return Seen(emission=emission, agree=agree[:3], scale=agree[3])
+
+
+@lru_cache(maxsize=1)
+def _emissions() -> Floats:
+    """[grid, right * TABLE + wrong]: of all small counts."""
+    right, wrong = np.divmod(np.arange(TABLE * TABLE), TABLE)
+    return rollouts_likelihood(right, wrong)
+
+
+def rollouts_likelihood(right: NDArray[Any], wrong: NDArray[Any]) -> Floats:
+    """[grid, *shape]: of rollouts that ended right and wrong, the largest being 1."""
+    succeed, fail = _LOG_VALUES.reshape(2, _SIZE, *[1] * right.ndim)
+    likely = succeed * right + fail * wrong
+    return exp(likely - likely.max(0))

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from mclabel.estimators.posterior.chain import Evidence, pass_messages
+from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import stack_evidence
+from mclabel.estimators.posterior.messages import pass_messages
 from mclabel.estimators.posterior.priors import (
     GRID,
     NUM_TO_GO,
@@ -119,7 +120,7 @@ def _rows(evidence: Evidence, part: slice) -> Evidence:
 
 def _expect_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
     messages = pass_messages(evidence, priors)
-    seen, (forward, fallen), (back, lost) = messages.seen, messages.forward, messages.back
+    (forward, fallen), (back, lost) = messages.forward, messages.back
     width = evidence.right.shape[1]
     batch, starts = np.arange(len(evidence.num_steps)), evidence.num_steps
     begin = forward[starts, batch] * back[starts, batch]
@@ -132,8 +133,8 @@ def _expect_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
     kinds = np.zeros((width, 3, len(batch)))
     for r in range(2, width):
         i = min(r, NUM_TO_GO) - 1
-        emission = seen.emission[r - 1]
-        right, first, later = seen.agree[r].T[..., None]
+        emission = messages.emission[r - 1]
+        right, first, later = messages.agree[r].T[..., None]
         after, after_lost = back[r - 1] * emission, lost[r - 1] * emission
         moved = (
             (sound, priors.sound, forward, after * right),
@@ -144,7 +145,7 @@ def _expect_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
             total[i] += move[i] * (before[r].T @ behind)
             kinds[r, kind] = ((before[r] @ move[i]) * behind).sum(-1)
     states = np.stack([forward[1], forward[1], fallen[1]])
-    agree = seen.agree[1].T
+    agree = messages.agree[1].T
     leaf = priors.leaf * np.einsum("sbg,bo,sb->sgo", states, evidence.outcome, agree)
     kinds[1] = np.einsum("sbg,bo,sb,sgo->sb", states, evidence.outcome, agree, priors.leaf)
     return _Expected(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mclabel.estimators.posterior.arithmetic import combine, log, total
 from mclabel.estimators.posterior.chain import Beliefs, Evidence, infer
 from mclabel.estimators.posterior.priors import GRID, ClassPriors
 
@@ -25,14 +26,11 @@ Ints = NDArray[np.intp]
 
 DRAWS = (1, 4, 16)
 ENTROPY_WEIGHT = 0.15
-MIN_BATCH = 24
+MIN_BATCH = 32
 """Chains of one length in a batch of their own; fewer are padded to those that are longer."""
-MAX_BATCH = 256
-MIN_STEPS = 2
-"""That chains are padded to: matrices of one row are multiplied, and rounded, in another way."""
+MAX_BATCH = 96
 
 _NONE = (1 - GRID[:, None]) ** np.array(DRAWS)
-_OUTCOMES = np.concatenate([_NONE, 1 - _NONE], axis=1)
 _DRAWS_AND_MEAN = np.concatenate([(1 - _NONE) / GRID[:, None], GRID[:, None]], axis=1)
 _TINY = 1e-12
 
@@ -95,17 +93,16 @@ def answer(questions: Sequence[Question]) -> list[Thought]:
     """Answer each question as if it had been asked alone."""
     if not questions:
         return []
-    width = max(MIN_STEPS + 1, *(question.counts.shape[2] for question in questions))
+    width = max(question.counts.shape[2] for question in questions)
     size = sum(len(question.changed) for question in questions)
     table = np.zeros((size, width, 2 * len(DRAWS) + 2))
     for rows, evidence, priors in _batches(questions, size, width):
         beliefs = infer(evidence, priors)
         wide = evidence.right.shape[1]
         there = np.arange(1, wide) <= evidence.num_steps[:, None]
-        gains = probe_gains(beliefs)
-        told = np.concatenate([gains, beliefs.values @ _DRAWS_AND_MEAN], axis=2)
-        table[rows, 1:wide, :-1] = told * there[..., None]
-        table[rows, :wide, -1] = beliefs.first_error
+        told = np.concatenate([probe_gains(beliefs), combine(_DRAWS_AND_MEAN, beliefs.values)])
+        table[rows, 1:wide, :-1] = np.where(there[..., None], told.T[: len(rows)], 0.0)
+        table[rows, :wide, -1] = beliefs.first_error.T[: len(rows)]
     found, begin = [], 0
     for question in questions:
         wide, end = question.counts.shape[2], begin + len(question.changed)
@@ -141,17 +138,24 @@ def rates(questions: Sequence[tuple[Candidates, Thought]]) -> list[Floats]:
 
 
 def probe_gains(beliefs: Beliefs) -> Floats:
-    """What each probe of each prefix would teach, [batch, R, len(DRAWS)].
+    """What each probe of each prefix would teach, [len(DRAWS), R, batch].
 
     Index 0 of R is one step to go.
     """
-    joint = beliefs.joint
-    chances = joint @ _OUTCOMES  # [e, batch, R, 2 macros]
-    marginal = beliefs.first_error.T
-    best = _both(chances.max(0))
-    known = _both(_xlogx(chances).sum(0) - _xlogx(chances.sum(0)))
-    rise = best - marginal.max(0)[:, None, None]
-    fall = known - np.add.accumulate(_xlogx(marginal))[-1][:, None, None]
+    joint, marginal = beliefs.joint, beliefs.first_error
+    num_errors, length, count = joint.shape[1:]
+    # By outcome of the probe, failure or success: with each first error, and last with any.
+    chances = np.empty((2, len(DRAWS), num_errors + 1, length, count))
+    by_error = chances[:, :, :-1]
+    combine(_NONE, joint, by_error[0])
+    np.subtract(marginal[:, None], by_error[0], out=by_error[1])
+    chances[:, :, -1] = total(by_error, axis=2)
+    rise = total(by_error.max(2)) - marginal.max(0)
+    # The sums of p log p, with each first error less with any, fall from before to after.
+    content = _xlogx(np.concatenate([chances.reshape(-1, count), marginal]))
+    after = content[:-num_errors].reshape(chances.shape)
+    known = total(total(after[:, :, :-1], axis=2) - after[:, :, -1])
+    fall = known - total(content[-num_errors:])
     return np.asarray(rise + ENTROPY_WEIGHT * fall)
 
 
@@ -172,7 +176,7 @@ def _batches(
     for priors, members in classes.values():
         chains = np.array(members)
         for rows in _alike(chains, num_steps[chains]):
-            longest = max(MIN_STEPS, int(num_steps[rows].max())) + 1
+            longest = int(num_steps[rows].max()) + 1
             right, wrong, same, others = counts[:, rows, :longest]
             yield (
                 rows,
@@ -201,13 +205,5 @@ def _alike(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
             begin = end
 
 
-def _both(outcomes: Floats) -> Floats:
-    """Summed over the two outcomes of each macro."""
-    return np.asarray(outcomes[..., : len(DRAWS)] + outcomes[..., len(DRAWS) :])
-
-
 def _xlogx(p: Floats) -> Floats:
-    found = np.maximum(p, _TINY)
-    np.log(found, out=found)
-    found *= p
-    return found
+    return log(np.maximum(p, _TINY)) * p

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
 
 from mclabel.answers.literals import read_literal
 from mclabel.answers.normalize import normalize, squeeze
+from mclabel.estimators.posterior.arithmetic import exp, log
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,8 @@ NUM_TO_GO = 8
 POOLED = "pooled"
 """The class that a class without priors of its own takes."""
 FORMAT = 1
-AGREEMENT_TABLE = 512
+TABLE = 64
+"""Likelihoods of counts below it are looked up."""
 LUCK = 0.02
 
 
@@ -89,26 +90,11 @@ class ClassPriors:
         back = np.concatenate([self.wrong, self.unsound], axis=1).transpose(0, 2, 1)
         return np.ascontiguousarray(back)
 
-    def agree(self, same: Floats, others: Floats) -> Floats:
-        """[3, *shape]: `agreement_likelihood`, from tables where they reach."""
-        if not others.any():
-            return np.ones((3, *same.shape))
-        if others.max() >= AGREEMENT_TABLE:
-            return agreement_likelihood(same, others, self.agreement)
-        agreed, parted, all_of = self._agreement_logs
-        m, n = same.astype(np.intp), others.astype(np.intp)
-        return np.asarray(np.exp(agreed[:, m] + parted[:, n - m] - all_of[:, n]))
-
     @cached_property
-    def _agreement_logs(self) -> tuple[Floats, Floats, Floats]:
-        """[3, n]: logs of the rising factorials of a, b and a + b."""
-        count = np.arange(AGREEMENT_TABLE - 1)
-        a, b = self.agreement[:, :1], self.agreement[:, 1:]
-
-        def rising(x: Floats) -> Floats:
-            return np.concatenate([np.zeros((3, 1)), np.cumsum(np.log(x + count), axis=1)], axis=1)
-
-        return rising(a), rising(b), rising(a + b)
+    def agreements(self) -> Floats:
+        """[4, others * TABLE + same]: `agreement_likelihood` of all small counts."""
+        others, same = np.divmod(np.arange(TABLE * TABLE), TABLE)
+        return agreement_likelihood(np.minimum(same, others), others, self.agreement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +238,7 @@ def _normal(rows: Floats) -> Floats:
     return np.asarray(rows / rows.sum(-1, keepdims=True))
 
 
-def agreement_likelihood(same: Floats, others: Floats, parameters: Floats) -> Floats:
+def agreement_likelihood(same: NDArray[Any], others: NDArray[Any], parameters: Floats) -> Floats:
     """Chance that `same` of `others` samples take the same step (beta-binomial).
 
     Up to the number of ways, which does not depend on the state.
@@ -263,7 +249,17 @@ def agreement_likelihood(same: Floats, others: Floats, parameters: Floats) -> Fl
         parameters: [3, 2] of `ClassPriors.agreement`.
 
     Returns:
-        [3, *shape]
+        [4, *shape]: of each kind of step, the largest being 1, and what the largest was.
     """
-    a, b = (parameters[:, i].reshape(3, *[1] * same.ndim) for i in (0, 1))
-    return np.asarray(np.exp(betaln(same + a, others - same + b) - betaln(a, b)))
+    m, n = same.astype(np.intp), others.astype(np.intp)
+    a, b = parameters[:, :1], parameters[:, 1:]
+    count = np.arange(int(n.max(initial=0)))
+
+    def rising(x: Floats) -> Floats:
+        """Logs of the rising factorials of x."""
+        logs = np.add.accumulate(log(x + count), axis=1)
+        return np.concatenate([np.zeros((3, 1)), logs], axis=1)
+
+    likely = rising(a)[:, m] + rising(b)[:, n - m] - rising(a + b)[:, n]
+    best = likely.max(0)
+    return np.concatenate([exp(likely - best), exp(best)[None]])

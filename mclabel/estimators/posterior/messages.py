@@ -1,0 +1,58 @@
+"""Forward-backward in linear time, all first errors together: all that fitting needs.
+
+Unlike the numbers that decisions rest on (`mclabel.estimators.posterior.chain`) these come from
+matrix products of a BLAS, which is faster, and their last bits depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.estimators.posterior.chain import Evidence, look
+from mclabel.estimators.posterior.priors import GRID, NUM_TO_GO, ClassPriors
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Messages:
+    """Of forward-backward, a pair for sound and for unsound prefixes; each [R + 1, batch, grid]."""
+
+    forward: tuple[Floats, Floats]
+    """Of what was seen up to prefix r, its own rollouts included; zero where there is none."""
+    back: tuple[Floats, Floats]
+    """Of what was seen after prefix r."""
+    emission: Floats
+    """[R + 1, batch, grid]: likelihood of the rollouts of prefix r."""
+    agree: Floats
+    """[R + 1, batch, kind]: of the agreement on the step from r."""
+
+
+def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
+    """Messages along every chain, all first errors together."""
+    seen = look(evidence, priors)
+    emission, kinds = (x.transpose(1, 2, 0).copy() for x in (seen.emission, seen.agree))
+    agree = kinds[..., None]
+    count, width = evidence.right.shape
+    steps, chains = evidence.num_steps, np.arange(count)
+    forward, fallen, back, lost = np.zeros((4, width, count, len(GRID)))
+    start = priors.root[np.minimum(steps, NUM_TO_GO) - 1]
+    forward[steps, chains] = start * emission[steps, chains]
+    for r in range(width - 1, 1, -1):
+        i, (right, first, later) = min(r, NUM_TO_GO) - 1, agree[r].transpose(1, 0, 2)
+        forward[r - 1] += (forward[r] @ priors.sound[i]) * right * emission[r - 1]
+        wrong = (forward[r] @ priors.wrong[i]) * first
+        fallen[r - 1] = (wrong + (fallen[r] @ priors.unsound[i]) * later) * emission[r - 1]
+    right, first, later = (evidence.outcome @ priors.leaf.transpose(0, 2, 1)) * agree[1].transpose(
+        1, 0, 2
+    )
+    back[1], lost[1] = right + first, later
+    for r in range(2, width):
+        i, (right, first, later) = min(r, NUM_TO_GO) - 1, agree[r].transpose(1, 0, 2)
+        behind, behind_lost = back[r - 1] * emission[r - 1], lost[r - 1] * emission[r - 1]
+        back[r] = (behind @ priors.sound[i].T) * right + (behind_lost @ priors.wrong[i].T) * first
+        lost[r] = (behind_lost @ priors.unsound[i].T) * later
+    return Messages(forward=(forward, fallen), back=(back, lost), emission=emission, agree=kinds)

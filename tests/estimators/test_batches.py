@@ -1,0 +1,175 @@
+"""What is decided for a problem must not depend on the batch, whatever the products' rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mclabel.estimators.posterior import plan
+from mclabel.estimators.posterior.arithmetic import LANES, combine, exp, log, total
+from mclabel.estimators.posterior.chain import infer
+from mclabel.estimators.posterior.estimator import think_together
+from mclabel.estimators.posterior.plan import Question, answer
+from mclabel.estimators.posterior.priors import TABLE, ClassPriors, wide_priors
+from mclabel.simulate.profiles import simulated_cases
+from tests.estimators.test_together import make
+
+
+class Rough(np.ndarray[Any, Any]):
+    """Weights whose matrix products round by the number of rows, as those of a BLAS may."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        arrays = [np.asarray(x) for x in inputs]
+        out = kwargs.pop("out", None)
+        if out is not None:
+            kwargs["out"] = tuple(np.asarray(x) for x in out)
+        found = getattr(ufunc, method)(*arrays, **kwargs)
+        if ufunc is not np.matmul:
+            return found
+        rows = arrays[0].shape[-2] if arrays[0].ndim > 1 else 1
+        return found * (1 + np.finfo(float).eps * (rows % 3 - 1))
+
+
+def rough(priors: ClassPriors) -> ClassPriors:
+    names = ("sound", "wrong", "unsound", "leaf")
+    return replace(priors, **{name: getattr(priors, name).view(Rough) for name in names})
+
+
+def some_question(rng: np.random.Generator, priors: ClassPriors, largest: int) -> Question:
+    """Chains of 1 to 9 steps and counts of up to `largest`."""
+    num_steps = rng.integers(1, 10, rng.integers(1, 5))
+    shape = (len(num_steps), num_steps.max() + 1)
+    there = np.arange(shape[1]) <= num_steps[:, None]
+    there[:, 0] = False
+    right, wrong, others = (rng.integers(0, largest + 1, shape) * there for _ in range(3))
+    return Question(
+        num_steps=num_steps,
+        counts=np.array([right, wrong, rng.integers(0, others + 1), others], dtype=float),
+        outcome=np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[rng.integers(0, 3, shape[0])],
+        priors=priors,
+        before=None,
+        changed=range(shape[0]),
+    )
+
+
+def two_priors() -> list[ClassPriors]:
+    wide = wide_priors().of("any")
+    agreement = np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]])
+    return [rough(replace(wide, agreement=agreement)), rough(wide.with_rare_luck)]
+
+
+@pytest.fixture
+def rough_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of what a probe teaches."""
+    for name, value in vars(plan).items():
+        if isinstance(value, np.ndarray):
+            monkeypatch.setattr(plan, name, value.view(Rough))
+
+
+@pytest.mark.usefixtures("rough_products")
+@pytest.mark.parametrize("seed", range(6))
+def test_an_answer_is_the_same_in_any_batch(seed: int) -> None:
+    rng, priors = np.random.default_rng(seed), two_priors()
+    # Some with counts beyond the tables, which their neighbours must not notice.
+    sizes = [0, 3, TABLE - 1, TABLE, 600]
+    questions = [some_question(rng, priors[i % 2], sizes[i % len(sizes)]) for i in range(70)]
+    alone = [answer([question])[0].table for question in questions]
+    for _ in range(4):
+        order = rng.permutation(len(questions))
+        cuts = np.sort(rng.integers(0, len(questions), 3))
+        for part in np.split(order, cuts):
+            for index, thought in zip(part, answer([questions[i] for i in part]), strict=True):
+                assert np.array_equal(thought.table, alone[index])
+
+
+@pytest.mark.usefixtures("rough_products")
+def test_choices_are_the_same_in_any_batch() -> None:
+    cases = list(simulated_cases("decay", 30, seed=3, num_solutions=4))
+
+    all_priors = {id(one): one for one in (make(c, n)._priors for n, c in enumerate(cases))}
+    shared = {name: rough(one) for name, one in all_priors.items()}
+    assert len(shared) == 4  # of two answer classes, with and without agreement
+
+    def choices(batch: Sequence[int]) -> dict[int, tuple[list[float], bytes]]:
+        estimators = {number: make(cases[number], number) for number in batch}
+        for one in estimators.values():
+            one._priors = shared[id(one._priors)]
+        think_together(estimators.values())
+        found = {}
+        for number, one in estimators.items():
+            assert one._rates is not None and one._thought is not None
+            found[number] = one._rates.tolist(), one._thought.table.tobytes()
+        return found
+
+    together = choices(range(30))
+    assert together == {n: found for m in range(30) for n, found in choices([m]).items()}
+    assert together == choices(np.random.default_rng(0).permutation(30).tolist())
+
+
+def test_lanes_beyond_the_chains_are_whole_vectors() -> None:
+    question = some_question(np.random.default_rng(0), two_priors()[0], 3)
+    [evidence] = [
+        evidence for _, evidence, _ in plan._batches([question], len(question.changed), 10)
+    ]
+    assert infer(evidence, question.priors).mass.shape == (LANES,)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    terms=st.integers(1, 20),
+    size=st.integers(2, 28),
+    rest=st.lists(st.integers(1, 9), max_size=2),
+    lanes=st.integers(1, 4),
+)
+@settings(deadline=None, max_examples=60)
+def test_sums_run_from_the_first_term_to_the_last(
+    seed: int, terms: int, size: int, rest: list[int], lanes: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (*rest, LANES * lanes)
+    weights, vectors = rng.random((terms, size)), rng.random((terms, *shape)) ** 40
+    inside = np.empty((size, *(n + 1 for n in rest), LANES * lanes))[
+        (slice(None), *(slice(1, None) for _ in rest))
+    ]
+    exact = weights[0].reshape(size, *[1] * len(shape)) * vectors[0]
+    added = vectors[0].copy()
+    for weight, vector in zip(weights[1:], vectors[1:], strict=True):
+        added = added + vector
+        exact = exact + weight.reshape(size, *[1] * len(shape)) * vector
+    found = combine(weights, vectors)
+    assert np.array_equal(total(vectors), added)
+    assert np.array_equal(combine(weights, vectors, inside), found)
+    # Where multiplications and additions are fused a sum is rounded less often.
+    assert np.allclose(found, exact, rtol=1e-14 * terms, atol=0)
+    for lane in range(vectors.shape[-1]):
+        others = rng.permuted(vectors, axis=-1)
+        others[..., 0] = vectors[..., lane]
+        assert np.array_equal(combine(weights, others)[..., 0], found[..., lane])
+
+
+@given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=20))
+def test_logarithms_are_right_and_the_same_anywhere(values: list[float]) -> None:
+    found = log(np.array(values))
+    assert found.tolist() == [float(log(np.array(x))) for x in values]
+    for x, y in zip(values, found, strict=True):
+        assert y == pytest.approx(math.log(x), rel=5e-16, abs=1e-16)
+
+
+@given(st.lists(st.floats(-708, 700), min_size=1, max_size=20))
+def test_exponentials_are_right_and_the_same_anywhere(values: list[float]) -> None:
+    found = exp(np.array(values))
+    assert found.tolist() == [float(exp(np.array(x))) for x in values]
+    for x, y in zip(values, found, strict=True):
+        assert y == pytest.approx(math.exp(x), rel=5e-16)
+
+
+def test_logarithms_and_exponentials_by_hand() -> None:
+    assert log(np.array([1.0, 2.0, 0.5])).tolist() == [0.0, math.log(2), -math.log(2)]
+    assert exp(np.array([0.0, -1e9])).tolist() == [1.0, exp(np.array(-708.0))]

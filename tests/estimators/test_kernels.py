@@ -1,0 +1,45 @@
+"""With numpy's wheels for x86 every kernel gives the same labels, to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mclabel.simulate.profiles import simulated_cases
+from mclabel.simulate.replay import Game
+from tests.estimators.test_together import make
+from tests.kernels import kernels
+
+
+def digest() -> str:
+    """Of the rollouts asked for, and of what is judged."""
+    found = hashlib.sha256()
+    for profile in ("sharp", "decay"):
+        for number, case in enumerate(simulated_cases(profile, 12, seed=5, num_solutions=4)):
+            game = Game(make(case, number), case)
+            while game.move():
+                pass
+            found.update(repr(game.end()).encode())
+    return found.hexdigest()
+
+
+def test_every_kernel_decides_the_same() -> None:
+    if not kernels():
+        pytest.skip("an x86 CPU on Linux alone has kernels to choose from")
+    program = "from tests.estimators.test_kernels import digest; print(digest())"
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, **chosen},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name, chosen in kernels().items()
+    }
+    found = {name: one.communicate()[0].strip() for name, one in running.items()}
+    assert all(one.returncode == 0 for one in running.values())
+    assert set(found.values()) == {digest()}
