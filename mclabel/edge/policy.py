@@ -13,7 +13,7 @@ from mclabel.data.rows import file_rows
 from mclabel.errors import ConfigError, DataError
 from mclabel.labeling.resources import EngineResources, engine_resources
 from mclabel.policy import Policy, SamplingParams
-from mclabel.policy.hub import pin_model
+from mclabel.policy.hub import POLICY, pin_model
 
 
 def resolved_policy(config: PolicyConfig) -> PolicyConfig:
@@ -49,14 +49,19 @@ def with_examples(config: PolicyConfig) -> PolicyConfig:
     return config.model_copy(update={"few_shot": examples})
 
 
-def resolve_model(model: str) -> str:
-    """The folder of `arith:NAME`, any other model as it is."""
+def resolve_model(model: str, *, key: str = POLICY) -> str:
+    """The folder of `arith:NAME`, any other model as it is.
+
+    Args:
+        model: what a configuration names.
+        key: of the setting that does, for messages.
+    """
     if not model.startswith("arith:"):
         return model
     try:
         return str(bundled_model(model.removeprefix("arith:")))
     except ValueError as error:
-        raise ConfigError(f"policy.model: {error}") from error
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def engine_device(config: PolicyConfig) -> Literal["cpu", "cuda"]:

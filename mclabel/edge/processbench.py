@@ -55,6 +55,7 @@ def processbench_of_prm(
     out: str | None,
     seed: int,
     on_score: Callable[[int, int], None],
+    trust_remote_code: bool = False,
 ) -> ProcessBenchResult:
     """Measure a PRM; solutions that it cannot read are left out, and named.
 
@@ -66,6 +67,7 @@ def processbench_of_prm(
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl.
         seed: of the bootstrap.
         on_score: called with solutions scored and in all.
+        trust_remote_code: run Python code that comes with the PRM.
 
     Raises:
         ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
@@ -81,7 +83,7 @@ def processbench_of_prm(
             f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
             f"{', '.join(splits)}. Give its file, too, or --threshold"
         )
-    prm = PRM.load(model, device=device)
+    prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: an ORM: only its last score means something. Give a PRM")
     readable = []

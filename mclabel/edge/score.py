@@ -27,6 +27,7 @@ def score_file(
     form: str = "mclabel",
     strict: bool = False,
     on_reject: Callable[[Reject], None] = lambda reject: None,
+    trust_remote_code: bool = False,
 ) -> Iterator[str]:
     """The file's rows as JSON lines with `scores` and their aggregations, in order.
 
@@ -40,6 +41,7 @@ def score_file(
         form: `mclabel`, or a format of `mclabel.prm.adapters`.
         strict: whether a row that cannot be scored is an error; else it is left out.
         on_reject: called with each row that is left out, in order.
+        trust_remote_code: run Python code that comes with the PRM.
 
     Raises:
         DataError: the file cannot be read, or none of its rows can be scored; if strict, one
@@ -58,10 +60,15 @@ def score_file(
     rejects.check_any_left(len(rows))
     scorer: Any
     if form != "mclabel":
-        scorer = load_adapted(prm, cast(ModelFormat, form), device=device)
+        scorer = load_adapted(
+            prm, cast(ModelFormat, form), device=device, trust_remote_code=trust_remote_code
+        )
         encode = scorer.encoded
     else:
-        scorer = PRM.load(prm, device=device) if url is None else ServedPRM.connect(url, prm)
+        if url is None:
+            scorer = PRM.load(prm, device=device, trust_remote_code=trust_remote_code)
+        else:
+            scorer = ServedPRM.connect(url, prm, trust_remote_code=trust_remote_code)
         encode = scorer.encoder.text
     kept, encoded = [], []
     for one in rows:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from mclabel.errors import ConfigError
+from mclabel.policy.text import check_model
 from mclabel.prm.score import PrmManifest, model_folder
 
 
@@ -36,9 +37,19 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
     """Become the server: this process does not return.
 
     Raises:
+        EngineError: the PRM's files are no good, or want code of their own to be run.
         ConfigError: vLLM is not installed.
     """
     command = serve_command(prm, arguments)
+    folder = model_folder(prm)
+    manifest = PrmManifest.read(folder)
+    check_model(
+        str(folder),
+        template=manifest.template,
+        system=manifest.system,
+        trust_remote_code=any(a.replace("_", "-") == "--trust-remote-code" for a in arguments),
+        key="",
+    )
     if importlib.util.find_spec("vllm") is None:
         raise ConfigError(
             "vLLM is not installed. In a clone of mclabel, on a GPU: "

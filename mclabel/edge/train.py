@@ -20,6 +20,7 @@ from mclabel.edge.model_card import model_card
 from mclabel.edge.policy import resolve_model
 from mclabel.errors import ConfigError
 from mclabel.policy.hub import model_source, weights_fingerprint
+from mclabel.policy.pretrained import load_model_config
 from mclabel.policy.text import PolicyText
 from mclabel.prm.targets import OUTCOME_TARGETS
 from mclabel.records import LabeledSolution
@@ -125,18 +126,19 @@ class _Data:
 
 def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
     """Read, encode and split the labels."""
-    from transformers import AutoConfig
-
     from mclabel.prm.examples import make_examples
     from mclabel.prm.score import PrmManifest, step_encoder
     from mclabel.prm.teacher import check_teacher
 
     _check(config)
-    base = model_source(resolve_model(config.base))
-    text = PolicyText.load(
-        base, revision=config.revision, template=config.template, system=config.system
-    )
-    limit = AutoConfig.from_pretrained(base, revision=config.revision).get_text_config()
+    base = _base(config)
+    of: dict[str, Any] = {
+        "revision": config.revision,
+        "trust_remote_code": config.trust_remote_code,
+        "key": "base",
+    }
+    text = PolicyText.load(base, template=config.template, system=config.system, **of)
+    limit = load_model_config(base, **of).get_text_config()
     manifest = PrmManifest(
         kind="orm" if config.target in OUTCOME_TARGETS else "prm",
         head=config.head,
@@ -304,6 +306,7 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
         sees_states=config.backbone_lr > 0 if config.states is None else config.states,
         extra_layers=config.extra_layers,
         is_taught=config.teacher is not None,
+        trust_remote_code=config.trust_remote_code,
     )
     if data.step_id is not None:
         prepare_step_token(model.network, data.step_id, data.text.num_tokens)
@@ -325,8 +328,10 @@ def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
     Also the ids of the blocks that are trained on, one list a run: those of the run's claim as
     long as they are all there, else what is committed now.
     """
-    base = model_source(resolve_model(config.base))
+    base = _base(config)
     semantic = config.semantic()
+    if not config.trust_remote_code:  # as in the manifests of before there was the setting
+        del semantic["trust_remote_code"]
     if Path(base).is_dir():
         semantic["base"] = f"weights:{weights_fingerprint(Path(base))}"
     if config.teacher:
@@ -341,6 +346,10 @@ def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
     if config.evaluation:
         semantic["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
     return semantic, now
+
+
+def _base(config: TrainConfig) -> str:
+    return model_source(resolve_model(config.base, key="base"), key="base")
 
 
 def _claimed_blocks(path: Path) -> list[list[str]]:

@@ -82,6 +82,7 @@ class PRM:
         device: str = "cpu",
         dtype: str = "float32",
         threads: int | None = None,
+        trust_remote_code: bool = False,
     ) -> PRM:
         """Load what `mclabel train` has written.
 
@@ -90,6 +91,7 @@ class PRM:
             device: torch device.
             dtype: torch dtype of the body.
             threads: on a CPU; None for one a core.
+            trust_remote_code: run Python code that comes with it, as with one whose base had some.
 
         Raises:
             DataError: there is no finished PRM.
@@ -98,11 +100,18 @@ class PRM:
         """
         folder = model_folder(path)
         manifest = PrmManifest.read(folder)
-        model = load_step_model(folder, manifest.head, dtype=dtype)
-        model.to(device).eval()
         text = PolicyText.load(
-            str(folder), revision=None, template=manifest.template, system=manifest.system
+            str(folder),
+            revision=None,
+            template=manifest.template,
+            system=manifest.system,
+            trust_remote_code=trust_remote_code,
+            key="",
         )
+        model = load_step_model(
+            folder, manifest.head, dtype=dtype, trust_remote_code=trust_remote_code
+        )
+        model.to(device).eval()
         try:
             encoder = step_encoder(text, manifest)
         except ConfigError as error:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from mclabel.errors import ConfigError, EngineError
+from mclabel.policy.pretrained import load_tensors
 from mclabel.policy.text import PolicyText
 from mclabel.prm.batch import make_batch
 from mclabel.prm.encode import EncodedSolution
@@ -34,10 +34,11 @@ TIMEOUT_S = 600.0
 class ServedPRM:
     """A PRM whose network runs in a server; scores as `PRM` does."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, *, trust_remote_code: bool = False) -> None:
         """Args:
         url: of the server, without a path.
         folder: of the PRM's model: its tokenizer, manifest and likelihood head.
+        trust_remote_code: run Python code that comes with its tokenizer.
 
         Raises:
             ConfigError: its head sees hidden states, which the server does not give.
@@ -45,12 +46,17 @@ class ServedPRM:
         self._url = url.rstrip("/")
         self.manifest = PrmManifest.read(folder)
         text = PolicyText.load(
-            str(folder), revision=None, template=self.manifest.template, system=self.manifest.system
+            str(folder),
+            revision=None,
+            template=self.manifest.template,
+            system=self.manifest.system,
+            trust_remote_code=trust_remote_code,
+            key="",
         )
         self.encoder = step_encoder(text, self.manifest)
         self._head = {}
         if self.manifest.head == "likelihood":
-            self._head = load_file(folder / HEAD_FILE)
+            self._head = load_tensors(folder / HEAD_FILE)
             if "hidden.weight" in self._head:
                 raise ConfigError(
                     f"{folder}: its head sees hidden states, which vLLM does not serve. Train with "
@@ -58,14 +64,15 @@ class ServedPRM:
                 )
 
     @classmethod
-    def connect(cls, url: str, prm: str | Path) -> ServedPRM:
+    def connect(cls, url: str, prm: str | Path, *, trust_remote_code: bool = False) -> ServedPRM:
         """A client of a server.
 
         Args:
             url: of the server, e.g. http://localhost:8000.
             prm: `out` of the training run that it serves.
+            trust_remote_code: run Python code that comes with its tokenizer.
         """
-        return cls(url, model_folder(prm))
+        return cls(url, model_folder(prm), trust_remote_code=trust_remote_code)
 
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
