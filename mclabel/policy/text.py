@@ -129,6 +129,12 @@ class PolicyText:
         """The token that the tokenizer reserves for the end of a step, if it does."""
         return cast(str | None, getattr(self._tokenizer, "step_token", None))
 
+    @property
+    def special_tokens(self) -> list[str]:
+        """Tokens of the vocabulary that stand for no text, such as ends and marks."""
+        added = self._tokenizer.added_tokens_decoder.values()
+        return [token.content for token in added if token.special]
+
     def token_id(self, token: str) -> int | None:
         """Id of a text that is one token of the vocabulary, None if it is not."""
         return self._tokenizer.get_vocab().get(token)

@@ -221,8 +221,15 @@ def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
     if manifest.step_token is not None:
         identity = text.token_id(manifest.step_token)
         if identity is None:
+            reserved = text.step_token
+            remedy = (
+                f"Its tokenizer reserves {reserved} for steps: pass step_token=null to use it"
+                if reserved is not None
+                else f"Name one that it never uses ({', '.join(text.special_tokens[:8]) or 'none'} "
+                "are its special ones), or add it with add_step_token=true"
+            )
             raise ConfigError(
-                f"step_token={manifest.step_token!r}: not a token of this model. Name one that "
-                "its tokenizer has reserved, or use head=likelihood, which needs none"
+                f"step_token={manifest.step_token!r}: not a token of this model. {remedy}, or use "
+                "head=likelihood, which needs none"
             )
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)
