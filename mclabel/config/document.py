@@ -57,7 +57,7 @@ class _Loader(yaml.SafeLoader):
         """By node: values in it, and how deep it is, aliases written out."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        start = self.peek_event().start_mark
+        start = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         self._open += 1
         if self._open > MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=start)

@@ -16,6 +16,7 @@ from mclabel.data.remote import local_path
 from mclabel.errors import DataError
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
+LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
 _MAX_FIELD = 1 << 30
 """Characters of a field of a CSV file."""
 
@@ -58,6 +59,15 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
             )
 
 
+def is_unicode(content: Any) -> bool:
+    """Whether all texts in a row are valid Unicode; tokenizers take no others, nor do files."""
+    try:
+        json.dumps(content, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def row_place(source: str, number: int) -> str:
     """Where a row of `scan_rows` stands, for messages."""
     return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {number}"
@@ -73,6 +83,10 @@ def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         place = row_place(source, number)
         if isinstance(row, Fault):
             raise DataError(f"{place}: {row.detail}")
+        if not isinstance(row, Mapping):
+            raise DataError(f"{place}: must be an object, is a {type(row).__name__}")
+        if not is_unicode(row):
+            raise DataError(f"{place}: {LONE_SURROGATES}")
         yield place, row
 
 

@@ -52,6 +52,8 @@ class Store:
         Raises:
             ShardError: a local folder is missing, or the URL is not understood.
         """
+        if not location:
+            raise ShardError("'': an empty name. Give a folder, or a URL such as s3://bucket/run")
         self.location = location
         self.is_local = "://" not in location
         if not self.is_local:

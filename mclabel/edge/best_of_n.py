@@ -14,6 +14,7 @@ from typing import cast
 from mclabel.answers import default_checker, group_answers
 from mclabel.config import BestOfNConfig, EstimatorConfig, LabelConfig, SolutionsConfig
 from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places, check_run
+from mclabel.data.outputs import output_folder
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import label
@@ -138,8 +139,7 @@ def _check(config: BestOfNConfig) -> None:
     """Find what is wrong before anything is sampled."""
     from mclabel.prm.score import PRM
 
-    if "://" in config.out:
-        raise ConfigError(f"out={config.out!r}: must be a local folder")
+    output_folder(config.out, "out=", make=False)
     check_places(config.out, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
     if config.run is None:
         check_run(_samples_of(config))

@@ -46,6 +46,8 @@ def with_examples(config: PolicyConfig) -> PolicyConfig:
         if not all(isinstance(text, str) and text.strip() for text in texts.values()):
             raise DataError(f"{place}: an example of policy.few_shot needs problem and solution")
         examples.append(Example(**texts))
+    if not examples:
+        raise DataError(f"policy.few_shot={config.few_shot!r}: holds no examples")
     return config.model_copy(update={"few_shot": examples})
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mclabel.answers import answer_key, extract_answer
 from mclabel.data.judged import JudgedSolution, read_processbench
+from mclabel.data.outputs import output_file
 from mclabel.data.problems import read_problems
 from mclabel.data.rejects import bounded
 from mclabel.data.shards import read_labels
@@ -235,6 +236,7 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
     Raises:
         DataError: a file cannot be used, or no gold is known.
     """
+    output_file(out, "-o ")
     known = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
     judged = [one for rows in read_splits(files).values() for one in rows]
     boxed: dict[str, dict[str, str]] = defaultdict(dict)
@@ -262,7 +264,6 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
             "with their answers with --golds"
         )
     partial = Path(f"{out}.partial")
-    partial.parent.mkdir(parents=True, exist_ok=True)
     partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     partial.rename(out)
     return GoldReport(

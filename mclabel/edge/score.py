@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from mclabel.data.layout import check_places
+from mclabel.data.outputs import output_file
 from mclabel.data.problems import text_of
 from mclabel.data.rejects import Reject
-from mclabel.data.rows import Fault, row_place, scan_rows
+from mclabel.data.rows import LONE_SURROGATES, Fault, row_place, scan_rows
 from mclabel.data.solutions import solution_in
 from mclabel.errors import ConfigError, DataError
 
@@ -174,7 +175,7 @@ def _check_out(out: str | None, solutions: str) -> None:
         raise ConfigError(f"-o {out}: is the file that is read. Give another")
     names = (path.name, f"{path.name}.partial", f"{path.name}.rejects.jsonl")
     check_places(str(path.parent), files=names)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    output_file(out, "-o ")
 
 
 def _rows(solutions: str, rejects: _Rejects) -> Iterator[_Row]:
@@ -203,5 +204,5 @@ def _row(number: int, place: str, row: Any) -> _Row | Fault:
     try:
         f"{problem}{given.text}".encode()
     except UnicodeEncodeError:
-        return Fault("not_utf8", "a text is not valid Unicode: it holds lone surrogates")
+        return Fault("not_utf8", LONE_SURROGATES)
     return _Row(number=number, place=place, row=row, problem=problem, steps=steps)

@@ -13,6 +13,7 @@ from mclabel.config import TrainConfig
 from mclabel.data.layout import TRAINING_FILES, TRAINING_FOLDERS, check_places
 from mclabel.data.leaks import leak_keys
 from mclabel.data.manifest import check_claim, claim
+from mclabel.data.outputs import output_folder
 from mclabel.data.shards import committed_blocks, read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import versions
@@ -20,7 +21,7 @@ from mclabel.edge.model_card import model_card
 from mclabel.edge.policy import resolve_model
 from mclabel.errors import ConfigError
 from mclabel.policy.hub import model_source, weights_fingerprint
-from mclabel.policy.pretrained import load_model_config
+from mclabel.policy.pretrained import check_device, load_model_config
 from mclabel.policy.text import PolicyText
 from mclabel.prm.targets import OUTCOME_TARGETS
 from mclabel.records import LabeledSolution
@@ -74,6 +75,8 @@ def train(
     """
     out = Path(config.out)
     check_places(config.out, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
+    if not out.is_dir():
+        output_folder(config.out, "out=", make=False)
     semantic, blocks = _semantic(config)
     if out.is_dir():
         check_claim(Store(config.out), CLAIM, semantic)
@@ -131,6 +134,7 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
     from mclabel.prm.teacher import check_teacher
 
     _check(config)
+    check_device(config.device)
     base = _base(config)
     of: dict[str, Any] = {
         "revision": config.revision,

@@ -170,6 +170,23 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     return load_file(path)
 
 
+def check_device(device: str, key: str = "device") -> None:
+    """See that torch computes on a device here.
+
+    Raises:
+        EngineError: it does not.
+    """
+    import torch
+
+    try:
+        torch.ones(1, device=device).item()
+    except Exception as error:  # each backend refuses in its own way
+        raise EngineError(
+            f"{key}={device!r}: torch cannot compute there on this machine ({_reason(error)}). "
+            "Give cpu, or cuda where there is a GPU"
+        ) from error
+
+
 def load_state(path: Path) -> Any:
     """What `torch.save` wrote of a run's own: tensors, numbers, lists and dicts, never code.
 

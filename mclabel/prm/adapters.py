@@ -32,7 +32,7 @@ from mclabel.data.boundaries import newline_ends
 from mclabel.data.exchange import SHEPHERD_TAG
 from mclabel.errors import DataError, EngineError
 from mclabel.policy.chat import render_chat
-from mclabel.policy.pretrained import load_model, load_tokenizer
+from mclabel.policy.pretrained import check_device, load_model, load_tokenizer
 from mclabel.policy.text import quiet_transformers
 from mclabel.prm.batch import StepBatch, map_solutions
 from mclabel.prm.encode import EncodedSolution, TooLongError
@@ -264,6 +264,7 @@ def load_adapted(
         EngineError: it cannot be loaded.
     """
     quiet_transformers()
+    check_device(device)
     adapter, network = ADAPTERS[form]
     try:
         tokenizer = load_tokenizer(str(path), trust_remote_code=trust_remote_code, key="")

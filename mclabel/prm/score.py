@@ -11,6 +11,7 @@ from typing import Literal
 
 from mclabel.errors import ConfigError, DataError
 from mclabel.policy.hub import weights_fingerprint
+from mclabel.policy.pretrained import check_device
 from mclabel.policy.text import PolicyText
 from mclabel.prm.batch import StepBatch, map_solutions
 from mclabel.prm.encode import EncodedSolution, StepEncoder
@@ -98,6 +99,7 @@ class PRM:
             ConfigError: its tokenizer lacks the step token.
             EngineError: its weights cannot be loaded.
         """
+        check_device(device)
         folder = model_folder(path)
         manifest = PrmManifest.read(folder)
         text = PolicyText.load(
