@@ -207,6 +207,11 @@ class Store:
 
     @contextmanager
     def _clear_errors(self, name: str) -> Iterator[None]:
+        if not isinstance(name, str) or {"..", "."} & set(name.split("/")):  # damaged metadata
+            raise ShardError(
+                f"{self.location}: {name!r} names no file of this run, though a file of it says so. "
+                "Delete the damaged file and run the job again"
+            )
         try:
             yield
         except (BaseError, OSError) as error:
