@@ -188,7 +188,7 @@ def broken_runs(folder: Path, run: Path) -> dict[str, str]:
         "shard-torn": damaged(
             "shard-torn", lambda c: shard(c).write_bytes(shard(c).read_bytes()[:-99])
         ),
-        "shard-folder": damaged("shard-folder", lambda c: _replace_by_folder(shard(c))),
+        "run-shard-folder": damaged("run-shard-folder", lambda c: _replace_by_folder(shard(c))),
         "no-stamp": damaged(
             "no-stamp", rewritten(lambda table: table.replace_schema_metadata(None))
         ),

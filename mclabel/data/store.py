@@ -209,7 +209,7 @@ class Store:
     def _clear_errors(self, name: str) -> Iterator[None]:
         if not isinstance(name, str) or {"..", "."} & set(name.split("/")):  # damaged metadata
             raise ShardError(
-                f"{self.location}: {name!r} names no file of this run, though a file of it says so. "
+                f"{self.location}: {name!r} names no file of the run, though one of it says so. "
                 "Delete the damaged file and run the job again"
             )
         try:

@@ -26,7 +26,13 @@ from mclabel.data.sizes import Size
 from mclabel.data.solutions import read_solutions
 from mclabel.data.steps import StepRules
 from mclabel.data.store import Store
-from mclabel.edge.policy import policy_maker, resolve_model, resolved_policy, resources_of
+from mclabel.edge.policy import (
+    check_policy,
+    policy_maker,
+    resolve_model,
+    resolved_policy,
+    resources_of,
+)
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.labeling.blocks import JobBlocks, plan_blocks
@@ -61,6 +67,7 @@ def label(
     """
     check_run(config.out)
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
+    check_policy(config.policy)
     semantic = semantic_config(config)
     work = load_work(config)
     make_policy = policy_maker(config.policy, seed=config.seed)

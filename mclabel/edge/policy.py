@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from mclabel.arith import bundled_model
@@ -34,6 +35,36 @@ def resolved_policy(config: PolicyConfig) -> PolicyConfig:
         )
     commit = pin_model(resolve_model(config.model), revision=config.revision)
     return config if commit is None else config.model_copy(update={"revision": commit})
+
+
+def check_policy(config: PolicyConfig) -> None:
+    """See that a policy's model can be loaded, where that needs no download of its weights.
+
+    Args:
+        config: resolved.
+
+    Raises:
+        EngineError: its files are no good, or want code of their own to be run.
+    """
+    if config.engine == "scripted":
+        return
+    from mclabel.policy.text import check_model
+
+    model = resolve_model(config.model)
+    check_model(
+        model,
+        revision=config.revision,
+        template=config.template,
+        system=config.system,
+        few_shot=_shown(config),
+        trust_remote_code=config.trust_remote_code,
+        weights=config.engine != "openai" and Path(model).is_dir(),
+    )
+
+
+def _shown(config: PolicyConfig) -> tuple[tuple[str, str], ...]:
+    assert not isinstance(config.few_shot, str), "resolved_policy() first"
+    return tuple((one.problem, one.solution) for one in config.few_shot)
 
 
 def with_examples(config: PolicyConfig) -> PolicyConfig:
@@ -108,7 +139,6 @@ def policy_maker(config: PolicyConfig, *, seed: int) -> Callable[[], Policy]:
     sampling = sampling_params(config)
     if config.engine == "scripted":
         return partial(_scripted, sampling=sampling, **config.scripted)
-    assert not isinstance(config.few_shot, str), "resolved_policy() first"
     device = engine_device(config)
     common: dict[str, Any] = {
         "model": resolve_model(config.model),
@@ -116,7 +146,7 @@ def policy_maker(config: PolicyConfig, *, seed: int) -> Callable[[], Policy]:
         "revision": config.revision,
         "template": config.template,
         "system": config.system,
-        "few_shot": tuple((one.problem, one.solution) for one in config.few_shot),
+        "few_shot": _shown(config),
         "trust_remote_code": config.trust_remote_code,
         "max_model_len": config.max_model_len,
         "max_live": config.max_live,

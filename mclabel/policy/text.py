@@ -180,7 +180,9 @@ def check_model(
     revision: str | None = None,
     template: str | None,
     system: str | None,
+    few_shot: Sequence[tuple[str, str]] = (),
     trust_remote_code: bool,
+    weights: bool = True,
     key: str = POLICY,
 ) -> None:
     """See that a model can be loaded, without reading its weights.
@@ -190,23 +192,27 @@ def check_model(
         revision: commit or tag of a Hugging Face model.
         template: as of `PolicyText`.
         system: as of `PolicyText`.
+        few_shot: as of `PolicyText`.
         trust_remote_code: run Python code that comes with the model.
+        weights: look at its files of weights, too.
         key: of the setting that names the model, for messages.
 
     Raises:
         EngineError: its configuration, tokenizer, chat template or files of weights are no good.
     """
-    folder = fetch_model(model, revision=revision, code=trust_remote_code, key=key)
+    folder = fetch_model(model, revision=revision, weights=weights, code=trust_remote_code, key=key)
     load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
     PolicyText.load(
         folder,
         revision=None,
         template=template,
         system=system,
+        few_shot=few_shot,
         trust_remote_code=trust_remote_code,
         key=key,
     )
-    check_weights(folder, key=key)
+    if weights:
+        check_weights(folder, key=key)
 
 
 def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:
