@@ -62,7 +62,9 @@ class World:
             (folder / name).write_text(text)
         config = load_config(LabelConfig, self["label.yaml"], [f"out={folder}/run"])
         label(config, lambda state: None)
-        write_run(folder / "arith", arith_rows(4))
+        rows = arith_rows(24)
+        assert any(row.first_error is not None for row in rows)
+        write_run(folder / "arith", rows)
         model = tiny_model(folder / "model")
         self._save_prm(model)
 

@@ -100,6 +100,14 @@ def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
     (copy("tokenizer-deep") / "tokenizer.json").write_bytes(b"[" * 100_000)
     (copy("tokenizer-config-rubbish") / "tokenizer_config.json").write_text("[")
     _write(copy("adapter") / "adapter_config.json", base_model_name_or_path="evil/repo")
+    if (sound / "prm.json").is_file():
+        (copy("manifest-rubbish") / "prm.json").write_bytes(b"\xff{")
+        (copy("manifest-list") / "prm.json").write_text("[1]")
+        (copy("manifest-number") / "prm.json").write_text("7")
+        (copy("manifest-deep") / "prm.json").write_text("[" * 100_000)
+        _change(copy("manifest-of-other-types") / "prm.json", max_tokens=[1], step_token=3)
+        _change(copy("manifest-of-another-head") / "prm.json", head="likelihood")
+        _change(copy("manifest-with-more") / "prm.json", trust_remote_code=True)
     for name in ("loops", "escape"):  # all of them: see the test of rendering
         (copy(f"template-{name}") / "chat_template.jinja").write_text(BOMBS[name])
     return found

@@ -6,7 +6,10 @@ A verb or a parameter of one that is not in `VERBS` fails the first test.
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,6 +248,10 @@ VERBS: dict[str, dict[str, Slot]] = {
         "runs": Slot("run", lambda w, v, out: ["report", v, "-o", out], _unread),
         "out": Slot("output", lambda w, v, out: ["report", w["run"], "-o", v]),
     },
+    "verify": {
+        "run": Slot("run", lambda w, v, out: ["verify", v], lambda name: "-" in name),
+        "as_json": Slot("run", lambda w, v, out: ["verify", v, "--json"], lambda name: "-" in name),
+    },
     "view": {
         "runs": Slot("run", lambda w, v, out: ["view", v], _unread),
         "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: ["view", w["run"],
@@ -254,6 +261,7 @@ VERBS: dict[str, dict[str, Slot]] = {
 
 HARMLESS = {
     *(("quickstart", "size"), ("label", "strict"), ("train", "look")),
+    *(("label", "accept_changes"), ("score", "strict")),
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
     *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
@@ -359,3 +367,23 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
     )
     assert result.exit_code == 2
     assert "figures.json: No space left on device. What was whole is kept" in result.output
+
+
+def test_an_upload_without_a_network_is_one_message(world: World, tmp_path: Path) -> None:
+    """In a process of its own, as the hub's client reads its environment once."""
+    environment = {**os.environ, "HF_ENDPOINT": NOBODY, "HF_HUB_OFFLINE": "0", "HF_TOKEN": "hf_x"}
+    out = str(tmp_path / "out")
+    command = ["export", world["arith"], "--to", "trl", "-o", out, "--push-to-hub", "a/b"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mclabel", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"--push-to-hub a/b: [Errno 111] Connection refused. The files lie in {out}" in (
+        done.stderr
+    )
+    assert (tmp_path / "out" / "data.jsonl").is_file()

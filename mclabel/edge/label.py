@@ -270,7 +270,10 @@ def read_priors(path: str | None) -> Priors | None:
         return None
     try:
         return Priors.from_json(local_path(path).read_text(encoding="utf-8"))
-    except (DataError, OSError, ValueError, KeyError, TypeError) as error:
+    except (
+        *(DataError, OSError, ValueError, KeyError, TypeError),
+        *(AttributeError, RecursionError),  # of JSON that is no object, or nested without end
+    ) as error:
         raise ConfigError(
             f"estimator.priors={path!r}: not readable as priors ({error}). Give a file "
             "priors/ID.json of a run labelled with estimator.kind=posterior"

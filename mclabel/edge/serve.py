@@ -8,7 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from mclabel.errors import ConfigError
+from mclabel.policy.pretrained import load_tensors
 from mclabel.policy.text import check_model
+from mclabel.prm.model import HEAD_FILE
 from mclabel.prm.score import PrmManifest, model_folder
 
 
@@ -50,6 +52,8 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
         trust_remote_code=any(a.replace("_", "-") == "--trust-remote-code" for a in arguments),
         key="",
     )
+    if manifest.head == "likelihood":
+        load_tensors(folder / HEAD_FILE)
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:  # a folder of that name is no package
         raise ConfigError(

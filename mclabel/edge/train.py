@@ -19,9 +19,9 @@ from mclabel.data.store import Store
 from mclabel.edge.label import versions
 from mclabel.edge.model_card import model_card
 from mclabel.edge.policy import resolve_model
-from mclabel.errors import ConfigError
+from mclabel.errors import ConfigError, DataError
 from mclabel.policy.hub import model_source, weights_fingerprint
-from mclabel.policy.pretrained import check_device, load_model_config
+from mclabel.policy.pretrained import check_device, check_weights, load_model_config
 from mclabel.policy.text import PolicyText
 from mclabel.prm.targets import OUTCOME_TARGETS
 from mclabel.records import LabeledSolution
@@ -142,6 +142,8 @@ def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
         "key": "base",
     }
     text = PolicyText.load(base, template=config.template, system=config.system, **of)
+    if Path(base).is_dir():
+        check_weights(base, key="base")
     limit = load_model_config(base, **of).get_text_config()
     manifest = PrmManifest(
         kind="orm" if config.target in OUTCOME_TARGETS else "prm",
@@ -323,7 +325,15 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
 
 def _finished(out: Path) -> TrainReport | None:
     path = out / "model" / "report.json"
-    return TrainReport(**json.loads(path.read_text())) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        return TrainReport(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{path}: damaged ({error}). Delete {path.parent} and run the same command again: the "
+            "last checkpoint is trained on"
+        ) from error
 
 
 def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
@@ -359,7 +369,7 @@ def _base(config: TrainConfig) -> str:
 def _claimed_blocks(path: Path) -> list[list[str]]:
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return []  # what is wrong with a manifest, `check_claim` says
 
 

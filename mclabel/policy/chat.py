@@ -31,6 +31,13 @@ _PIECE = 1 << 16
 class ChatTemplateError(EngineError):
     """A chat template that cannot render a chat, or not within its limits."""
 
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(
+            f"{model}: its chat template cannot render a chat: {reason}. Take the template that "
+            "came with the model, or one that you have read"
+        )
+        self.reason = reason
+
 
 def render_chat(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], *, ask: bool
@@ -53,12 +60,15 @@ def render_chat(
             [dict(message) for message in messages], tokenize=False, add_generation_prompt=ask
         )
         return cast(str, rendered)
-    return _HOST.render(
+    answer = _HOST.render(
         template=tokenizer.get_chat_template(),
         messages=[dict(message) for message in messages],
         ask=ask,
         variables={name: _plain(token) for name, token in tokenizer.special_tokens_map.items()},
     )
+    if "text" not in answer:
+        raise ChatTemplateError(str(tokenizer.name_or_path), str(answer["fault"]))
+    return str(answer["text"])
 
 
 def _plain(token: object) -> Any:
@@ -73,16 +83,13 @@ class _Host:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
 
-    def render(self, **question: Any) -> str:
+    def render(self, **question: Any) -> dict[str, Any]:
+        """The rendered `text`, or the `fault`."""
         with self._lock:
             answer = self._answer(json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n")
         if answer is None:
-            raise ChatTemplateError(
-                f"it takes more than {RENDER_S:g} s, or more memory than it may"
-            )
-        if "text" not in answer:
-            raise ChatTemplateError(str(answer.get("fault")))
-        return str(answer["text"])
+            return {"fault": f"it takes more than {RENDER_S:g} s, or more memory than it may"}
+        return answer
 
     def _answer(self, question: bytes) -> dict[str, Any] | None:
         """What the process says; None if it died of the question, or says nothing."""

@@ -80,7 +80,7 @@ class PolicyText:
         except ChatTemplateError as error:
             section = "policy." if key == POLICY else ""
             raise EngineError(
-                f"{named(model, key)}: its chat template cannot render the prompt: {error}. "
+                f"{named(model, key)}: its chat template cannot render the prompt: {error.reason}. "
                 f"Leave out {section}system and few-shot examples, or write the prompt as "
                 f"{section}template with {{problem}} in it"
             ) from error

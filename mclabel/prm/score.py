@@ -9,6 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from mclabel.errors import ConfigError, DataError
 from mclabel.policy.hub import weights_fingerprint
 from mclabel.policy.pretrained import check_device
@@ -52,13 +54,20 @@ class PrmManifest:
             content = json.loads((folder / MANIFEST).read_text())
             if content.pop("format") != FORMAT:
                 raise ValueError(f"of another format than {FORMAT}")
-            return cls(**content)
+            cls(**content)  # refuses keys that it does not know
+            return TypeAdapter(cls).validate_python(content)
         except FileNotFoundError:
             raise DataError(
                 f"{folder}: holds no {MANIFEST}. Give the `out` of `mclabel train`"
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder}/{MANIFEST}: not a PRM's manifest: {error}") from error
+        except (
+            *(OSError, ValueError, KeyError, TypeError),
+            *(AttributeError, RecursionError),
+        ) as error:
+            raise DataError(
+                f"{folder}/{MANIFEST}: not a PRM's manifest: {type(error).__name__}: {error}. Copy "
+                "the whole folder again, or train it again"
+            ) from error
 
 
 class PRM:

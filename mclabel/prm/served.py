@@ -142,7 +142,7 @@ class ServedPRM:
             raise EngineError(
                 f"{self._url}: cannot be reached ({error}). Start it: mclabel serve PRM"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise EngineError(f"{self._url}{path}: answers no JSON. {_ANOTHER}") from error
 
     @contextmanager
