@@ -28,6 +28,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from mclabel.errors import TrainingError
+from mclabel.policy.pretrained import load_state
 from mclabel.prm.batch import StepBatch
 from mclabel.prm.callbacks import Report, Validate
 from mclabel.prm.checkpoint import (
@@ -354,7 +355,7 @@ class _StepTrainer(Trainer):
         folder = Path(checkpoint)
         load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
         assert self.lr_scheduler is not None
-        self.lr_scheduler.load_state_dict(torch.load(folder / SCHEDULER, weights_only=True))
+        self.lr_scheduler.load_state_dict(load_state(folder / SCHEDULER))
 
     def _unwrapped(self) -> StepModel:
         return cast(StepModel, self.accelerator.unwrap_model(self.model))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
+from mclabel.data.outputs import output_file
 from mclabel.errors import ConfigError
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.label_quality import LabelQuality
@@ -51,11 +52,10 @@ def write_report(places: Sequence[str], out: str) -> Path:
         ConfigError: `out` cannot be written.
     """
     runs = find_runs(places)
+    path = output_file(out, "-o ")
     content = make_report(runs)
-    path = Path(out)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(content, encoding="utf-8", errors="backslashreplace")
         partial.replace(path)
     except OSError as error:

@@ -68,7 +68,7 @@ def _log(run: Run) -> list[dict[str, Any]]:
     raw = run.store.read("log.jsonl") or b""
     try:
         return [json.loads(line) for line in raw.splitlines() if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{run.location}/log.jsonl: not valid JSON lines ({error})") from error
 
 
