@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ def write_run(
 ) -> str:
     """A run's folder, or one more block in it."""
     store = Store(str(folder), create=True)
-    store.create("run.json", json.dumps({"format": 1, "config": CONFIG, "versions": {}}).encode())
+    manifest = {"format": 1, "id": folder.name, "config": CONFIG, "versions": {}}
+    store.create("run.json", json.dumps(manifest).encode())
     commit_block(store, block, "test", rows, rollouts, {"config": CONFIG})
     return str(folder)
 
@@ -141,6 +143,22 @@ def hostile_run(folder: Path) -> str:
         )
     rollouts = [r for row in rows for r in rollouts_of(row, row.solution.steps[0].text)]
     return write_run(folder, rows, rollouts)
+
+
+def twin_run(folder: Path) -> str:
+    """Two samples of a problem that begin alike, and one of another, without a value."""
+    texts = ["We add.\n", "That makes 5.\n", "So \\boxed{5}."]
+    first = solution(0, texts, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
+    second = solution(1, ["We add.\n", "It is 3.\n", "<b>So</b> \\boxed{3}."], [3, 4, 4])
+    second = replace(
+        second,
+        problem=first.problem,
+        solution=replace(second.solution, problem_id=first.problem.id, sample_index=1),
+    )
+    other = solution(2, ["a\n", "b"], [4, 4])
+    unknown = replace(other.steps[0], value=None, low=None, high=None, hard=None)
+    other = replace(other, steps=(unknown, other.steps[1]))
+    return write_run(folder, [first, second, other], None)
 
 
 def plain_run(folder: Path) -> str:

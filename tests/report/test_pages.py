@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from report.browser import chromium, complaints, texts, until
-from selenium.webdriver.common.action_chains import ActionChains
+from report.browser import (
+    chromium,
+    click,
+    complaints,
+    count_violations,
+    ids,
+    press,
+    serious,
+    texts,
+    until,
+    violations,
+)
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from shown import (
@@ -26,12 +35,6 @@ from viewer_process import ViewerProcess
 from mclabel.report.report import write_report
 
 pytestmark = pytest.mark.browser
-
-AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
-WATCH = """
-window.violations = [];
-addEventListener("securitypolicyviolation", (event) => violations.push(event.effectiveDirective));
-"""
 
 INKS = """
 window.inks = [];
@@ -53,43 +56,6 @@ const tries = [
 ];
 for (const attempt of tries) try { attempt(); } catch { continue; }
 """
-
-
-def count_violations(browser: WebDriver) -> None:
-    """Count, from the next page on, what the Content-Security-Policy has stopped."""
-    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
-
-
-def violations(browser: WebDriver) -> list[str]:
-    found: list[str] = browser.execute_script("return window.violations")
-    return found
-
-
-def serious(browser: WebDriver) -> list[tuple[str, list[Any]]]:
-    """What axe-core finds serious or critical."""
-    browser.execute_script(AXE.read_text(encoding="utf-8"))
-    script = "const done = arguments[0]; axe.run().then((r) => done(r.violations))"
-    found = browser.execute_async_script(script)
-    return [
-        (v["id"], [(n["target"], n["failureSummary"]) for n in v["nodes"][:3]])
-        for v in found
-        if v["impact"] in ("serious", "critical")
-    ]
-
-
-def ids(browser: WebDriver) -> list[str]:
-    """Of the solutions in the list."""
-    script = "return [...document.querySelectorAll('#list a')].map(e => e.dataset.id)"
-    found: list[str] = browser.execute_script(script)
-    return found
-
-
-def click(browser: WebDriver, selector: str) -> None:
-    until(lambda: browser.find_elements("css selector", selector), selector)[0].click()
-
-
-def press(browser: WebDriver, *keys: str) -> None:
-    ActionChains(browser).send_keys(*keys).perform()
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +180,7 @@ def test_it_is_used_without_a_mouse(page: WebDriver) -> None:
     press(page, "/")
     assert page.switch_to.active_element.get_attribute("id") == "search"
     press(page, "j")
-    assert heading() == ["Worth a look"]
+    assert heading()[0] == "What is found"
 
 
 def test_latex_is_typeset_or_shown_as_it_was_written(page: WebDriver) -> None:
