@@ -6,8 +6,9 @@ OUT/log.jsonl        loss and learning rates, and validation figures
 OUT/tensorboard/     the same, if asked for
 OUT/model/           the finished PRM, put there whole
 
-One optimizer step is the same whatever it is cut into: losses are summed over pieces and workers,
-and divided by the weight of all their steps.
+One optimizer step is the same but for rounding whatever it is cut into: losses are summed over
+pieces and workers, and divided by the weight of all their steps. Resumed on the same kind of
+machine, with as many workers, training comes to the same weights, to the last bit.
 """
 
 from __future__ import annotations

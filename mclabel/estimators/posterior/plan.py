@@ -6,7 +6,8 @@ little of the expected fall of entropy: accuracy alone sees no use in a first st
 answer, entropy alone never stops. Worth is summed over the solutions that share the prefix.
 
 Questions of many problems are answered together, since a chain alone takes less time than calling
-numpy about it. What a question's answer is does not depend on which others it is asked with.
+numpy about it. What a question's answer is does not depend on which others it is asked with, to
+the last bit.
 """
 
 from __future__ import annotations
