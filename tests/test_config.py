@@ -167,7 +167,7 @@ def test_yaml_that_is_too_deep_or_grows_is_refused(tmp_path: Path) -> None:
     chain = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 50))
     for name, text, message in [
         ("deep", "a: " + "[" * 100_000, "nested deeper than 32"),
-        ("keys", "".join(" " * i + "a:\n" for i in range(2_000)), "nested deeper than 32"),
+        ("keys", "".join(" " * i + "a:\n" for i in range(200)), "nested deeper than 32"),
         ("chain", chain, "nested deeper than 32"),
         ("aliases", aliases, "more than 100,000 values"),
         ("cycle", "a: &a [*a]\n", "an alias inside of itself"),

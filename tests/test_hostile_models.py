@@ -229,7 +229,7 @@ def test_chats_are_rendered_as_transformers_renders_them(hostile: Hostile) -> No
     messages = [
         {"role": "system", "content": "Be brief \u2028 \ud800 {{ x }}"},
         {"role": "user", "content": " 1 < 2 & 'a' \n"},
-        {"role": "assistant", "content": "tru\u0301e"},
+        {"role": "assistant", "content": "e\u0301"},
     ]
     for template in (
         tokenizer.chat_template,
