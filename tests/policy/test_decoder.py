@@ -155,7 +155,8 @@ def test_sampled_tokens_follow_the_model_s_distribution() -> None:
 
 def test_seeds_decide_what_is_sampled_and_nothing_else_does() -> None:
     """As far as logits go: in other batches they are rounded otherwise, by about 1e-6 here, which
-    changes none of 480 tokens unless a draw lies as close to the edge of a token's share."""
+    changes none of 480 tokens unless a draw lies as close to the edge of a token's share.
+    """
     torch.manual_seed(1)
     model = MODELS["llama"]()
     context = tuple(range(5, 25))
