@@ -13,20 +13,20 @@ import sys
 
 from rich.console import Console
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.store import Store
+from mclabel.data.shards.store import Store
 from mclabel.evaluation.health import ENOUGH_FILES, run_health
 from mclabel.exits import EXIT_BUDGET, clear_exits
-from mclabel.labeling.progress import job_progress
 from mclabel.report.health import finding_lines
+from mclabel.report.job_progress import job_progress
 
 
 def main(config_path: str, *overrides: str) -> None:
     # problems -> solutions -> steps -> estimator and rollouts -> verdicts -> shards
     config = load_config(LabelConfig, config_path, ["ray.address=auto", *overrides])
     with job_progress(Console(emoji=False), "label") as progress:
-        report = edge.label(config, progress)
+        report = pipelines.label(config, progress)
     print(report)
     if (health := run_health(Store(config.out), max_files=ENOUGH_FILES)) is not None:
         for finding in finding_lines(health):

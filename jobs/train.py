@@ -13,17 +13,17 @@ import sys
 
 from rich.console import Console
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
 from mclabel.exits import clear_exits
-from mclabel.labeling.progress import StageProgress
+from mclabel.report.job_progress import StageProgress
 
 
 def main(config_path: str, *overrides: str) -> None:
     # label shards -> encoded solutions with targets -> Trainer -> PRM
     config = load_config(TrainConfig, config_path, overrides)
     with StageProgress(Console(emoji=False), "train", "steps") as progress:
-        report = edge.train(
+        report = pipelines.train(
             config, lambda step, total, loss: progress.update(step, total, detail=loss)
         )
     print(report)

@@ -47,12 +47,12 @@ from mclabel.arith.stories import HELD_OUT_FAMILIES, TRAIN_FAMILIES
 from mclabel.arith.story import MAX_VALUE
 from mclabel.arith.tokenizer import build_tokenizer
 from mclabel.arith.verify import StepTruth, verify_steps
-from mclabel.policy import SamplingParams
-from mclabel.policy.hf import HfPolicy
-from mclabel.policy.pretrained import load_model, load_tokenizer
+from mclabel.engines import SamplingParams
+from mclabel.engines.hf import HfPolicy
+from mclabel.engines.pretrained import load_model, load_tokenizer
 from mclabel.records import Problem, Verdict
 from mclabel.seeds import sampling_seed
-from mclabel.values import clopper_pearson
+from mclabel.stats.values import clopper_pearson
 
 IGNORE = -100
 CHUNK = 2048  # documents sorted by length together

@@ -5,8 +5,8 @@ Importing the package is light: engines, torch and Ray are loaded where they are
 
 from importlib.metadata import version
 
+from mclabel.data.loading import load_labels, load_rollouts, read_labels
 from mclabel.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
-from mclabel.labels import load_labels, load_rollouts, read_labels
 from mclabel.records import (
     Completion,
     Counts,

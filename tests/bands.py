@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rows import row, step
 
-from mclabel.data.judged import JudgedSolution
+from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.calibration import Forecast, calibration
 from mclabel.evaluation.label_quality import label_quality

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from labelled import arith_rows, tiny_model, write_run
 
 from mclabel.config import LabelConfig, load_config
-from mclabel.edge.label import label
-from mclabel.policy.text import PolicyText
-from mclabel.prm.model import start_step_model
-from mclabel.prm.score import PrmManifest
+from mclabel.engines.text import PolicyText
+from mclabel.pipelines.label import label
+from mclabel.prm.model.network import start_step_model
+from mclabel.prm.scoring.score import PrmManifest
 
 DEEP = 100_000
 PROBLEMS = [

@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
+from mclabel.engines import Policy
 from mclabel.estimators import EstimatorSettings
-from mclabel.labeling.scheduler import LabelSettings, ProblemLabels, label_problem
-from mclabel.policy import Policy
+from mclabel.labeling.problem import LabelSettings, ProblemLabels, label_problem
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -14,19 +14,19 @@ from typing import Any
 
 from scripted_jobs import scripted_overrides
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.compact import compact
-from mclabel.data.journal import Rolled, journaled_blocks, read_journal, write_journal
-from mclabel.data.manifest import claimed_config
-from mclabel.data.priors import read_priors
-from mclabel.data.rejects import set_aside
-from mclabel.data.shards import committed_blocks, read_labels, read_rollouts
-from mclabel.data.store import Store
-from mclabel.data.verify import verify
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.journal import Rolled, journaled_blocks, read_journal, write_journal
+from mclabel.data.shards.labels import committed_blocks, read_labels, read_rollouts
+from mclabel.data.shards.manifest import claimed_config
+from mclabel.data.shards.priors import read_priors
+from mclabel.data.shards.rejects import set_aside
+from mclabel.data.shards.store import Store
+from mclabel.data.verify.run import verify
 from mclabel.errors import ShardError
-from mclabel.labeling.budget import read_spent
 from mclabel.report.facts import _job_facts
+from mclabel.work.budget import read_spent
 
 
 def write_run(folder: Path, *, merged: bool, num_problems: int = 12) -> Path:
@@ -42,7 +42,7 @@ def write_run(folder: Path, *, merged: bool, num_problems: int = 12) -> Path:
     out = folder / "run"
     more = ["ray.address=none", "estimator.kind=posterior", "solutions.per_problem=2"]
     config = load_config(LabelConfig, None, scripted_overrides(source, out, *more))
-    edge.label(config, lambda state: None)
+    pipelines.label(config, lambda state: None)
     store = Store(str(out))
     shard = store.names("labels")[-1]
     block = shard.removeprefix("labels/").removesuffix(".parquet")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from mclabel.data.durable import PARTIAL
-from mclabel.data.shards import label_tables, read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.durable import PARTIAL
+from mclabel.data.shards.labels import label_tables, read_labels
+from mclabel.data.shards.store import Store
 from mclabel.records import Outcome
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mclabel.labeling.job import JobState
+from mclabel.work.job import JobState
 
 STATE = JobState(
     num_blocks=100,

@@ -14,10 +14,10 @@ from mclabel.arith.problems import generate
 from mclabel.arith.program import Program
 from mclabel.arith.verify import first_wrong_step
 from mclabel.data.boundaries import newline_ends
-from mclabel.data.shards import commit_block
+from mclabel.data.shards.labels import commit_block
+from mclabel.data.shards.store import Store
 from mclabel.data.steps import split_steps
-from mclabel.data.store import Store
-from mclabel.policy.text import PolicyText
+from mclabel.engines.text import PolicyText
 from mclabel.records import Counts, LabeledSolution, Outcome, Solution, StepLabel
 from mclabel.seeds import content_id, prefix_id
 

@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from mclabel.arith import bundled_model
-from mclabel.policy.text import PolicyText
+from mclabel.engines.text import PolicyText
 
 TEXT = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
 ANSWER = "1 + 1 = 2.\nThe answer is \\boxed{2}."

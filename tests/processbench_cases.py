@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mclabel.data.judged import JudgedSolution
+from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluation.processbench import processbench
 
 Splits = Mapping[str, Sequence[JudgedSolution]]

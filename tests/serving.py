@@ -15,7 +15,7 @@ from pathlib import Path
 
 from labelled import arith_rows, write_run
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
 
 START_S = 300.0
@@ -32,7 +32,7 @@ def trained_prm(folder: Path, *changes: str) -> Path:
     run = write_run(folder / "labels", arith_rows(60))
     settings = [f"labels=[{run}]", "base=arith:base", f"out={folder / 'prm'}", "max_steps=30"]
     config = load_config(TrainConfig, None, [*settings, *changes])
-    edge.train(config, lambda step, total, detail: None)
+    pipelines.train(config, lambda step, total, detail: None)
     return folder / "prm"
 
 

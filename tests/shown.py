@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mclabel.data.shards import commit_block
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import commit_block
+from mclabel.data.shards.store import Store
 from mclabel.records import (
     Counts,
     LabeledSolution,
@@ -19,7 +19,7 @@ from mclabel.records import (
     Step,
     StepLabel,
 )
-from mclabel.values import estimate_fixed
+from mclabel.stats.values import estimate_fixed
 
 CONFIG = {"seed": 0, "estimator": {"kind": "fixed", "rollouts": 4}}
 

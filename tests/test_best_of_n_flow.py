@@ -13,7 +13,7 @@ from labelled import tiny_model
 from safetensors.torch import load_file, save_file
 
 from mclabel.cli import main
-from mclabel.prm.model import HEAD_FILE
+from mclabel.prm.model.network import HEAD_FILE
 
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 

@@ -348,7 +348,7 @@ def test_a_real_fault_keeps_its_traceback_and_asks_to_be_reported(
     def broken(store: object) -> None:
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr("mclabel.data.shards.read_catalog", broken)
+    monkeypatch.setattr("mclabel.data.shards.labels.read_catalog", broken)
     result = CliRunner().invoke(main, ["show", world["run"]])
     assert result.exit_code == 1
     assert isinstance(result.exception, KeyError)
@@ -361,7 +361,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device", "figures.json")
 
-    monkeypatch.setattr("mclabel.edge.exchange.json_line", full)
+    monkeypatch.setattr("mclabel.pipelines.exchange.json_line", full)
     result = CliRunner().invoke(
         main, ["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")]
     )

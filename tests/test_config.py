@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
-from mclabel.edge.label import semantic_config
-from mclabel.edge.policy import with_examples
 from mclabel.errors import ConfigError, DataError
+from mclabel.pipelines.label import semantic_config
+from mclabel.pipelines.policy import with_examples
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 

@@ -14,9 +14,9 @@ from rows import row, step
 
 from mclabel.arith.stories import HELD_OUT_FAMILIES
 from mclabel.cli import main
-from mclabel.data.judged import read_processbench
-from mclabel.data.shards import commit_block, read_labels
-from mclabel.data.store import Store
+from mclabel.data.readers.judged import read_processbench
+from mclabel.data.shards.labels import commit_block, read_labels
+from mclabel.data.shards.store import Store
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.evaluation.processbench import best_threshold, first_below, processbench
 from mclabel.records import Outcome

@@ -19,9 +19,9 @@ from hostile_models import BOMBS, hostile_models
 
 import mclabel as package
 from mclabel.cli import main
+from mclabel.engines import chat
+from mclabel.engines.pretrained import load_model, load_model_config, load_tokenizer
 from mclabel.errors import EngineError
-from mclabel.policy import chat
-from mclabel.policy.pretrained import load_model, load_model_config, load_tokenizer
 
 Command = Callable[[World, str, str], list[str]]
 PRM_VERBS: dict[str, Command] = {

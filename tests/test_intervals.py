@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mclabel.intervals import clopper_pearson, mixture_interval, repeated_interval
-from mclabel.lattice import Boundary, first_success
+from mclabel.stats.intervals import clopper_pearson, mixture_interval, repeated_interval
+from mclabel.stats.lattice import Boundary, first_success
 
 
 def test_mixture_interval_literal() -> None:

@@ -18,22 +18,22 @@ from flaky_s3 import FlakyS3, flaky_s3, s3_environment
 from scripted_jobs import scripted_overrides, write_problems
 
 import mclabel
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.compact import compact
-from mclabel.data.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
-from mclabel.data.shards import label_tables
-from mclabel.data.store import Store
-from mclabel.edge.export_tables import export_tables
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import label_tables
+from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DamagedFile
+from mclabel.pipelines.export_tables import export_tables
 
 
 def label(folder: Path, out: str | Path, *more: str) -> None:
     overrides = scripted_overrides(write_problems(folder, 12), Path("unused"), "ray.address=none")
     overrides = [o for o in overrides if not o.startswith("out=")]
     config = load_config(LabelConfig, None, [*overrides, f"out={out}", *more])
-    edge.label(config, lambda state: None)
+    pipelines.label(config, lambda state: None)
 
 
 def rows(data: datasets.Dataset) -> list[dict[str, Any]]:

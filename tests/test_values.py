@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.lattice import first_success
 from mclabel.records import Counts, Outcome
-from mclabel.values import (
+from mclabel.stats.lattice import first_success
+from mclabel.stats.values import (
     advantages,
     clopper_pearson,
     estimate_anytime,

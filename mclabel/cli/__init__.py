@@ -33,7 +33,7 @@ def main() -> None:
 def quickstart(size: str, out: str) -> None:
     """Sample, label, train a PRM and measure with the bundled models, on CPU, in minutes."""
     from mclabel.data.outputs import output_folder
-    from mclabel.quickstart import run_quickstart
+    from mclabel.pipelines.quickstart import run_quickstart
 
     run_quickstart(size, output_folder(out, "--out "), console)  # type: ignore[arg-type]
 

@@ -51,7 +51,7 @@ def check(
 
 
 def _check_file(pairs: str, out: str | None) -> None:
-    from mclabel.edge.check import check_file
+    from mclabel.pipelines.check import check_file
 
     def complain(fault: str) -> None:
         errors.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
@@ -69,7 +69,7 @@ def _check_file(pairs: str, out: str | None) -> None:
 
 
 def _text(path: str) -> str:
-    from mclabel.data.rows import MAX_ROW, TOO_LARGE
+    from mclabel.data.readers.rows import MAX_ROW, TOO_LARGE
 
     try:
         with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:

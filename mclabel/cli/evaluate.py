@@ -52,15 +52,17 @@ def best_of_n(config: str, overrides: tuple[str, ...], form: str) -> None:
     CONFIG is a YAML file; every key can be overridden, e.g. samples=64. Writes best_of_n.json and
     the plot under the folder `out`. Running the same command again resumes.
     """
-    from mclabel import edge
+    from mclabel import pipelines
     from mclabel.config import BestOfNConfig, load_config
-    from mclabel.labeling.progress import EvaluationProgress
+    from mclabel.report.job_progress import EvaluationProgress
     from mclabel.report.markdown import to_markdown
     from mclabel.report.terminal import best_of_n_table, group_table, over_optimisation_table
 
     checked = load_config(BestOfNConfig, config, overrides)
     with EvaluationProgress(console if form == "table" else errors) as progress:
-        report = edge.best_of_n(checked, on_state=progress.on_state, on_score=progress.on_score)
+        report = pipelines.best_of_n(
+            checked, on_state=progress.on_state, on_score=progress.on_score
+        )
     if form == "json":
         click.echo(json.dumps(asdict(report), indent=1))
         return
@@ -101,7 +103,7 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
     along solutions, rising labels and cost; 95% intervals by bootstrap over problems; groups of
     problems as rows of their own.
     """
-    from mclabel.edge.eval_labels import evaluate_labels
+    from mclabel.pipelines.eval_labels import evaluate_labels
     from mclabel.report.label_tables import label_grids
 
     report = evaluate_labels(shards, truth, out, seed=seed)
@@ -140,8 +142,8 @@ def eval_processbench(
         raise click.UsageError("give --model or --labels")
     if run is not None and threshold is not None:
         raise click.UsageError("--threshold goes with --model: labels say themselves what is wrong")
-    from mclabel.edge.processbench import processbench_of_labels, processbench_of_prm
-    from mclabel.labeling.progress import StageProgress
+    from mclabel.pipelines.processbench import processbench_of_labels, processbench_of_prm
+    from mclabel.report.job_progress import StageProgress
     from mclabel.report.processbench_table import processbench_grid
 
     if run is not None:
@@ -172,7 +174,7 @@ def processbench_golds(files: tuple[str, ...], golds: tuple[str, ...], out: str)
     The file serves as problems.source and as solutions.path of `mclabel label`. Problems that no
     file of golds holds take the boxed answer of a solution that is marked as right.
     """
-    from mclabel.edge.processbench import join_golds
+    from mclabel.pipelines.processbench import join_golds
 
     report = join_golds(files, golds, out)
     without = f"; {len(report.without)} left out without a gold, the first being " + (

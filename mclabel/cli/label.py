@@ -15,7 +15,7 @@ from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
 
 if TYPE_CHECKING:
     from mclabel.config import LabelConfig
-    from mclabel.labeling.blocks import InputChanges
+    from mclabel.work.blocks import InputChanges
 
 
 @click.command()
@@ -65,9 +65,9 @@ def label(
         overrides = (*overrides, f"ray.address={address}")
     if strict:
         overrides = (*overrides, "strict=true")
-    from mclabel import edge
+    from mclabel import pipelines
     from mclabel.config import LabelConfig, load_config
-    from mclabel.labeling.progress import job_progress
+    from mclabel.report.job_progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides)
     if dry_run:
@@ -76,7 +76,7 @@ def label(
     if pilot is not None:
         raise click.UsageError("--pilot goes with --dry-run")
     with job_progress(console, "label") as progress:
-        report = edge.label(checked, progress, accept_changes=accept_changes)
+        report = pipelines.label(checked, progress, accept_changes=accept_changes)
     _say_changes(report.changes)
     before = (
         f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were there before"
@@ -121,24 +121,24 @@ def _say_changes(changes: InputChanges) -> None:
 
 
 def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
-    from mclabel import edge
-    from mclabel.labeling.progress import job_progress
+    from mclabel import pipelines
+    from mclabel.report.job_progress import job_progress
 
     def show(lines: list[tuple[str, str]]) -> None:
         for name, planned in lines:
             console.print(f"{name}: {planned}", markup=False, highlight=False, soft_wrap=True)
 
-    show(edge.plan(config).lines())
-    show(edge.preview(config))
+    show(pipelines.plan(config).lines())
+    show(pipelines.preview(config))
     if pilot is not None:
         with job_progress(console, "pilot") as progress:
-            report = edge.run_pilot(
+            report = pipelines.run_pilot(
                 config, progress, num_problems=pilot or None, accept_changes=accept_changes
             )
         _say_rejected(report.num_rejected, config.out)
     found = None
     if "://" in config.out or Path(config.out).is_dir():
-        found = edge.forecast(config, accept_changes=accept_changes)
+        found = pipelines.forecast(config, accept_changes=accept_changes)
     if found is None:
         show([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
@@ -158,7 +158,7 @@ def _say_rejected(count: int, out: str) -> None:
 
 def _say_health(out: str) -> None:
     """What stands against training on the labels; nothing if nothing does."""
-    from mclabel.data.store import Store
+    from mclabel.data.shards.store import Store
     from mclabel.evaluation.health import ENOUGH_FILES, run_health
     from mclabel.report.health import finding_lines
 
@@ -191,8 +191,8 @@ def submit_label(
     config: str, overrides: tuple[str, ...], address: str, runtime_env: str | None
 ) -> None:
     """Upload CONFIG, run `mclabel label` on the cluster, follow its log, give its exit code."""
-    from mclabel.edge.submit import follow
-    from mclabel.edge.submit import submit_label as start
+    from mclabel.pipelines.submit import follow
+    from mclabel.pipelines.submit import submit_label as start
 
     job = start(config, overrides, address=address, runtime_env=runtime_env)
     console.print(f"Submitted as {job.id}.", highlight=False)
@@ -215,9 +215,9 @@ def compact(run: str, rows: int) -> None:
     RUN is a folder or URL. Readers see the old shards or the new ones, never both; labelling may go
     on meanwhile.
     """
-    from mclabel.data.compact import compact as merge
-    from mclabel.data.store import Store
-    from mclabel.labeling.progress import StageProgress
+    from mclabel.data.shards.compact import compact as merge
+    from mclabel.data.shards.store import Store
+    from mclabel.report.job_progress import StageProgress
 
     with StageProgress(console, "read", "shards") as stage:
         done = merge(Store(run), rows=rows, on_progress=stage.update)
@@ -250,12 +250,12 @@ def regrade(run: str, out: str, golds: str | None, rules: tuple[str, ...]) -> No
     verdicts of the checker that is installed, and the labels are written to a run of their own.
     Running the same command again resumes.
     """
-    from mclabel import edge
-    from mclabel.labeling.progress import StageProgress
+    from mclabel import pipelines
+    from mclabel.report.job_progress import StageProgress
 
     changes = dict(rule.partition("=")[::2] for rule in rules)
     with StageProgress(console, "grade", "blocks") as stage:
-        done = edge.regrade(run, out, golds=golds, rules=changes, on_progress=stage.update)
+        done = pipelines.regrade(run, out, golds=golds, rules=changes, on_progress=stage.update)
     for line in done.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"Labels lie in {out}.", highlight=False, markup=False, soft_wrap=True)

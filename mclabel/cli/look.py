@@ -19,8 +19,8 @@ from mclabel.cli.output import console
 @click.option("--wrong", is_flag=True, help="Only solutions with a labelled error.")
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     """Print solutions with their step values."""
-    from mclabel.data.shards import read_labels
-    from mclabel.data.store import Store
+    from mclabel.data.shards.labels import read_labels
+    from mclabel.data.shards.store import Store
     from mclabel.evaluation.label_quality import arith_truth, is_arith
     from mclabel.report.terminal import show_solution
 
@@ -43,8 +43,8 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def labels(shards: str, as_json: bool) -> None:
     """Print counts, cost, the health of the run and, on arith, quality against truth."""
-    from mclabel.data.shards import read_labels
-    from mclabel.data.store import Store
+    from mclabel.data.shards.labels import read_labels
+    from mclabel.data.shards.store import Store
     from mclabel.evaluation.health import health_json, run_health
     from mclabel.evaluation.label_quality import (
         by_meta,

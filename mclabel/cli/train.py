@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from mclabel.cli.output import console
-from mclabel.data.exchange import FORMATS, PARQUET, Format
+from mclabel.data.exchange.formats import FORMATS, PARQUET, Format
 
 
 @click.command()
@@ -20,10 +20,10 @@ def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
     CONFIG is a YAML file; every key can be overridden, e.g. target=soft. Running the same command
     again resumes. --preflight prints three examples token by token with their labels.
     """
-    from mclabel import edge
+    from mclabel import pipelines
     from mclabel.config import TrainConfig, load_config
-    from mclabel.edge.train import preflight
-    from mclabel.labeling.progress import StageProgress
+    from mclabel.pipelines.train import preflight
+    from mclabel.report.job_progress import StageProgress
 
     checked = load_config(TrainConfig, config, overrides)
     if look:
@@ -34,7 +34,7 @@ def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
         return
 
     with StageProgress(console, "train", "steps") as progress:
-        report = edge.train(
+        report = pipelines.train(
             checked,
             lambda step, total, loss: progress.update(step, total, detail=loss),
             lambda found: click.echo("\n".join(found.lines(examples=False))),
@@ -63,13 +63,13 @@ def export_labels(
     `parquet` has all labels and rollouts, whatever was compacted. Of other formats it is said what
     they cannot hold, and how many solutions were left out.
     """
-    from mclabel import edge
+    from mclabel import pipelines
 
-    report: edge.ExportReport | edge.TablesReport
+    report: pipelines.ExportReport | pipelines.TablesReport
     if to == PARQUET:
-        report = edge.export_tables(run, out, push_to_hub=push_to_hub)
+        report = pipelines.export_tables(run, out, push_to_hub=push_to_hub)
     else:
-        report = edge.export_run(run, to, out, push_to_hub=push_to_hub)
+        report = pipelines.export_run(run, to, out, push_to_hub=push_to_hub)
     for line in report.lines():
         click.echo(line)
 
@@ -80,9 +80,9 @@ def export_labels(
 @click.option("-o", "--out", required=True, help="Folder for labels that `train` reads.")
 def import_labels(file: str, source: Format, out: str) -> None:
     """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on."""
-    from mclabel import edge
+    from mclabel import pipelines
 
-    report = edge.import_file(file, source, out)
+    report = pipelines.import_file(file, source, out)
     click.echo(
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "
         f"problems. Train on them: mclabel train CONFIG labels=[{out}] …"
@@ -128,8 +128,8 @@ def score(
     A row that cannot be scored (too long, no solution, not JSON, ...) is left out; the reason is in
     OUT.rejects.jsonl, without -o on standard error.
     """
-    from mclabel.data.rejects import Reject, bounded
-    from mclabel.edge.score import score_file
+    from mclabel.data.shards.rejects import Reject, bounded
+    from mclabel.pipelines.score import score_file
 
     def say(reject: Reject) -> None:
         if out is None:
@@ -160,6 +160,6 @@ def serve(prm: str, vllm_arguments: tuple[str, ...]) -> None:
 
     Score through it: mclabel score PRM FILE --url http://localhost:8000
     """
-    from mclabel.edge.serve import serve as run
+    from mclabel.pipelines.serve import serve as run
 
     run(prm, vllm_arguments)

@@ -16,7 +16,7 @@ from mclabel.cli.output import console, errors
 from mclabel.exits import EXIT_DAMAGED
 
 if TYPE_CHECKING:
-    from mclabel.data.findings import Verification
+    from mclabel.data.verify.findings import Verification
 
 
 @click.command()
@@ -29,9 +29,9 @@ def verify(run: str, as_json: bool) -> None:
     solutions that are there twice, blocks against the names of their shards, priors, journals. What
     is damaged is named with what to do. Exit code 0: sound; 1: damaged; 2: there is no run.
     """
-    from mclabel.data.store import Store
-    from mclabel.data.verify import verify as check
-    from mclabel.labeling.progress import StageProgress
+    from mclabel.data.shards.store import Store
+    from mclabel.data.verify.run import verify as check
+    from mclabel.report.job_progress import StageProgress
     from mclabel.report.terminal import shown
 
     with StageProgress(errors, "verify", "shards") as stage:

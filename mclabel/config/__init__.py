@@ -5,7 +5,6 @@ another value) or *operational* (engines, paths, sizes: free to change when a ru
 Configuration stops at the edge: library functions take plain arguments.
 """
 
-from mclabel.config.base import Config
 from mclabel.config.evaluation import BestOfNConfig
 from mclabel.config.label import (
     BudgetConfig,
@@ -18,6 +17,7 @@ from mclabel.config.label import (
 from mclabel.config.load import bundled_config, config_file, load_config
 from mclabel.config.policy import Example, PolicyConfig, SplitConfig
 from mclabel.config.train import TrainConfig
+from mclabel.settings import Config
 
 __all__ = [
     "BestOfNConfig",

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.config.base import OPERATIONAL, Config, at_most
 from mclabel.config.label import MAX_BLOCK, MAX_SAMPLES, ProblemsConfig, RayConfig
 from mclabel.config.policy import PolicyConfig
+from mclabel.settings import OPERATIONAL, Config, at_most
 
 
 class BestOfNConfig(Config):

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mclabel.config.base import OPERATIONAL, Config, at_most
 from mclabel.config.policy import PolicyConfig, SplitConfig
+from mclabel.settings import OPERATIONAL, Config, at_most
 
 MAX_SAMPLES = 16_384
 MAX_ROLLOUTS = {

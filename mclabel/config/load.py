@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mclabel.config.base import SENSITIVE, Config
 from mclabel.config.document import MAX_DEPTH, parse_document, read_document
 from mclabel.errors import ConfigError
+from mclabel.settings import SENSITIVE, Config
 
 C = TypeVar("C", bound=Config)
 MAX_SHOWN = 200

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from mclabel.config.base import OPERATIONAL, SENSITIVE, Config, at_most
 from mclabel.data.boundaries import check_pattern
+from mclabel.settings import OPERATIONAL, SENSITIVE, Config, at_most
 
 
 class SplitConfig(Config):

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.config.base import OPERATIONAL, Config
 from mclabel.config.label import RayConfig
+from mclabel.settings import OPERATIONAL, Config
 
 
 class TrainConfig(Config):

@@ -1,1 +1,1 @@
-"""What comes in and goes out: problems, steps, shards."""
+"""What comes in and goes out: problems, solutions, shards, exchange formats."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import datasets
 import pyarrow as pa
 
-from mclabel.data.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
-from mclabel.data.shards import label_tables, rollout_tables
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import label_tables, rollout_tables
+from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.data.shards.store import Store
 
 _BATCH_ROWS = 1000
 

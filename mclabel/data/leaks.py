@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from mclabel.data.rows import FORMATS, file_rows
-from mclabel.data.shards import label_tables
-from mclabel.data.store import Store
+from mclabel.data.readers.rows import FORMATS, file_rows
+from mclabel.data.shards.labels import label_tables
+from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 
 _WORDS = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+\-*/^=<>%]")

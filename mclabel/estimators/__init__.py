@@ -16,7 +16,7 @@ from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.estimators.sequential import SequentialEstimator
 from mclabel.estimators.tree import TreeEstimator
-from mclabel.values import TruncatedPolicy
+from mclabel.stats.values import TruncatedPolicy
 
 EstimatorKind = Literal[
     "fixed", "first_error", "bisect", "sequential", "posterior", "tree", "outcome"

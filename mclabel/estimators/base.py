@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from mclabel.records import Counts, Outcome, StepRule
-from mclabel.values import NOTHING, StepEstimate
+from mclabel.stats.values import NOTHING, StepEstimate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mclabel.estimators.base import Follow, Judgement, SolutionPath, Told, outcome_estimate
-from mclabel.lattice import first_success
 from mclabel.records import Counts, Outcome, StepRule
-from mclabel.values import NOTHING, TruncatedPolicy, estimate_stopped, first_error
+from mclabel.stats.lattice import first_success
+from mclabel.stats.values import NOTHING, TruncatedPolicy, estimate_stopped, first_error
 
 
 class BisectEstimator:

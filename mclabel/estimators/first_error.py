@@ -19,7 +19,7 @@ from mclabel.estimators.base import (
     outcome_label,
 )
 from mclabel.records import Counts, Outcome, StepRule
-from mclabel.values import (
+from mclabel.stats.values import (
     NOTHING,
     StepEstimate,
     TruncatedPolicy,

@@ -20,7 +20,7 @@ from mclabel.estimators.base import (
     outcome_label,
 )
 from mclabel.records import Counts, StepRule
-from mclabel.values import TruncatedPolicy, estimate_fixed, first_error, hard_label
+from mclabel.stats.values import TruncatedPolicy, estimate_fixed, first_error, hard_label
 
 
 class FixedEstimator:

@@ -17,7 +17,7 @@ from mclabel.estimators.base import (
     outcome_label,
 )
 from mclabel.records import Counts, StepRule
-from mclabel.values import NOTHING
+from mclabel.stats.values import NOTHING
 
 
 class OutcomeEstimator:

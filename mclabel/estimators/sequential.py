@@ -27,10 +27,10 @@ from mclabel.estimators.base import (
     outcome_label,
     sibling_counts,
 )
-from mclabel.intervals import repeated_interval
-from mclabel.lattice import Boundary
 from mclabel.records import Counts, StepRule
-from mclabel.values import (
+from mclabel.stats.intervals import repeated_interval
+from mclabel.stats.lattice import Boundary
+from mclabel.stats.values import (
     NOTHING,
     StepEstimate,
     TruncatedPolicy,

@@ -32,7 +32,7 @@ from mclabel.estimators.base import (
     sibling_counts,
 )
 from mclabel.records import Counts, Outcome, StepRule
-from mclabel.values import (
+from mclabel.stats.values import (
     NOTHING,
     TruncatedPolicy,
     estimate_fixed,

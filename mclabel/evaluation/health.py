@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from mclabel.data.shards import committed_blocks
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import committed_blocks
+from mclabel.data.shards.store import Store
 from mclabel.evaluation.health_checks import CHECKS, MANY_STEPS
 from mclabel.evaluation.health_counts import HealthCounts, health_counts
 from mclabel.records import Outcome

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mclabel.data.catalog import read_catalog
-from mclabel.data.shards import label_tables
-from mclabel.data.store import Store
+from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.labels import label_tables
+from mclabel.data.shards.store import Store
 from mclabel.records import Outcome
 
 MIN_TRIES = 4

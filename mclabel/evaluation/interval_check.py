@@ -24,7 +24,7 @@ from mclabel.evaluation.bootstrap import (
     sums_by_problem,
 )
 from mclabel.records import Counts, LabeledSolution, Outcome, Rollout, StepLabel
-from mclabel.values import num_trials
+from mclabel.stats.values import num_trials
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from mclabel.evaluation.label_quality import (
 from mclabel.evaluation.truth import Truth, TruthKind
 from mclabel.evaluation.value_shape import Monotonicity, Position, monotonicity, values_by_position
 from mclabel.records import Counts, LabeledSolution, Outcome
-from mclabel.values import value
+from mclabel.stats.values import value
 
 GROUP_KEYS = ("answer_type", "level", "subject", "family")
 MAX_GROUPS = 40

@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.data.judged import JudgedSolution
+from mclabel.data.readers.judged import JudgedSolution
 from mclabel.errors import DataError
 from mclabel.evaluation.bootstrap import (
     NOTHING,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mclabel.data.judged import JudgedSolution
+from mclabel.data.readers.judged import JudgedSolution
 from mclabel.errors import DataError
 from mclabel.evaluation.label_quality import arith_truth, is_arith
 from mclabel.evaluation.matching import (

@@ -1,1 +1,1 @@
-"""Label problems: the scheduler keeps an engine full, the job hands blocks to engines."""
+"""Labels the solutions of a problem: prefixes, rollouts, decisions, labels."""

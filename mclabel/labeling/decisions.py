@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from mclabel.estimators import Estimator, decide
-from mclabel.labeling.desk import Desk
+from mclabel.work.desk import Desk
 
 WINDOW_S = 0.015
 """How long the first of a batch waits for others."""

@@ -9,7 +9,7 @@ from mclabel.estimators import ROOT, Judgement, SolutionPath
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.records import Counts, LabeledSolution, Problem, Solution, StepLabel
 from mclabel.seeds import prefix_id
-from mclabel.values import TruncatedPolicy, root_value
+from mclabel.stats.values import TruncatedPolicy, root_value
 
 
 @dataclass(frozen=True, kw_only=True)

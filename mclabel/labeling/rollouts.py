@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from mclabel.answers import GradeRules, default_checker, extract_answer
+from mclabel.engines import Policy
 from mclabel.estimators import Estimator, Judgement, has_to_think
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.desk import Desk
-from mclabel.labeling.journal import BlockJournal
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.policy import Policy
 from mclabel.records import Completion, FinishReason, Outcome, Problem, Rollout, Verdict
 from mclabel.seeds import sampling_seed
+from mclabel.work.attempt import BlockJournal
+from mclabel.work.desk import Desk
 
 MAX_UNDER_WAY = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""

@@ -1,1 +1,1 @@
-"""Process reward models: encode, train, score, aggregate."""
+"""Process reward models: examples, networks, training, scoring."""

@@ -15,7 +15,7 @@ from mclabel.evaluation.label_quality import LabelQuality
 from mclabel.report.facts import Floats, RunFacts
 from mclabel.report.html import Html, figure, table
 from mclabel.report.terminal import QUALITY_ROWS
-from mclabel.values import clopper_pearson
+from mclabel.stats.values import clopper_pearson
 
 NUM_BINS = 10
 DASHES = ("solid", "dash", "dot", "dashdot")

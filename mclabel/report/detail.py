@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mclabel.answers import CHECKER_VERSION, grade
-from mclabel.data.shards import read_shard
+from mclabel.data.shards.labels import read_shard
 from mclabel.errors import DataError
 from mclabel.report.index import Index
 from mclabel.seeds import content_id

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.data.digest import log_lines
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.digest import log_lines
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.clustered import clustered_mean, clustered_share
 from mclabel.evaluation.label_quality import (

@@ -13,7 +13,7 @@ from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.terminal import shown
-from mclabel.values import clopper_pearson
+from mclabel.stats.values import clopper_pearson
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from mclabel.data.damage import damaged
-from mclabel.data.digest import read_object
-from mclabel.data.store import Store
+from mclabel.data.shards.damage import damaged
+from mclabel.data.shards.digest import read_object
+from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.seeds import content_id
 

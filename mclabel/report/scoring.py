@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mclabel.errors import MclabelError
 
 if TYPE_CHECKING:
-    from mclabel.prm.score import PRM
+    from mclabel.prm.scoring.score import PRM
 
 MAX_CHARACTERS = 200_000
 """Of a solution that is scored."""
@@ -75,6 +75,6 @@ def _score(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
 
 @lru_cache
 def _load(folder: str) -> PRM:
-    from mclabel.prm.score import PRM
+    from mclabel.prm.scoring.score import PRM
 
     return PRM.load(folder, threads=1)

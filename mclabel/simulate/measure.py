@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.estimators import Estimator, decide
-from mclabel.intervals import clopper_pearson
 from mclabel.records import StepRule
 from mclabel.simulate.replay import Case, Game, Replay
-from mclabel.values import StepEstimate
+from mclabel.stats.intervals import clopper_pearson
+from mclabel.stats.values import StepEstimate
 
 COLUMNS = (
     "solutions",

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from mclabel.agreement import step_key
 from mclabel.data.boundaries import newline_ends
-from mclabel.data.shards import read_labels, read_rollouts
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import read_labels, read_rollouts
+from mclabel.data.shards.store import Store
 from mclabel.estimators import ROOT, SolutionPath, Told
 from mclabel.estimators.posterior.priors import answer_class
 from mclabel.records import LabeledSolution, Outcome, Rollout

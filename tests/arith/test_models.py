@@ -17,8 +17,8 @@ from mclabel.arith.problems import generate
 from mclabel.arith.program import Program
 from mclabel.arith.tokenizer import STEP
 from mclabel.arith.verify import StepTruth, verify_steps
-from mclabel.policy import SamplingParams
-from mclabel.policy.hf import HfPolicy
+from mclabel.engines import SamplingParams
+from mclabel.engines.hf import HfPolicy
 from mclabel.records import Verdict
 from mclabel.seeds import sampling_seed
 

@@ -37,12 +37,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.durable import PARTIAL
-from mclabel.data.shards import label_tables, read_shard
-from mclabel.data.store import Store
-from mclabel.edge.label import load_work
-from mclabel.labeling.worker import JOURNAL_S
+from mclabel.data.shards.durable import PARTIAL
+from mclabel.data.shards.labels import label_tables, read_shard
+from mclabel.data.shards.store import Store
+from mclabel.pipelines.label import load_work
 from mclabel.records import Outcome
+from mclabel.work.worker import JOURNAL_S
 from tests.benchmarks.chaos_world import FLUSH_S, WORLDS, World, open_world
 
 MAX_OUTPUTS = 10

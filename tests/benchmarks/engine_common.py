@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.config import LabelConfig
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
-from mclabel.edge.label import label_settings
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.engines import EngineStats, Policy, SamplingParams
 from mclabel.evaluation.label_quality import arith_truth
-from mclabel.labeling.blocks import plan_blocks
-from mclabel.labeling.fleet import run_blocks
-from mclabel.labeling.leases import LeaseBook
-from mclabel.labeling.worker import LabelWorker, WorkerProgress
-from mclabel.policy import EngineStats, Policy, SamplingParams
+from mclabel.pipelines.label import label_settings
 from mclabel.records import Completion, Problem
+from mclabel.work.blocks import plan_blocks
+from mclabel.work.fleet import run_blocks
+from mclabel.work.leases import LeaseBook
+from mclabel.work.worker import LabelWorker, WorkerProgress
 
 MAX_LIVE = 384
 LOOK_S = 0.02
@@ -75,7 +75,7 @@ async def loaded_policy(model: str, *, max_tokens: int = 200) -> AsyncIterator[L
     policy: Policy
     sampling = SamplingParams(temperature=0.8, max_tokens=max_tokens)
     if engine_name() == "vllm":
-        from mclabel.policy.vllm import VllmPolicy
+        from mclabel.engines.vllm import VllmPolicy
 
         policy = VllmPolicy(
             model=model,
@@ -87,7 +87,7 @@ async def loaded_policy(model: str, *, max_tokens: int = 200) -> AsyncIterator[L
             engine_args={"enforce_eager": True, "max_model_len": 512},
         )
     else:
-        from mclabel.policy.hf import HfPolicy
+        from mclabel.engines.hf import HfPolicy
 
         policy = HfPolicy(model=model, sampling=sampling, max_live=MAX_LIVE)
     await policy.start()

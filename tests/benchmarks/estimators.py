@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.estimators import (
     Estimator,
@@ -36,7 +36,7 @@ from mclabel.estimators import (
     make_estimator,
 )
 from mclabel.evaluation.bootstrap import resample_weights
-from mclabel.labeling.progress import job_progress
+from mclabel.report.job_progress import job_progress
 from mclabel.simulate.measure import COLUMNS, Measurement, measure, reliability
 from mclabel.simulate.replay import Case
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted, load_pool
@@ -94,7 +94,7 @@ def _make_pool(out: Path, name: str, count: int, rollouts: int, console: Console
         [*changes, f"problems.seed={seed}", f"seed={seed}", "ray.address=none", "block_problems=4"],
     )
     with job_progress(console, f"pool {name}") as progress:
-        edge.label(config, progress)
+        pipelines.label(config, progress)
     return where
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from mclabel.arith.problems import generate
 from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.edge.policy import policy_maker
+from mclabel.engines import EngineStats, Policy
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.estimators.posterior import estimator
 from mclabel.estimators.posterior.calibration import (
@@ -37,10 +37,10 @@ from mclabel.estimators.posterior.calibration import (
 )
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.desk import Desk
-from mclabel.labeling.scheduler import LabelSettings, label_problem
-from mclabel.policy import EngineStats, Policy
+from mclabel.labeling.problem import LabelSettings, label_problem
+from mclabel.pipelines.policy import policy_maker
 from mclabel.records import Completion, LabeledSolution, Outcome, Problem
+from mclabel.work.desk import Desk
 
 PRICES = (3e-3, 1e-3, 3e-4, 1e-4)
 SIDE_BY_SIDE = 96

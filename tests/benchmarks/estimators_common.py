@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mclabel.data.store import Store
+from mclabel.data.shards.store import Store
 from mclabel.estimators import (
     Estimator,
     EstimatorSettings,

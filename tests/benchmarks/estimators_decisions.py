@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from mclabel.data.store import Store
+from mclabel.data.shards.store import Store
+from mclabel.engines import SamplingParams
+from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.estimators import Estimator, EstimatorSettings
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.desk import Desk
-from mclabel.labeling.scheduler import LabelSettings
-from mclabel.labeling.worker import Block, LabelWorker
-from mclabel.policy import SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.labeling.problem import LabelSettings
 from mclabel.records import Problem
+from mclabel.work.desk import Desk
+from mclabel.work.worker import Block, LabelWorker
 
 TICK_S = 0.002
 

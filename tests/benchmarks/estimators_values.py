@@ -17,11 +17,11 @@ from rich.table import Table
 
 from mclabel.estimators import ROOT, Estimator, EstimatorSettings, Priors, Told
 from mclabel.evaluation.bootstrap import interval, resample_weights
-from mclabel.intervals import clopper_pearson
 from mclabel.records import Outcome
 from mclabel.simulate.measure import RuleTally, distinct_labels, measure
 from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.simulate.replay import Case
+from mclabel.stats.intervals import clopper_pearson
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted
 
 CASES = {

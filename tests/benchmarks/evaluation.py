@@ -27,10 +27,10 @@ from bands import coverage, truths
 from processbench_cases import CASES, check_case
 from rich.console import Console
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import BestOfNConfig, load_config
-from mclabel.data.judged import read_processbench
-from mclabel.quickstart import run_quickstart
+from mclabel.data.readers.judged import read_processbench
+from mclabel.pipelines.quickstart import run_quickstart
 
 CONFIG = Path(__file__).parents[2] / "configs" / "eval" / "arith-256.yaml"
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -79,7 +79,9 @@ def _seconds_best_of_256(args: argparse.Namespace) -> float:
             ],
         )
         began = time.perf_counter()
-        report = edge.best_of_n(config, on_state=lambda state: None, on_score=lambda *figures: None)
+        report = pipelines.best_of_n(
+            config, on_state=lambda state: None, on_score=lambda *figures: None
+        )
         seconds = time.perf_counter() - began
     most = config.samples
     print(f"best of {most} on {config.problems.limit} problems: {seconds:.0f} s")

@@ -22,15 +22,15 @@ from pathlib import Path
 
 import numpy as np
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.arith.problems import generate
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import label_tables
+from mclabel.data.shards.labels import label_tables
+from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
-from mclabel.data.store import Store
 from mclabel.estimators.posterior.priors import wide_priors
-from mclabel.labeling.budget import read_spent
-from mclabel.labeling.forecast import Interval, pilot_blocks, predict
+from mclabel.work.budget import read_spent
+from mclabel.work.forecast import Interval, pilot_blocks, predict
 
 ESTIMATORS = {
     "fixed": ["estimator.kind=fixed", "estimator.rollouts=8"],
@@ -86,10 +86,10 @@ def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: in
         *ESTIMATORS[estimator],
     ]
     config = load_config(LabelConfig, None, overrides)
-    edge.run_pilot(config, lambda state: None, num_problems=pilot)
-    found = edge.forecast(config)
+    pipelines.run_pilot(config, lambda state: None, num_problems=pilot)
+    found = pipelines.forecast(config)
     assert found is not None
-    edge.label(config, lambda state: None)
+    pipelines.label(config, lambda state: None)
     store = Store(config.out)
     spent = read_spent(store)
     blocks = _blocks(store)

@@ -52,7 +52,7 @@ def _prefixes(count: int, seed: int) -> list[tuple[int, ...]]:
     from mclabel.arith import bundled_model
     from mclabel.arith.problems import generate
     from mclabel.arith.program import Program, reference_solution
-    from mclabel.policy.text import PolicyText
+    from mclabel.engines.text import PolicyText
 
     text = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
     prefixes = []
@@ -69,8 +69,8 @@ def _ours(count: int, seed: int) -> float:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from mclabel.arith import bundled_model
-    from mclabel.policy.cascade import ATTENTION, Row
-    from mclabel.policy.decoder import SharedPrefixDecoder
+    from mclabel.engines.cascade import ATTENTION, Row
+    from mclabel.engines.decoder import SharedPrefixDecoder
 
     torch.set_num_threads(1)
     folder = bundled_model("policy")

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
 from mclabel.evaluation.label_quality import by_meta, label_cost, label_quality
-from mclabel.labeling.progress import job_progress
 from mclabel.records import LabeledSolution
+from mclabel.report.job_progress import job_progress
 from mclabel.report.terminal import quality_table
 
 SEED = 20
@@ -64,7 +64,7 @@ def _label(out: Path, kind: str, count: int, console: Console) -> list[LabeledSo
         [*changes, f"problems.seed={SEED}", f"seed={SEED}"],
     )
     with job_progress(console, kind) as progress:
-        edge.label(config, progress)
+        pipelines.label(config, progress)
     rows = read_labels(Store(str(out)))
     return sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
 

@@ -24,14 +24,14 @@ from typing import Any
 
 from rich.console import Console
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, TrainConfig, bundled_config, load_config
-from mclabel.data.shards import commit_block, read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import commit_block, read_labels
+from mclabel.data.shards.store import Store
 from mclabel.evaluation.label_quality import arith_truth
-from mclabel.labeling.progress import StageProgress, job_progress
-from mclabel.prm.aggregate import AGGREGATIONS, Aggregation
+from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
 from mclabel.records import LabeledSolution, StepLabel
+from mclabel.report.job_progress import StageProgress, job_progress
 from tests.benchmarks.prm_vs_orm_figures import TAUGHT_HEAD, Study, draw, table
 from tests.benchmarks.prm_vs_orm_scores import Pool, Scorer, load_pool, scores_of
 
@@ -140,7 +140,7 @@ def _label(
         changes.append("estimator.kind=outcome")
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), changes)
     with job_progress(console, f"label {out.name}") as progress:
-        edge.label(config, progress)
+        pipelines.label(config, progress)
     return str(out)
 
 
@@ -196,7 +196,7 @@ def _train(labels: str, out: Path, changes: Sequence[str], console: Console) -> 
         [f"labels={json.dumps([labels])}", f"out={out}", "validation=0", *changes],
     )
     with StageProgress(console, f"train {out.name}", "steps") as stage:
-        edge.train(config, lambda step, total, loss: stage.update(step, total, detail=loss))
+        pipelines.train(config, lambda step, total, loss: stage.update(step, total, detail=loss))
     return str(out)
 
 

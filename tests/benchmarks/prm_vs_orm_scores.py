@@ -13,18 +13,18 @@ from rich.console import Console
 from torch import Tensor
 
 from mclabel.answers import answer_key
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
-from mclabel.edge.policy import resolve_model
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.engines.text import PolicyText
 from mclabel.evaluation.label_quality import arith_truth
-from mclabel.labeling.progress import StageProgress
-from mclabel.policy.text import PolicyText
-from mclabel.prm.aggregate import AGGREGATIONS, Aggregation
-from mclabel.prm.batch import StepBatch, map_solutions
-from mclabel.prm.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model import LikelihoodHead, StepModel, start_step_model
-from mclabel.prm.score import PRM
+from mclabel.pipelines.policy import resolve_model
+from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
+from mclabel.prm.model.network import LikelihoodHead, StepModel, start_step_model
+from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
+from mclabel.prm.scoring.score import PRM
+from mclabel.prm.training.batch import StepBatch, map_solutions
 from mclabel.records import LabeledSolution, Outcome
+from mclabel.report.job_progress import StageProgress
 
 
 @dataclass(frozen=True)

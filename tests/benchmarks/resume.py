@@ -29,19 +29,19 @@ from rich.console import Console
 from rich.table import Table
 
 from mclabel.config import LabelConfig, load_config
-from mclabel.edge.label import load_work, semantic_config
-from mclabel.labeling.blocks import plan_blocks
+from mclabel.pipelines.label import load_work, semantic_config
+from mclabel.work.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
 
 NUM_LEFT = 4
 SHARD = b"PAR1" + bytes(2048) + b"PAR1"
 CHILD = """
 import json, resource, sys, time
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-import mclabel.labeling.ray_fleet, mclabel.policy.scripted
+import mclabel.work.ray_fleet, mclabel.engines.scripted
 started = time.monotonic()
-report = edge.label(load_config(LabelConfig, None, sys.argv[1:]), lambda state: None)
+report = pipelines.label(load_config(LabelConfig, None, sys.argv[1:]), lambda state: None)
 seconds = time.monotonic() - started
 rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps([seconds, rss_mb, report.num_blocks_resumed, report.num_problems]))

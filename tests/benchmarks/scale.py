@@ -27,18 +27,18 @@ from rich.console import Console
 from rich.table import Table
 
 from mclabel.config import LabelConfig
-from mclabel.data.store import Store
-from mclabel.edge.label import label_settings
-from mclabel.labeling.blocks import plan_blocks
-from mclabel.labeling.fleet import OnProgress
-from mclabel.labeling.job import run_label_job
-from mclabel.labeling.leases import LeaseBook
-from mclabel.labeling.ray_fleet import RayFleet
-from mclabel.labeling.resources import EngineResources
-from mclabel.labeling.worker import BlockReport, LabelWorker
-from mclabel.policy import EngineStats, Policy, SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.data.shards.store import Store
+from mclabel.engines import EngineStats, Policy, SamplingParams
+from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.pipelines.label import label_settings
 from mclabel.records import Problem
+from mclabel.work.blocks import plan_blocks
+from mclabel.work.fleet import OnProgress
+from mclabel.work.job import run_label_job
+from mclabel.work.leases import LeaseBook
+from mclabel.work.ray_fleet import RayFleet
+from mclabel.work.resources import EngineResources
+from mclabel.work.worker import BlockReport, LabelWorker
 
 NUM_CLIENTS, NUM_ACTORS = 1000, 8
 NUM_PROBLEMS, BLOCK_PROBLEMS = 1_000_000, 8

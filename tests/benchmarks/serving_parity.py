@@ -21,8 +21,8 @@ sys.path.append(str(Path(__file__).parents[1]))
 from labelled import arith_rows
 from serving import served, trained_prm
 
-from mclabel.prm.score import PRM
-from mclabel.prm.served import ServedPRM
+from mclabel.prm.scoring.score import PRM
+from mclabel.prm.scoring.served import ServedPRM
 
 
 def main() -> None:

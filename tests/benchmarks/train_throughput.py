@@ -29,9 +29,9 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from labelled import arith_rows, arith_text, write_run
 
-from mclabel import edge
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
+from mclabel import pipelines
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
 from mclabel.records import LabeledSolution, Step
 
 MODEL = {
@@ -90,7 +90,7 @@ def _prepare(folder: Path, count: int) -> None:
         _repeat(row, min(20, int(rng.lognormvariate(0.9, 0.9)) + 1)) for row in arith_rows(count)
     ]
     run = write_run(folder / "labels", rows)
-    edge.export_run(run, "trl", str(folder / "trl"))
+    pipelines.export_run(run, "trl", str(folder / "trl"))
 
 
 def _repeat(row: LabeledSolution, times: int) -> LabeledSolution:
@@ -133,11 +133,11 @@ def _figures(num_tokens: int, train: Callable[[], Any]) -> dict[str, float]:
 
 
 def _ours(folder: Path) -> dict[str, float]:
-    from mclabel.policy.text import PolicyText
-    from mclabel.prm.encode import StepEncoder
-    from mclabel.prm.examples import make_examples
-    from mclabel.prm.model import start_step_model
-    from mclabel.prm.train import TrainSettings, train_step_model
+    from mclabel.engines.text import PolicyText
+    from mclabel.prm.examples.build import make_examples
+    from mclabel.prm.examples.encode import StepEncoder
+    from mclabel.prm.model.network import start_step_model
+    from mclabel.prm.training.trainer import TrainSettings, train_step_model
 
     base = str(folder / "base")
     text = PolicyText.load(base, revision=None, template="{problem}", system=None)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, bundled_config, load_config
 from tests.large_run import replicate
 from tests.viewer_process import ViewerProcess
@@ -127,7 +127,7 @@ def _small_run(out: Path) -> Path:
     """A real run of 32 problems with rollouts."""
     overrides = [f"out={out}", "problems.limit=32", "ray.address=none"]
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), overrides)
-    edge.label(config, lambda state: None)
+    pipelines.label(config, lambda state: None)
     return out
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mclabel.data.parquet import row_batches, row_sizes, table_too_large
-from mclabel.data.rows import MAX_JSON, MAX_ROW, TOO_LARGE, scan_rows
-from mclabel.data.schema import SCHEMA_VERSION
+from mclabel.data.readers.parquet import row_batches, row_sizes, table_too_large
+from mclabel.data.readers.rows import MAX_JSON, MAX_ROW, TOO_LARGE, scan_rows
+from mclabel.data.shards.schema import SCHEMA_VERSION
 from mclabel.errors import DataError
 
 LONG = "a" * 1_000_000
@@ -49,7 +49,7 @@ def peak_mb(imports: str, work: str, *arguments: str) -> int:
 def scan_mb(path: Path) -> int:
     """Peak memory of going through all rows."""
     return peak_mb(
-        "from mclabel.data.rows import scan_rows\nfrom mclabel.errors import DataError",
+        "from mclabel.data.readers.rows import scan_rows\nfrom mclabel.errors import DataError",
         "try:\n    print(sum(1 for _ in scan_rows(sys.argv[1])))\nexcept DataError as error:\n"
         "    print(error)",
         str(path),
@@ -209,7 +209,7 @@ def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
         reason = table_too_large(content, pq.ParquetFile(content).metadata)
         assert reason is not None and "as no data of use does" in reason
         taken = peak_mb(
-            "from mclabel.data.shards import read_labels\nfrom mclabel.data.store import Store\n"
+            "from mclabel.data.shards.labels import read_labels\nfrom mclabel.data.shards.store import Store\n"
             "from mclabel.errors import ShardError",
             "try:\n    next(read_labels(Store(sys.argv[1])))\nexcept ShardError as error:\n"
             "    print(error)",

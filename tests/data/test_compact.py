@@ -13,23 +13,23 @@ import pytest
 from click.testing import CliRunner
 from exactness import check_exact
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.data import compact as compaction
-from mclabel.data.catalog import read_catalog
-from mclabel.data.compact import compact
-from mclabel.data.shards import (
+from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import (
     commit_block,
     committed_blocks,
     label_tables,
     read_labels,
     read_rollouts,
 )
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import compact as compaction
+from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
-from mclabel.labeling.job import JobReport
 from mclabel.records import LabeledSolution, Rollout
+from mclabel.work.job import JobReport
 
 
 def label(out: Path, *overrides: str) -> JobReport:
@@ -38,7 +38,7 @@ def label(out: Path, *overrides: str) -> JobReport:
     problems.write_text("\n".join(map(json.dumps, rows)))
     base = [f"out={out}", "policy.engine=scripted", "ray.address=none", "block_problems=1"]
     base += [f"problems.source={problems}", "estimator.rollouts=4"]
-    return edge.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    return pipelines.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
 
 
 def by_id(store: Store) -> list[LabeledSolution]:

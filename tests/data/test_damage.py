@@ -13,17 +13,17 @@ from damaged import copied, damages, try_damages, write_run
 from exactness import check_exact
 from scripted_jobs import scripted_overrides, write_problems
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.catalog import read_catalog
-from mclabel.data.compact import compact
-from mclabel.data.digest import check_parquet, parquet_with_digest
-from mclabel.data.schema import LABELS_SCHEMA
-from mclabel.data.shards import committed_blocks, read_labels, read_rollouts
-from mclabel.data.store import Store
+from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.digest import check_parquet, parquet_with_digest
+from mclabel.data.shards.labels import committed_blocks, read_labels, read_rollouts
+from mclabel.data.shards.schema import LABELS_SCHEMA
+from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile, ShardError
-from mclabel.labeling.job import JobReport
+from mclabel.work.job import JobReport
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["small shards", "merged"])
@@ -70,7 +70,7 @@ def test_every_verb_ends_with_a_message(out: Path, verb: list[str], tmp_path: Pa
 
 def label(folder: Path, *more: str) -> JobReport:
     changes = scripted_overrides(folder / "problems.jsonl", folder / "run", "ray.address=none")
-    return edge.label(load_config(LabelConfig, None, [*changes, *more]), lambda state: None)
+    return pipelines.label(load_config(LabelConfig, None, [*changes, *more]), lambda state: None)
 
 
 def test_a_truncated_shard_stops_a_resumed_job_and_is_labelled_again_once_deleted(

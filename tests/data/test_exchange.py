@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labelled import arith_rows, tiny_model, write_run
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import TrainConfig, load_config
-from mclabel.data.exchange import FORMATS, Format, LabeledTexts
-from mclabel.data.exports import export_row, labeled_texts
-from mclabel.data.imports import import_row, labeled_solution
-from mclabel.data.judged import read_processbench
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
+from mclabel.data.exchange.exports import export_row, labeled_texts
+from mclabel.data.exchange.formats import FORMATS, Format, LabeledTexts
+from mclabel.data.exchange.imports import import_row, labeled_solution
+from mclabel.data.readers.judged import read_processbench
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
-from mclabel.prm.targets import step_targets
+from mclabel.prm.examples.targets import step_targets
 from mclabel.records import Outcome
 
 TWO = LabeledTexts(
@@ -112,13 +112,13 @@ def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> No
         replace(row, problem=replace(row.problem, meta={**row.problem.meta, "id": "shared"}))
         for row in arith_rows(8)
     ]
-    edge.export_run(write_run(tmp_path / "run", rows), "processbench", str(tmp_path / "out"))
+    pipelines.export_run(write_run(tmp_path / "run", rows), "processbench", str(tmp_path / "out"))
     data = tmp_path / "out" / "data.jsonl"
     written = [json.loads(line)["id"] for line in data.read_text().splitlines()]
     assert sorted(written) == sorted(row.solution.id for row in rows)
     assert [one.id for one in read_processbench(data)] == written
-    edge.import_file(str(data), "processbench", str(tmp_path / "back"))
-    edge.export_run(str(tmp_path / "back"), "processbench", str(tmp_path / "again"))
+    pipelines.import_file(str(data), "processbench", str(tmp_path / "back"))
+    pipelines.export_run(str(tmp_path / "back"), "processbench", str(tmp_path / "again"))
     again = [
         json.loads(line)["id"]
         for line in (tmp_path / "again" / "data.jsonl").read_text().splitlines()
@@ -207,11 +207,11 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_run_exported_and_imported_trains_a_prm(to: Format, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", arith_rows(40))
-    report = edge.export_run(run, to, str(tmp_path / "out"))
+    report = pipelines.export_run(run, to, str(tmp_path / "out"))
     assert report.num_rows == 40 and report.num_left_out == 0
     card = (tmp_path / "out" / "README.md").read_text()
     assert "cannot hold" in card and "fixed" in card
-    edge.import_file(str(tmp_path / "out/data.jsonl"), to, str(tmp_path / "back"))
+    pipelines.import_file(str(tmp_path / "out/data.jsonl"), to, str(tmp_path / "back"))
     theirs = {row.solution.text: row for row in read_labels(Store(str(tmp_path / "back")))}
     for row in read_labels(Store(run)):
         back = theirs[row.solution.text]
@@ -220,7 +220,7 @@ def test_a_run_exported_and_imported_trains_a_prm(to: Format, tmp_path: Path) ->
         if to == "processbench":
             assert back.solution.outcome == row.solution.outcome
     base = tiny_model(tmp_path / "base")
-    trained = edge.train(
+    trained = pipelines.train(
         load_config(
             TrainConfig,
             None,
@@ -240,12 +240,12 @@ def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(export_row(TWO, "trl")) + "\n")
     out = str(tmp_path / "run")
-    first = edge.import_file(str(file), "trl", out)
-    assert edge.import_file(str(file), "trl", out) == first
+    first = pipelines.import_file(str(file), "trl", out)
+    assert pipelines.import_file(str(file), "trl", out) == first
     assert len(list(read_labels(Store(out)))) == 1
     file.write_text(json.dumps({**(export_row(TWO, "trl") or {}), "labels": [True, True]}) + "\n")
     with pytest.raises(ShardError, match="another configuration"):
-        edge.import_file(str(file), "trl", out)
+        pipelines.import_file(str(file), "trl", out)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_row_of_no_such_format_is_named(
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row) + "\n")
     with pytest.raises(DataError, match=f"line 1: not a row of {source}: .*{fault}"):
-        edge.import_file(str(file), source, str(tmp_path / "run"))
+        pipelines.import_file(str(file), source, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -287,4 +287,4 @@ def test_the_commands_say_what_is_lost(tmp_path: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 0 and "4 rows, 4 solutions of 2 problems" in done.output
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match="hf auth login"):
-        edge.export_run(run, "trl", out, push_to_hub="nobody/nothing")
+        pipelines.export_run(run, "trl", out, push_to_hub="nobody/nothing")

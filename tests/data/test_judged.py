@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.data.judged import read_prm800k, read_processbench
+from mclabel.data.readers.judged import read_prm800k, read_processbench
 from mclabel.errors import DataError
 
 ROW = {"id": "x-0", "generator": "g", "problem": "2+2?", "steps": ["a", "b"], "label": 1}

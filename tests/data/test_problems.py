@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mclabel.data.problems import read_problems
-from mclabel.data.rejects import Reject
-from mclabel.data.solutions import read_solutions
+from mclabel.data.readers.problems import read_problems
+from mclabel.data.readers.solutions import read_solutions
+from mclabel.data.shards.rejects import Reject
 from mclabel.errors import DataError
 from mclabel.records import Problem
 

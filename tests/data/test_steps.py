@@ -16,7 +16,7 @@ from mclabel.arith.problems import generate
 from mclabel.arith.program import Program, reference_solution
 from mclabel.data.boundaries import check_pattern, newline_ends, thinking_end
 from mclabel.data.steps import StepRules, split_steps
-from mclabel.policy.text import PolicyText
+from mclabel.engines.text import PolicyText
 from mclabel.records import Step
 
 Decode = Callable[[Sequence[int]], str]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.data import durable
-from mclabel.data.durable import PARTIAL, create_durably, sweep
-from mclabel.data.store import Store
+from mclabel.data.shards.durable import PARTIAL, create_durably, sweep
+from mclabel.data.shards.labels import durable
+from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 
 

@@ -22,8 +22,8 @@ import pytest
 from exactness import check_exact_store
 from scripted_jobs import scripted_overrides, write_config, write_problems
 
-from mclabel.data.compact import compact
-from mclabel.data.store import Store
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.store import Store
 
 pytestmark = pytest.mark.azure
 

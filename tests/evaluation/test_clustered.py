@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mclabel.evaluation.clustered import clustered_mean, clustered_share
-from mclabel.intervals import clopper_pearson
+from mclabel.stats.intervals import clopper_pearson
 
 
 def test_a_solution_a_problem_is_clopper_pearson() -> None:

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from rows import row, step
 
 from mclabel.cli import main
-from mclabel.data.compact import compact
-from mclabel.data.shards import commit_block
-from mclabel.data.store import Store
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import commit_block
+from mclabel.data.shards.store import Store
 from mclabel.evaluation.health import Figure, Health, run_health, share_text
 from mclabel.evaluation.health_checks import CHECKS
 from mclabel.records import Counts, LabeledSolution, Outcome

@@ -8,7 +8,7 @@ from rows import row, step
 
 from mclabel.evaluation.interval_check import check_intervals, independent_counts
 from mclabel.records import Counts, Outcome, Rollout
-from mclabel.values import clopper_pearson
+from mclabel.stats.values import clopper_pearson
 
 
 def rollout(prefix: str, index: int, text: str, outcome: Outcome = Outcome.RIGHT) -> Rollout:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from processbench_cases import CASES, check_case
 from sklearn.metrics import accuracy_score
 
-from mclabel.data.judged import JudgedSolution, read_processbench
+from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.errors import DataError
 from mclabel.evaluation.processbench import best_threshold, first_below, processbench
 

@@ -6,7 +6,7 @@ import pytest
 from labelled import arith_rows
 from rows import row, step
 
-from mclabel.data.judged import JudgedSolution
+from mclabel.data.readers.judged import JudgedSolution
 from mclabel.errors import DataError
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.evaluation.truth import as_judged, exact_truth, judged_truth

@@ -15,19 +15,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.catalog import read_catalog
-from mclabel.data.compact import compact
-from mclabel.data.plan import read_parts
-from mclabel.data.shards import read_labels, read_rollouts
-from mclabel.data.store import Store
+from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import read_labels, read_rollouts
+from mclabel.data.shards.plan import read_parts
+from mclabel.data.shards.store import Store
 from mclabel.errors import DataError, ShardError
-from mclabel.labeling.blocks import plan_blocks
-from mclabel.labeling.job import JobReport, JobState
 from mclabel.records import Problem
 from mclabel.report.index import Index
 from mclabel.report.runs import find_runs
+from mclabel.work.blocks import plan_blocks
+from mclabel.work.job import JobReport, JobState
 
 PER_PROBLEM = 2
 
@@ -75,7 +75,7 @@ class Run:
             if die_after is not None and state.num_blocks_done >= die_after:
                 raise Killed
 
-        return edge.label(config, on_state, accept_changes=accept)
+        return pipelines.label(config, on_state, accept_changes=accept)
 
     def check(self, rows: Sequence[dict[str, str]], store: Store | None = None) -> None:
         """Every problem of the input is labelled once, as it stands there, and nothing else."""
@@ -238,7 +238,7 @@ def test_two_drivers_with_different_inputs_agree_on_blocks(tmp_path: Path) -> No
 def test_large_plans_are_written_in_parts_and_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.labeling.blocks.MAX_PART_ROWS", 10)
+    monkeypatch.setattr("mclabel.work.blocks.MAX_PART_ROWS", 10)
     problems = [Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(50)]
     store = Store(str(tmp_path / "out"), create=True)
     blocks = plan_blocks(store, problems, semantic={}, block_problems=4)
@@ -325,7 +325,7 @@ def test_any_sequence_labels_the_current_problems_once(steps: list[str], seed: i
                     compact(run.store, rows=rng.choice([2, 8, 1000]))
                 case "regrade":
                     out = run.folder / f"again{number}"
-                    edge.regrade(str(run.out), str(out))
+                    pipelines.regrade(str(run.out), str(out))
                     run.check(rows, Store(str(out)))
             run.write(rows)
             if step == "kill":

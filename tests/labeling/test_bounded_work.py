@@ -8,20 +8,20 @@ from collections.abc import Sequence
 import pytest
 
 from mclabel.config import BestOfNConfig, LabelConfig, load_config
-from mclabel.config.base import Config
+from mclabel.engines import SamplingParams
+from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError
 from mclabel.estimators import EstimatorSettings
 from mclabel.labeling import rollouts, sampling
-from mclabel.labeling.scheduler import (
+from mclabel.labeling.problem import (
     GivenSolution,
     LabelSettings,
     ProblemLabels,
     label_problem,
 )
-from mclabel.policy import SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
-from mclabel.policy.text import PolicyText
 from mclabel.records import Completion, Problem
+from mclabel.settings import Config
 
 PROBLEM = Problem(id="p", text="P [answer 4]", answer="4")
 

@@ -13,14 +13,14 @@ from exactness import check_exact
 from job_states import STATE
 from scripted_jobs import scripted_overrides, write_config, write_problems
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import committed_blocks
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import committed_blocks
+from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
-from mclabel.labeling.budget import Ledger, Limits, Spent, read_spent
-from mclabel.labeling.job import JobReport
+from mclabel.work.budget import Ledger, Limits, Spent, read_spent
+from mclabel.work.job import JobReport
 
 SLOW = "policy.scripted={delay_s: 0.05, repeatable: false}"
 
@@ -28,7 +28,7 @@ SLOW = "policy.scripted={delay_s: 0.05, repeatable: false}"
 def label(folder: Path, *more: str) -> JobReport:
     source = write_problems(folder, 40)
     base = scripted_overrides(source, folder / "out", "ray.address=none", "journal_s=0.2", *more)
-    return edge.label(load_config(LabelConfig, None, base), lambda state: None)
+    return pipelines.label(load_config(LabelConfig, None, base), lambda state: None)
 
 
 def spent(folder: Path) -> dict[str, Any]:

@@ -22,8 +22,8 @@ import pytest
 from exactness import check_exact
 from scripted_jobs import scripted_overrides, write_config, write_problems
 
-from mclabel.data.shards import committed_blocks
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import committed_blocks
+from mclabel.data.shards.store import Store
 
 pytestmark = pytest.mark.ray
 

@@ -9,8 +9,8 @@ import pytest
 from mclabel.estimators import Estimator, EstimatorSettings, has_to_think, make_estimator
 from mclabel.labeling import decisions
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.desk import Desk
 from mclabel.simulate.profiles import simulated_cases
+from mclabel.work.desk import Desk
 
 
 def estimators(kind: str, count: int) -> list[Estimator]:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mclabel.labeling.desk import TURN_S, Desk
+from mclabel.work.desk import TURN_S, Desk
 
 
 def test_in_order_in_one_other_thread_and_to_whoever_asked() -> None:

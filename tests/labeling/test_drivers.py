@@ -15,8 +15,8 @@ import pytest
 from exactness import check_exact
 from scripted_jobs import scripted_overrides, write_config, write_problems
 
-from mclabel.data.store import Store
-from mclabel.labeling.drivers import STALE_S, DriverSign
+from mclabel.data.shards.store import Store
+from mclabel.work.drivers import STALE_S, DriverSign
 
 NUM_PROBLEMS = 24
 SAYS = "another driver is at work on this output"

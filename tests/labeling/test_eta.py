@@ -13,10 +13,10 @@ from job_states import STATE
 from rich.console import Console
 
 from mclabel.data.sizes import Size
-from mclabel.labeling.forecast import Remainder
-from mclabel.labeling.job import JobState
-from mclabel.labeling.meter import Meter
-from mclabel.labeling.progress import job_progress
+from mclabel.report.job_progress import job_progress
+from mclabel.work.forecast import Remainder
+from mclabel.work.job import JobState
+from mclabel.work.meter import Meter
 
 BLOCK = 8
 CHARS = 100

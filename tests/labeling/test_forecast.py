@@ -13,16 +13,16 @@ from exactness import check_exact
 from job_states import STATE
 from scripted_jobs import scripted_overrides, write_config, write_problems
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.compact import compact
-from mclabel.data.shards import committed_blocks, label_tables
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import committed_blocks, label_tables
+from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
-from mclabel.data.store import Store
-from mclabel.labeling.budget import read_spent
-from mclabel.labeling.forecast import CostModel, Interval, pilot_blocks, predict
-from mclabel.labeling.meter import Meter
+from mclabel.work.budget import read_spent
+from mclabel.work.forecast import CostModel, Interval, pilot_blocks, predict
+from mclabel.work.meter import Meter
 
 
 def sized(*lengths: int) -> Size:
@@ -113,16 +113,16 @@ def overrides(folder: Path, *more: str) -> list[str]:
 
 def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     config = load_config(LabelConfig, None, overrides(tmp_path, "estimator.kind=fixed"))
-    report = edge.run_pilot(config, lambda state: None, num_problems=40)
+    report = pipelines.run_pilot(config, lambda state: None, num_problems=40)
     out = Store(str(tmp_path / "out"))
     pilot = committed_blocks(out)
     assert len(pilot) == 10 and (report.num_problems, report.num_blocks_left) == (40, 20)
-    again = edge.run_pilot(config, lambda state: None, num_problems=40)
+    again = pipelines.run_pilot(config, lambda state: None, num_problems=40)
     assert again.num_problems == 0 and committed_blocks(out) == pilot
-    found = edge.forecast(config)
+    found = pipelines.forecast(config)
     assert found is not None
     assert (found.num_blocks, found.num_blocks_done, found.num_blocks_seen) == (30, 10, 10)
-    whole = edge.label(config, lambda state: None)
+    whole = pipelines.label(config, lambda state: None)
     assert whole.num_blocks_resumed == 10
     check_exact(tmp_path / "out", num_problems=120)
     costs = [metadata["cost"] for metadata, _ in label_tables(out)]
@@ -132,9 +132,9 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     assert abs(found.num_rollouts.expected / rollouts - 1) < 0.15
     assert found.num_tokens.low <= tokens <= found.num_tokens.high
     # Of a job that is done everything is known, and a merge changes nothing.
-    done = edge.forecast(config)
+    done = pipelines.forecast(config)
     compact(out, rows=100)
-    assert done is not None and edge.forecast(config) == replace(
+    assert done is not None and pipelines.forecast(config) == replace(
         done, num_blocks_seen=done.num_blocks_seen
     )
     assert done.num_tokens == Interval(expected=tokens, low=tokens, high=tokens)
@@ -144,19 +144,19 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
 def test_a_pilot_first_learns_priors_where_the_job_will(tmp_path: Path) -> None:
     more = ["estimator.kind=posterior", "estimator.pilot=40"]
     config = load_config(LabelConfig, None, overrides(tmp_path, *more))
-    edge.run_pilot(config, lambda state: None, num_problems=32)
-    found = edge.forecast(config)
+    pipelines.run_pilot(config, lambda state: None, num_problems=32)
+    found = pipelines.forecast(config)
     assert found is not None and not found.still_learning
     assert found.num_blocks_done > found.num_blocks_seen >= 4
-    edge.label(config, lambda state: None)
+    pipelines.label(config, lambda state: None)
     assert read_spent(Store(config.out)).num_tokens < 1.5 * found.num_tokens.expected
 
 
 def test_blocks_under_wide_priors_say_little_of_later_ones(tmp_path: Path) -> None:
     more = ["estimator.kind=posterior", "estimator.pilot=1000000"]
     config = load_config(LabelConfig, None, overrides(tmp_path, *more))
-    edge.run_pilot(config, lambda state: None, num_problems=16)
-    found = edge.forecast(config)
+    pipelines.run_pilot(config, lambda state: None, num_problems=16)
+    found = pipelines.forecast(config)
     assert found is not None and found.still_learning
     assert any("not learned yet" in text for _, text in found.lines())
 

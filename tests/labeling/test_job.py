@@ -12,20 +12,20 @@ import pytest
 from exactness import check_exact
 
 import mclabel
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.schema import LABELS_SCHEMA
-from mclabel.data.shards import (
+from mclabel.data.shards.labels import (
     commit_block,
     committed_blocks,
     label_tables,
     read_labels,
     read_rollouts,
 )
-from mclabel.data.store import Store
-from mclabel.edge.label import semantic_config
+from mclabel.data.shards.schema import LABELS_SCHEMA
+from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
-from mclabel.labeling.job import JobReport
+from mclabel.pipelines.label import semantic_config
+from mclabel.work.job import JobReport
 
 
 def run(out: Path, *overrides: str) -> JobReport:
@@ -37,7 +37,7 @@ def run(out: Path, *overrides: str) -> JobReport:
         problems.write_text("\n".join(map(json.dumps, rows)))
     base = [f"out={out}", "policy.engine=scripted", "ray.address=none", "block_problems=4"]
     base += [f"problems.source={problems}", "estimator.rollouts=4"]
-    return edge.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    return pipelines.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
 
 
 def test_a_job_labels_everything_and_a_rerun_finds_it_done(tmp_path: Path) -> None:

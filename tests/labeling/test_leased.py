@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.data.shards import committed_blocks
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import committed_blocks
+from mclabel.data.shards.store import Store
+from mclabel.engines import SamplingParams
+from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.errors import DataError, EngineDied
 from mclabel.estimators import EstimatorSettings
-from mclabel.labeling.actor import LabelActor, NotLoaded
-from mclabel.labeling.leased import LeasedWork
-from mclabel.labeling.scheduler import LabelSettings
-from mclabel.labeling.suspects import Lease
-from mclabel.labeling.worker import Block, LabelWorker
-from mclabel.policy import SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.labeling.problem import LabelSettings
 from mclabel.records import Problem
+from mclabel.work.actor import LabelActor, NotLoaded
+from mclabel.work.leased import LeasedWork
+from mclabel.work.suspects import Lease
+from mclabel.work.worker import Block, LabelWorker
 
 
 def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> LabelWorker:

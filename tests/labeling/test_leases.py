@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.data.rows import Fault
+from mclabel.data.readers.rows import Fault
+from mclabel.engines import EngineStats
 from mclabel.errors import EngineError
-from mclabel.labeling.leases import MAX_LEASES, LeaseBook, num_more_leases
-from mclabel.labeling.suspects import Lease
-from mclabel.labeling.worker import Block
-from mclabel.policy import EngineStats
 from mclabel.records import Problem
+from mclabel.work.leases import MAX_LEASES, LeaseBook, num_more_leases
+from mclabel.work.suspects import Lease
+from mclabel.work.worker import Block
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from mclabel.labeling.gate import GatedPolicy
-from mclabel.labeling.live import EngineLoad, LiveController
-from mclabel.policy import EngineStats, SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.engines import EngineStats, SamplingParams
+from mclabel.engines.gate import GatedPolicy
+from mclabel.engines.live import EngineLoad, LiveController
+from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.records import Completion
 
 

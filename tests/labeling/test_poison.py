@@ -11,13 +11,13 @@ import ray
 from exactness import check_solutions
 from scripted_jobs import scripted_overrides, write_config
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.compact import compact
-from mclabel.data.rejects import FILE, set_aside, write_rejects
-from mclabel.data.shards import label_tables
-from mclabel.data.store import Store
-from mclabel.labeling.job import JobReport
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import label_tables
+from mclabel.data.shards.rejects import FILE, set_aside, write_rejects
+from mclabel.data.shards.store import Store
+from mclabel.work.job import JobReport
 
 POISON = {3, 13}
 NUM_PROBLEMS = 16
@@ -42,7 +42,9 @@ def label(folder: Path, *overrides: str) -> JobReport:
     ]
     source.write_text("\n".join(map(json.dumps, rows)))
     changes = scripted_overrides(source, folder / "out", *overrides)
-    return edge.label(load_config(LabelConfig, write_config(folder), changes), lambda state: None)
+    return pipelines.label(
+        load_config(LabelConfig, write_config(folder), changes), lambda state: None
+    )
 
 
 def rejects(out: Path) -> list[dict[str, str | None]]:

@@ -11,13 +11,13 @@ from job_states import STATE
 from rich.console import Console
 from scripted_jobs import scripted_overrides, write_problems
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.store import Store
-from mclabel.labeling.job import JobState
-from mclabel.labeling.meter import Meter
-from mclabel.labeling.progress import job_progress
-from mclabel.labeling.progress_log import TOTALS
+from mclabel.data.shards.store import Store
+from mclabel.report.job_progress import job_progress
+from mclabel.work.job import JobState
+from mclabel.work.meter import Meter
+from mclabel.work.progress_log import TOTALS
 
 
 def at(seconds: int) -> JobState:
@@ -81,7 +81,7 @@ def test_a_run_leaves_its_last_state(tmp_path: Path) -> None:
     out = tmp_path / "out"
     more = ["ray.address=none", "policy.scripted={truncate_rate: 0.2, delay_s: 0.05}"]
     changes = scripted_overrides(write_problems(tmp_path, 8), out, *more)
-    report = edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+    report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     lines = (out / "progress.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
     assert last["num_problems"] == 8

@@ -17,16 +17,16 @@ import ray
 from exactness import check_exact
 from scripted_jobs import scripted_overrides, write_config, write_problems
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import read_labels, read_rollouts
-from mclabel.data.store import Store
-from mclabel.edge.label import label_settings
+from mclabel.data.shards.labels import read_labels, read_rollouts
+from mclabel.data.shards.store import Store
+from mclabel.engines import Policy
 from mclabel.errors import EngineError
-from mclabel.labeling.leases import LeaseBook
-from mclabel.labeling.ray_fleet import RayFleet
-from mclabel.labeling.worker import Block, LabelWorker
-from mclabel.policy import Policy
+from mclabel.pipelines.label import label_settings
+from mclabel.work.leases import LeaseBook
+from mclabel.work.ray_fleet import RayFleet
+from mclabel.work.worker import Block, LabelWorker
 
 pytestmark = pytest.mark.ray
 
@@ -49,7 +49,7 @@ def test_rows_through_ray_equal_those_in_process(tmp_path: Path, kind: str) -> N
         changes = scripted_overrides(
             source, out, TWO, f"ray.address={address}", f"estimator.kind={kind}"
         )
-        edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+        pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
         store = Store(str(out))
         rows[address] = (list(read_labels(store)), list(read_rollouts(store)))
     assert rows["none"] == rows["local"]
@@ -60,7 +60,7 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
     (tmp_path / "model" / "config.json").write_text('{"model_type": "llama"}')
     changes = [f"out={tmp_path / 'out'}", "problems.limit=1", f"policy.model={tmp_path / 'model'}"]
     with pytest.raises(EngineError, match="its tokenizer cannot be loaded"):
-        edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+        pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from exactness import check_exact
 from scripted_jobs import scripted_overrides, write_problems
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.compact import compact
-from mclabel.data.shards import read_labels, read_rollouts
-from mclabel.data.store import Store
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import read_labels, read_rollouts
+from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.records import LabeledSolution, Outcome, Rollout
 
@@ -26,7 +26,7 @@ KINDS = ["fixed", "bisect", "first_error", "sequential", "posterior", "outcome"]
 def label(folder: Path, *overrides: str, count: int = 20) -> Path:
     source = write_problems(folder, count)
     base = scripted_overrides(source, folder / "run", "ray.address=none", *overrides)
-    edge.label(load_config(LabelConfig, None, base), lambda state: None)
+    pipelines.label(load_config(LabelConfig, None, base), lambda state: None)
     return folder / "run"
 
 
@@ -48,7 +48,7 @@ def write_golds(folder: Path, golds: dict[str, str]) -> str:
 def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, kind: str) -> None:
     more = ["estimator.pilot=20", "estimator.rollouts=8", "policy.scripted={truncate_rate: 0.05}"]
     run = label(tmp_path, f"estimator.kind={kind}", "estimator.root_rollouts=2", *more)
-    report = edge.regrade(str(run), str(tmp_path / "again"))
+    report = pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     assert rollouts(tmp_path / "again") == rollouts(run)
     assert (report.num_solutions, report.num_rollouts_missing) == (80, 0)
@@ -62,7 +62,7 @@ def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: 
     more = ["estimator.agreement=false", "estimator.pilot=20", "estimator.rollouts=16"]
     run = label(tmp_path, "estimator.kind=posterior", *more, "solutions.per_problem=6")
     assert any(rollout.through for rollout in rollouts(run))
-    edge.regrade(str(run), str(tmp_path / "again"))
+    pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
 
 
@@ -70,7 +70,7 @@ def test_a_price_that_a_budget_leads_is_asked_again_as_it_was(tmp_path: Path) ->
     more = ["estimator.tokens_per_solution=40", "estimator.pilot=8", "block_problems=1"]
     run = label(tmp_path, "estimator.kind=posterior", *more)
     assert len({row.priors for row in rows(run)}) >= 3
-    edge.regrade(str(run), str(tmp_path / "again"))
+    pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
 
 
@@ -81,7 +81,7 @@ def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
     run = label(tmp_path, f"estimator.kind={kind}", "estimator.rollouts=8")
     # What the policy answers where it errs: its wrong answers become right ones, and in turn.
     golds = write_golds(tmp_path, {"p3": "301", "p4": "402", "p5": r"\boxed{5}", "zz": "1"})
-    report = edge.regrade(str(run), str(tmp_path / "again"), golds=golds)
+    report = pipelines.regrade(str(run), str(tmp_path / "again"), golds=golds)
     assert (report.num_golds, report.num_golds_unknown) == (4, 1)
     before, after = rows(run), rows(tmp_path / "again")
     check_exact(tmp_path / "again")
@@ -111,7 +111,7 @@ def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) 
     run = label(tmp_path, "estimator.kind=first_error", "estimator.rollouts=4")
     # No answer is right any more: every solution is searched, of which right ones never were.
     golds = write_golds(tmp_path, {f"p{i}": "-7" for i in range(20)})
-    report = edge.regrade(str(run), str(tmp_path / "again"), golds=golds)
+    report = pipelines.regrade(str(run), str(tmp_path / "again"), golds=golds)
     assert report.num_rollouts_missing > 0
     after = rows(tmp_path / "again")
     assert all(row.solution.outcome is not Outcome.RIGHT for row in after)
@@ -128,7 +128,7 @@ def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
 ) -> None:
     run = label(tmp_path, "estimator.kind=bisect")
     (tmp_path / "whole").mkdir()
-    edge.regrade(str(run), str(tmp_path / "whole"))
+    pipelines.regrade(str(run), str(tmp_path / "whole"))
 
     def stop(done: int, total: int) -> None:
         assert total == 5
@@ -136,9 +136,9 @@ def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        edge.regrade(str(run), str(tmp_path / "again"), on_progress=stop)
+        pipelines.regrade(str(run), str(tmp_path / "again"), on_progress=stop)
     compact(Store(str(run)), rows=1000)
-    report = edge.regrade(str(run), str(tmp_path / "again"))
+    report = pipelines.regrade(str(run), str(tmp_path / "again"))
     assert (report.num_blocks_resumed, report.num_solutions) == (2, 48)
     assert rows(tmp_path / "again") == rows(tmp_path / "whole")
     check_exact(tmp_path / "again")
@@ -147,11 +147,11 @@ def test_a_killed_regrade_goes_on_and_merged_shards_are_read(
 def test_balanced_solutions_keep_what_is_known_of_the_others(tmp_path: Path) -> None:
     more = ["solutions.balance=1", "solutions.max_samples=8", "estimator.kind=fixed"]
     run = label(tmp_path, *more)
-    edge.regrade(str(run), str(tmp_path / "again"))
+    pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     chosen = next(row for row in rows(run) if row.solution.outcome is Outcome.WRONG)
     wrong_now = {chosen.problem.id: "no such answer"}
-    edge.regrade(str(run), str(tmp_path / "none"), golds=write_golds(tmp_path, wrong_now))
+    pipelines.regrade(str(run), str(tmp_path / "none"), golds=write_golds(tmp_path, wrong_now))
     for new in rows(tmp_path / "none"):
         old = next(row for row in rows(run) if row.solution.id == new.solution.id)
         lost = new.problem.id == chosen.problem.id  # of the two that were kept one was right
@@ -172,28 +172,28 @@ def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
     assert config["regraded"]["rules"]["ignore_case"] is False
     assert config["estimator"]["kind"] == "fixed"
     with pytest.raises(ShardError, match=r"regraded.rules.* there, .* here"):
-        edge.regrade(str(run), str(tmp_path / "strict"))
+        pipelines.regrade(str(run), str(tmp_path / "strict"))
 
 
 def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
     again = str(tmp_path / "again")
     (tmp_path / "tree").mkdir()
     with pytest.raises(ConfigError, match=r"estimator.kind=tree, .* cannot be asked again"):
-        edge.regrade(str(label(tmp_path / "tree", "estimator.kind=tree", count=4)), again)
+        pipelines.regrade(str(label(tmp_path / "tree", "estimator.kind=tree", count=4)), again)
     (tmp_path / "bare").mkdir()
     bare = label(tmp_path / "bare", "estimator.kind=fixed", "keep_rollouts=false", count=4)
     with pytest.raises(DataError, match="keep_rollouts=false"):
-        edge.regrade(str(bare), again)
+        pipelines.regrade(str(bare), again)
     with pytest.raises(ConfigError, match="is the run that is read"):
-        edge.regrade(str(bare), str(bare))
+        pipelines.regrade(str(bare), str(bare))
     with pytest.raises(ConfigError, match="--rule nonsense: must be among round_to_gold"):
-        edge.regrade(str(bare), again, rules={"nonsense": "true"})
+        pipelines.regrade(str(bare), again, rules={"nonsense": "true"})
     with pytest.raises(ShardError, match=r"has no run.json"):
-        edge.regrade(str(tmp_path), again)
+        pipelines.regrade(str(tmp_path), again)
     (tmp_path / "golds.jsonl").write_text('{"problem_id": "p0"}\n')
     with pytest.raises(DataError, match="line 1: needs problem_id and answer"):
-        edge.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
+        pipelines.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
     for answer, why in [("NaN", "is NaN"), ("true", "is a bool"), ("[1]", "is a list")]:
         (tmp_path / "golds.jsonl").write_text(f'{{"problem_id": "p0", "answer": {answer}}}\n')
         with pytest.raises(DataError, match=f"line 1: the answer, .* {why}"):
-            edge.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
+            pipelines.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 from exactness import check_exact
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.compact import compact
-from mclabel.data.shards import committed_blocks, read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import committed_blocks, read_labels
+from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
-from mclabel.labeling.job import JobReport, JobState
+from mclabel.work.job import JobReport, JobState
 
 LONG = "long " * 40
 
@@ -57,7 +57,7 @@ def overrides(folder: Path, *more: str) -> list[str]:
 
 
 def label(folder: Path, *more: str, on_state: Any = lambda state: None) -> JobReport:
-    return edge.label(load_config(LabelConfig, None, overrides(folder, *more)), on_state)
+    return pipelines.label(load_config(LabelConfig, None, overrides(folder, *more)), on_state)
 
 
 def rejected(folder: Path) -> list[dict[str, Any]]:

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.labeling.resources import EngineResources, Place, engine_resources
+from mclabel.work.resources import EngineResources, Place, engine_resources
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "label"
 
@@ -70,7 +70,7 @@ def test_every_label_configuration_is_planned_without_model_or_gpu(
     name: str, num_cpus: float, num_gpus: float
 ) -> None:
     config = load_config(LabelConfig, CONFIGS / f"{name}.yaml", ["out=somewhere"])
-    planned = edge.plan(config)
+    planned = pipelines.plan(config)
     assert (planned.resources.num_cpus, planned.resources.num_gpus) == (num_cpus, num_gpus)
     result = CliRunner(env={"COLUMNS": "200"}).invoke(
         main, ["label", str(CONFIGS / f"{name}.yaml"), "out=somewhere", "--dry-run"]
@@ -128,7 +128,7 @@ class _Engine:
 CONNECTS = """
 import sys
 {before}
-from mclabel.labeling.ray_cluster import connect
+from mclabel.work.ray_cluster import connect
 assert "ray" not in sys.modules or {before!r}
 connect("local")
 import ray

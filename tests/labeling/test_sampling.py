@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import read_labels
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
 from mclabel.data.steps import StepRules
-from mclabel.data.store import Store
+from mclabel.engines import SamplingParams
+from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.problem import LabelSettings, ProblemLabels, label_problem
 from mclabel.labeling.sampling import Sampled, sample_solutions
-from mclabel.labeling.scheduler import LabelSettings, ProblemLabels, label_problem
-from mclabel.policy import SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
 from mclabel.records import Counts, Outcome, Problem, Solution, Step
 
 LETTERS = {
@@ -139,7 +139,7 @@ def test_a_balanced_job_through_shards(tmp_path: Path) -> None:
     changes = [f"problems.source={tmp_path / 'problems.jsonl'}", f"out={out}", "block_problems=4"]
     changes += ["policy.engine=scripted", "ray.address=none", "estimator.rollouts=2"]
     changes += ["solutions.balance=1", "solutions.max_samples=8", "split.max_steps=2"]
-    edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+    pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     labels = list(read_labels(Store(str(out))))
     assert labels
     for row in labels:

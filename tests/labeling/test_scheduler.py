@@ -7,19 +7,19 @@ from collections import Counter
 
 import pytest
 
+from mclabel.engines import SamplingParams
+from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.errors import DataError
 from mclabel.estimators import EstimatorSettings
-from mclabel.labeling.desk import Desk
-from mclabel.labeling.rollouts import grade_rollout
-from mclabel.labeling.scheduler import (
+from mclabel.labeling.problem import (
     GivenSolution,
     LabelSettings,
     ProblemLabels,
     label_problem,
 )
-from mclabel.policy import SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.labeling.rollouts import grade_rollout
 from mclabel.records import Completion, Counts, Outcome, Problem
+from mclabel.work.desk import Desk
 
 SAMPLING = SamplingParams(max_tokens=1000)
 

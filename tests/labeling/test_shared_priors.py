@@ -6,15 +6,15 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.engines import SamplingParams
+from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.estimators.posterior.priors import wide_priors
-from mclabel.labeling.scheduler import LabelSettings
-from mclabel.labeling.worker import Block, LabelWorker
-from mclabel.policy import SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
+from mclabel.labeling.problem import LabelSettings
 from mclabel.records import Problem
+from mclabel.work.worker import Block, LabelWorker
 
 
 def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from job_processes import (
     wait_for_work,
 )
 
-from mclabel.data.store import Store
+from mclabel.data.shards.store import Store
 from mclabel.stop import SAME_S
 
 RAY = pytest.param("local", marks=pytest.mark.ray)
@@ -84,7 +84,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
 
 
 HANG = """
-import mclabel.labeling.journal as journal, time
+import mclabel.work.attempt as journal, time
 journal.write_journal = lambda *arguments: time.sleep(600)
 """
 

@@ -15,10 +15,10 @@ import pytest
 from exactness import check_exact, check_solutions
 from scripted_jobs import scripted_overrides, write_config, write_problems
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.rejects import FILE
-from mclabel.data.store import Store
+from mclabel.data.shards.rejects import FILE
+from mclabel.data.shards.store import Store
 
 FLOOR = "ray.stall_s=1"
 
@@ -76,7 +76,7 @@ def test_an_engine_that_hangs_in_a_live_process_is_replaced(tmp_path: Path) -> N
     scripted = "policy.scripted={repeatable: false, delay_s: 0.05, hang_after: 250}"
     more = ["ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
     changes = scripted_overrides(source, out, *more)
-    report = edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+    report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     assert report.num_rejected == 0 and last_state(out)["num_failures"] > 0
     check_exact(out, 12)
 
@@ -92,7 +92,7 @@ def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None
     more = ["ray.max_engines=1", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
     more.append("policy.scripted={repeatable: false, hang: true}")
     changes = scripted_overrides(source, out, *more)
-    report = edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+    report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     assert report.num_rejected == 1
     check_solutions(Store(str(out)), [0, *range(2, 8)])
     (row,) = [json.loads(line) for line in (out / FILE).read_text().splitlines()]
@@ -106,12 +106,12 @@ def test_an_actor_that_survives_every_kill_is_left_where_it_is(
 ) -> None:
     """As one in a call of the kernel that never returns: its node keeps it, the job goes on."""
     for name in ("ABANDON_S", "KILL_S"):  # over before the process can be gone
-        monkeypatch.setattr(f"mclabel.labeling.ray_engine.{name}", -1.0)
+        monkeypatch.setattr(f"mclabel.work.ray_engine.{name}", -1.0)
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
     more.append("policy.scripted={repeatable: false, delay_s: 0.05, hang_after: 250}")
     changes = scripted_overrides(source, out, *more)
-    edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+    pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     check_exact(out, 8)
 
 
@@ -123,7 +123,7 @@ def test_without_ray_a_silent_engine_is_reported(
     more.append("policy.scripted={hang_after: 0}")
     changes = scripted_overrides(source, out, *more)
     with caplog.at_level(logging.WARNING):
-        report = edge.label(load_config(LabelConfig, None, changes), lambda state: None)
+        report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     assert report.stopped_by == "budget.max_hours=0.002"
     (said,) = [r.message for r in caplog.records if "gave no token" in r.message]
     assert "ray.address=local" in said and last_state(out)["num_silent"] == 1

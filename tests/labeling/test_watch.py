@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.labeling.watch import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, Watch
-from mclabel.labeling.worker import WorkerProgress
-from mclabel.policy import EngineStats
+from mclabel.engines import EngineStats
+from mclabel.work.watch import FIRST, MAX_TICK_S, PACE, PATIENCE, WINDOW_S, Watch
+from mclabel.work.worker import WorkerProgress
 
 FLOOR = 60.0
 

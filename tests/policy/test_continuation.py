@@ -10,10 +10,10 @@ import pytest
 from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all, num_other_tokens
 
 from mclabel.arith import bundled_model
-from mclabel.policy import SamplingParams
-from mclabel.policy.cascade import Row
-from mclabel.policy.decoder import SharedPrefixDecoder
-from mclabel.policy.hf import HfPolicy
+from mclabel.engines import SamplingParams
+from mclabel.engines.cascade import Row
+from mclabel.engines.decoder import SharedPrefixDecoder
+from mclabel.engines.hf import HfPolicy
 from mclabel.records import Completion
 
 SAMPLING = SamplingParams(temperature=TEMPERATURE, max_tokens=40)

@@ -26,10 +26,10 @@ from transformers import (
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program, reference_solution
+from mclabel.engines.cascade import ATTENTION, Row
+from mclabel.engines.decoder import SharedPrefixDecoder, uniform
+from mclabel.engines.text import PolicyText
 from mclabel.errors import EngineError
-from mclabel.policy.cascade import ATTENTION, Row
-from mclabel.policy.decoder import SharedPrefixDecoder, uniform
-from mclabel.policy.text import PolicyText
 
 SHAPE = {
     "vocab_size": 97,

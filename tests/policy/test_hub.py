@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from mclabel.arith import bundled_model
+from mclabel.engines.hub import fetch_model, pin_model
 from mclabel.errors import EngineError
-from mclabel.policy.hub import fetch_model, pin_model
 
 COMMIT = "c" * 40
 FILES = {p.name: p.read_bytes() for p in bundled_model("policy").iterdir() if p.is_file()}
@@ -108,7 +108,7 @@ def in_child(hub: Hub, cache: Path, code: str) -> subprocess.Popen[str]:
     environment.pop("HF_TOKEN", None)
     program = (
         "from mclabel.errors import MclabelError\n"
-        "from mclabel.policy.hub import fetch_model, pin_model\n"
+        "from mclabel.engines.hub import fetch_model, pin_model\n"
         f"try:\n    print({code})\nexcept MclabelError as error:\n    print('refused:', error)"
     )
     return subprocess.Popen(

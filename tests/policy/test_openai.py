@@ -11,10 +11,10 @@ import pytest
 from openai_server import ANSWER, TEXT, Server
 
 from mclabel.arith import bundled_model
+from mclabel.engines import SamplingParams
+from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
+from mclabel.engines.openai import OpenAIPolicy
 from mclabel.errors import EngineError
-from mclabel.policy import SamplingParams
-from mclabel.policy.endpoints import Slots, pause_s, retry_after_s
-from mclabel.policy.openai import OpenAIPolicy
 from mclabel.records import Completion
 
 FOLDER = str(bundled_model("policy"))
@@ -25,8 +25,8 @@ SAMPLING = SamplingParams(temperature=0.7, top_p=0.9, top_k=5, max_tokens=100)
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses a hundredth as long."""
-    monkeypatch.setattr("mclabel.policy.endpoints.FIRST_PAUSE_S", 0.005)
-    monkeypatch.setattr("mclabel.policy.openai.START_S", 0.2)
+    monkeypatch.setattr("mclabel.engines.endpoints.FIRST_PAUSE_S", 0.005)
+    monkeypatch.setattr("mclabel.engines.openai.START_S", 0.2)
 
 
 def sample(

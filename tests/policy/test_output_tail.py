@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mclabel.policy.output_tail import MAX_REASON, OutputTail
+from mclabel.engines.output_tail import MAX_REASON, OutputTail
 
 PROGRAM = """
 import sys

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from mclabel.engines import SamplingParams
+from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.errors import EngineError
-from mclabel.policy import SamplingParams
-from mclabel.policy.scripted import ScriptedPolicy
 
 SAMPLING = SamplingParams(max_tokens=1000)
 

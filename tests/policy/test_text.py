@@ -8,15 +8,15 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from mclabel.arith import bundled_model
-from mclabel.errors import EngineError
-from mclabel.policy import SamplingParams
-from mclabel.policy.text import (
+from mclabel.engines import SamplingParams
+from mclabel.engines.text import (
     PolicyText,
     ends_with_stop,
     model_end_ids,
     model_max_context,
     stopped_ids,
 )
+from mclabel.errors import EngineError
 
 FOLDER = str(bundled_model("policy"))
 CHATML = (

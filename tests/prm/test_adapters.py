@@ -20,7 +20,7 @@ from transformers import (
 
 from mclabel.cli import main
 from mclabel.errors import DataError, EngineError
-from mclabel.prm.adapters import (
+from mclabel.prm.scoring.adapters import (
     ADAPTERS,
     MODEL_FORMATS,
     AdaptedPRM,

@@ -8,8 +8,8 @@ import pytest
 from labelled import arith_rows, arith_text
 
 from mclabel.errors import DataError
-from mclabel.prm.encode import EncodedSolution, StepEncoder
-from mclabel.prm.examples import is_held_out, make_examples, step_targets
+from mclabel.prm.examples.build import is_held_out, make_examples, step_targets
+from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.records import LabeledSolution, Outcome
 
 TEXT = arith_text()

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from mclabel.prm.aggregate import aggregate
-from mclabel.prm.batch import StepBatch, make_batch
-from mclabel.prm.encode import EncodedSolution
-from mclabel.prm.likelihood import likelihood_features, token_logprobs
-from mclabel.prm.losses import num_pairs, pair_loss, step_loss, three_class_log_odds
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.model.likelihood import likelihood_features, token_logprobs
+from mclabel.prm.scoring.aggregate import aggregate
+from mclabel.prm.training.batch import StepBatch, make_batch
+from mclabel.prm.training.losses import num_pairs, pair_loss, step_loss, three_class_log_odds
 
 NAN = float("nan")
 

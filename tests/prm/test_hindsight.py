@@ -23,7 +23,7 @@ from transformers import (
 
 from mclabel.arith import bundled_model
 from mclabel.errors import EngineError
-from mclabel.prm.hindsight import LOGIT_SCALE, MAX_CARRIED, _codes, _one_back, with_hindsight
+from mclabel.prm.model.hindsight import LOGIT_SCALE, MAX_CARRIED, _codes, _one_back, with_hindsight
 
 SMALL = {
     "vocab_size": 96,

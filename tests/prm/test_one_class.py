@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from labelled import arith_rows, write_run
 
 from mclabel.cli import main
-from mclabel.prm.targets import Target
+from mclabel.prm.examples.targets import Target
 from mclabel.records import LabeledSolution, Outcome
 
 TARGETS = get_args(Target)

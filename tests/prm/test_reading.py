@@ -11,11 +11,11 @@ from labelled import arith_text, tiny_model
 from torch import nn
 
 from mclabel.arith import bundled_model
-from mclabel.edge.scores import ScoreCache
-from mclabel.prm.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model import LikelihoodHead, start_step_model
-from mclabel.prm.reading import body_fingerprint, judge_readings, read_body, read_solutions
-from mclabel.prm.score import PRM, PrmManifest
+from mclabel.pipelines.scores import ScoreCache
+from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
+from mclabel.prm.model.network import LikelihoodHead, start_step_model
+from mclabel.prm.scoring.reading import body_fingerprint, judge_readings, read_body, read_solutions
+from mclabel.prm.scoring.score import PRM, PrmManifest
 
 MANIFEST = PrmManifest(
     kind="prm", head="likelihood", step_token=None, template=None, system=None, max_tokens=1024

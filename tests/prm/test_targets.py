@@ -10,11 +10,11 @@ from labelled import arith_rows, arith_text, write_run
 
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.errors import DataError
-from mclabel.prm.encode import StepEncoder
-from mclabel.prm.examples import Example, PackedExamples, make_examples
-from mclabel.prm.preflight import preflight
-from mclabel.prm.sampling import LengthGroupedSampler
-from mclabel.prm.targets import step_targets, step_weights, until_first_error
+from mclabel.prm.examples.build import Example, PackedExamples, make_examples
+from mclabel.prm.examples.encode import StepEncoder
+from mclabel.prm.examples.targets import step_targets, step_weights, until_first_error
+from mclabel.prm.training.preflight import preflight
+from mclabel.prm.training.sampling import LengthGroupedSampler
 from mclabel.records import Counts, LabeledSolution, Outcome, StepLabel
 
 TEXT = arith_text()

@@ -11,17 +11,17 @@ import torch
 from labelled import arith_rows, arith_text, write_run
 from transformers import AutoModelForTokenClassification
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
-from mclabel.edge.train import TrainReport
 from mclabel.errors import ConfigError
-from mclabel.prm.batch import make_batch
-from mclabel.prm.encode import EncodedSolution, StepEncoder
-from mclabel.prm.examples import Example, PackedExamples, make_examples
-from mclabel.prm.losses import lesson_loss
-from mclabel.prm.model import LikelihoodHead
-from mclabel.prm.score import PRM
-from mclabel.prm.teacher import teach, without_step_tokens
+from mclabel.pipelines.train import TrainReport
+from mclabel.prm.examples.build import Example, PackedExamples, make_examples
+from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
+from mclabel.prm.model.network import LikelihoodHead
+from mclabel.prm.scoring.score import PRM
+from mclabel.prm.training.batch import make_batch
+from mclabel.prm.training.losses import lesson_loss
+from mclabel.prm.training.teacher import teach, without_step_tokens
 from mclabel.records import Outcome
 
 
@@ -35,7 +35,7 @@ def teacher(base: str, labels: str, tmp_path_factory: pytest.TempPathFactory) ->
 def train(out: Path, base: str, labels: str, *overrides: str) -> TrainReport:
     common = [f"out={out}", f"base={base}", f"labels=[{labels}]", "max_steps=8", "batch_size=8"]
     config = load_config(TrainConfig, None, [*common, *overrides])
-    return edge.train(config, lambda step, total, detail: None)
+    return pipelines.train(config, lambda step, total, detail: None)
 
 
 def test_the_teacher_reads_the_same_steps_without_step_tokens() -> None:

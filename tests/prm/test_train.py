@@ -16,22 +16,22 @@ import torch
 from labelled import arith_rows, arith_text, write_run
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
-from mclabel.edge.train import TrainReport, preflight
 from mclabel.errors import ConfigError, DataError, ShardError, TrainingError
-from mclabel.prm.checkpoint import last_checkpoint
-from mclabel.prm.encode import StepEncoder
-from mclabel.prm.examples import make_examples
-from mclabel.prm.model import HeadKind, LikelihoodHead, load_step_model, start_step_model
-from mclabel.prm.score import PRM
-from mclabel.prm.train import TrainSettings, train_step_model
-from mclabel.prm.validation import validate
+from mclabel.pipelines.train import TrainReport, preflight
+from mclabel.prm.examples.build import make_examples
+from mclabel.prm.examples.encode import StepEncoder
+from mclabel.prm.model.network import HeadKind, LikelihoodHead, load_step_model, start_step_model
+from mclabel.prm.scoring.score import PRM
+from mclabel.prm.training.checkpoint import last_checkpoint
+from mclabel.prm.training.trainer import TrainSettings, train_step_model
+from mclabel.prm.training.validation import validate
 
 
 def train(out: Path, *overrides: str) -> TrainReport:
     config = load_config(TrainConfig, None, [f"out={out}", *overrides])
-    return edge.train(config, lambda step, total, loss: None)
+    return pipelines.train(config, lambda step, total, loss: None)
 
 
 def test_a_tiny_prm_overfits_32_solutions(base: str, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_saved_model_scores_as_it_did(base: str, tmp_path: Path, head: HeadKin
     text = arith_text()
     encoder = StepEncoder(text, step_id=None, max_tokens=1024)
     rows = arith_rows(8)
-    from mclabel.prm.batch import make_batch
+    from mclabel.prm.training.batch import make_batch
 
     batch = make_batch([encoder.labeled(row) for row in rows])
     alone = make_batch([encoder.labeled(rows[0])])
@@ -241,7 +241,7 @@ def test_a_step_token_of_another_base_is_answered_with_what_to_set(
 def test_shards_of_another_version_are_refused(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.data.shards.SCHEMA_VERSION", 99)
+    monkeypatch.setattr("mclabel.data.shards.labels.SCHEMA_VERSION", 99)
     run = write_run(tmp_path / "labels", arith_rows(4))
     monkeypatch.undo()
     with pytest.raises(ShardError, match="schema version 99"):

@@ -13,24 +13,24 @@ from labelled import arith_rows, write_run
 from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
-from mclabel.data.shards import commit_block
-from mclabel.data.store import Store
-from mclabel.edge.train import TrainReport, preflight
+from mclabel.data.shards.labels import commit_block
+from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, TrainingError
-from mclabel.prm.encode import EncodedSolution
-from mclabel.prm.examples import Example, PackedExamples
-from mclabel.prm.items import Item, balance, collate, cut, num_pieces, rows_together
-from mclabel.prm.model import prepare_step_token, start_step_model
-from mclabel.prm.score import PRM
+from mclabel.pipelines.train import TrainReport, preflight
+from mclabel.prm.examples.build import Example, PackedExamples
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.examples.items import Item, balance, collate, cut, num_pieces, rows_together
+from mclabel.prm.model.network import prepare_step_token, start_step_model
+from mclabel.prm.scoring.score import PRM
 
 SPLIT = ["workers=2", "shard=true", "ray.num_cpus=1"]
 
 
 def train(out: Path, *overrides: str) -> TrainReport:
     config = load_config(TrainConfig, None, [f"out={out}", *overrides])
-    return edge.train(config, lambda step, total, loss: None)
+    return pipelines.train(config, lambda step, total, loss: None)
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:

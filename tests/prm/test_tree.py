@@ -10,10 +10,10 @@ from labelled import arith_text
 from torch import nn
 
 from mclabel.arith import bundled_model
-from mclabel.prm.batch import _batches, make_batch
-from mclabel.prm.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model import HeadKind, start_step_model
-from mclabel.prm.tree import MAX_NODES, make_tree, tree_groups
+from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
+from mclabel.prm.examples.token_tree import MAX_NODES, make_tree, tree_groups
+from mclabel.prm.model.network import HeadKind, start_step_model
+from mclabel.prm.training.batch import _batches, make_batch
 
 
 def solution(*ids: int) -> EncodedSolution:

@@ -9,8 +9,8 @@ import pytest
 from labelled import arith_rows, tiny_model, write_run
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from mclabel import edge
-from mclabel.prm.adapters import load_adapted
+from mclabel import pipelines
+from mclabel.prm.scoring.adapters import load_adapted
 
 
 def test_trl_trains_an_epoch_on_our_export_and_we_score_with_it(
@@ -21,7 +21,7 @@ def test_trl_trains_an_epoch_on_our_export_and_we_score_with_it(
     from datasets import load_dataset
 
     run = write_run(tmp_path / "run", arith_rows(32))
-    edge.export_run(run, "trl", str(tmp_path / "export"))
+    pipelines.export_run(run, "trl", str(tmp_path / "export"))
     base = tiny_model(tmp_path / "base")
     tokenizer = AutoTokenizer.from_pretrained(base)
     data = load_dataset(

@@ -24,9 +24,9 @@ from shown import (
 )
 from viewer_process import ViewerProcess
 
-from mclabel.data.manifest import claim
-from mclabel.data.shards import METADATA_KEY
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import METADATA_KEY
+from mclabel.data.shards.manifest import claim
+from mclabel.data.shards.store import Store
 from mclabel.records import Outcome
 from mclabel.report.runs import find_runs, run_identity
 from mclabel.report.selection import MAX_PART, MAX_PART_STEPS

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.agreement import step_key
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
 from mclabel.estimators import EstimatorSettings, FixedEstimator, make_estimator
 from mclabel.records import Outcome
 from mclabel.simulate.measure import measure, reliability
@@ -78,7 +78,7 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
             "ray.address=none",
         ],
     )
-    edge.label(config, lambda state: None)
+    pipelines.label(config, lambda state: None)
     store = Store(str(tmp_path / "run"))
     labels = {(r.problem.id, r.solution.sample_index): r for r in read_labels(store)}
     pool = read_pool(store, lambda row: None)

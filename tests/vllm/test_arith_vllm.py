@@ -23,9 +23,9 @@ from mclabel.answers import grade_completion
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program, reference_solution
-from mclabel.policy import SamplingParams
-from mclabel.policy.hf import HfPolicy
-from mclabel.policy.text import PolicyText
+from mclabel.engines import SamplingParams
+from mclabel.engines.hf import HfPolicy
+from mclabel.engines.text import PolicyText
 from mclabel.records import Problem, Verdict
 from mclabel.seeds import prefix_id, sampling_seed
 

@@ -10,8 +10,8 @@ import pytest
 from job_processes import VLLM, check_nothing_is_left, shared_memory, start, started_as
 from job_processes import wait_for_work as wait
 
-from mclabel.data.shards import read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
 
 pytestmark = [pytest.mark.vllm, pytest.mark.ray]
 

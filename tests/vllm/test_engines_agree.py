@@ -20,11 +20,11 @@ import ray
 from numpy.typing import NDArray
 from serving import CPU, served_policy
 
-from mclabel import edge
+from mclabel import pipelines
 from mclabel.arith import bundled_model
 from mclabel.config import LabelConfig, load_config
-from mclabel.data.shards import label_tables, read_labels
-from mclabel.data.store import Store
+from mclabel.data.shards.labels import label_tables, read_labels
+from mclabel.data.shards.store import Store
 
 pytestmark = [
     pytest.mark.vllm,
@@ -54,7 +54,7 @@ def own_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def label(out: Path, *overrides: str) -> dict[str, tuple[int, int]]:
     """Right and all rollouts by prefix."""
     config = load_config(LabelConfig, None, [f"out={out}", *JOB, *overrides])
-    edge.label(config, lambda state: None)
+    pipelines.label(config, lambda state: None)
     return {
         step.prefix_id: (step.counts.num_right, step.counts.num_rollouts)
         for row in read_labels(Store(str(out)))

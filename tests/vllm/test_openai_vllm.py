@@ -13,9 +13,9 @@ from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all,
 from serving import served_policy
 
 from mclabel.arith.problems import generate
+from mclabel.engines import SamplingParams
+from mclabel.engines.openai import OpenAIPolicy
 from mclabel.errors import EngineError
-from mclabel.policy import SamplingParams
-from mclabel.policy.openai import OpenAIPolicy
 from mclabel.records import Completion
 
 pytestmark = [
@@ -102,8 +102,8 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
 
 
 async def _probe_context(one: OpenAIPolicy) -> tuple[int, ...]:
-    from mclabel.policy.openai import PROBE_PREFIX
-    from mclabel.policy.text import PROBE
+    from mclabel.engines.openai import PROBE_PREFIX
+    from mclabel.engines.text import PROBE
 
     await one.start()
     await one.close()

@@ -12,8 +12,8 @@ from labelled import arith_rows
 from serving import served, trained_prm
 
 from mclabel.errors import EngineError
-from mclabel.prm.score import PRM
-from mclabel.prm.served import ServedPRM
+from mclabel.prm.scoring.score import PRM
+from mclabel.prm.scoring.served import ServedPRM
 
 pytestmark = [
     pytest.mark.vllm,

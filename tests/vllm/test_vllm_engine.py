@@ -14,9 +14,9 @@ from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all,
 
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
+from mclabel.engines import SamplingParams
+from mclabel.engines.vllm import VllmPolicy
 from mclabel.errors import EngineError
-from mclabel.policy import SamplingParams
-from mclabel.policy.vllm import VllmPolicy
 from mclabel.records import Completion
 
 pytestmark = [

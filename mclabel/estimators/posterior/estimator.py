@@ -33,7 +33,7 @@ from mclabel.estimators.posterior.evidence import EvidenceTable
 from mclabel.estimators.posterior.plan import Candidates, Question, Thought, answer, rates
 from mclabel.estimators.posterior.priors import Priors
 from mclabel.records import Counts, Outcome, StepRule
-from mclabel.values import TruncatedPolicy, estimate_anytime
+from mclabel.stats.values import TruncatedPolicy, estimate_anytime
 
 UNKNOWN_STEP_TOKENS = 20
 """Of a step where the solution does not say."""

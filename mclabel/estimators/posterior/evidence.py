@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from mclabel.estimators.base import ROOT, SolutionPath, Told
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.records import Outcome
-from mclabel.values import TruncatedPolicy
+from mclabel.stats.values import TruncatedPolicy
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,1 @@
+"""Exports to and imports from other people's formats."""

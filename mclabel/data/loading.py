@@ -1,0 +1,52 @@
+"""Labels and rollouts of a run as Hugging Face data sets or as records.
+
+The one way to read a run that holds at any time: `labels/*.parquet` lacks what `mclabel compact`
+has merged, and `rollouts/*.parquet` has what attempts left that were killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mclabel.records import LabeledSolution
+
+if TYPE_CHECKING:
+    import datasets
+
+
+def load_labels(run: str | Path, *, cache_dir: str | Path | None = None) -> datasets.Dataset:
+    """The labels of a run, one row a solution; docs/formats.md explains the columns.
+
+    Shards are written one after another to a file that the data set maps, so that memory stays
+    small. It is removed when the process ends.
+
+    Args:
+        run: folder or URL, also of a job under way: what is committed now.
+        cache_dir: where the file is written, by default the cache of `datasets`.
+
+    Raises:
+        ShardError: no run, or a damaged shard.
+    """
+    from mclabel.data.arrow import labels_dataset
+
+    return labels_dataset(str(run), cache_dir)
+
+
+def load_rollouts(run: str | Path, *, cache_dir: str | Path | None = None) -> datasets.Dataset:
+    """The rollouts that the labels of a run rest on, one row a rollout; see `load_labels`.
+
+    Of a run that has kept none (`keep_rollouts=false`) there are no rows.
+    """
+    from mclabel.data.arrow import rollouts_dataset
+
+    return rollouts_dataset(str(run), cache_dir)
+
+
+def read_labels(run: str | Path) -> Iterator[LabeledSolution]:
+    """Every labelled solution of a run, in a fixed order; see `load_labels`."""
+    from mclabel.data.shards.labels import read_labels as read
+    from mclabel.data.shards.store import Store
+
+    return read(Store(str(run)))

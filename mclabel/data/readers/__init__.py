@@ -1,0 +1,1 @@
+"""Reads problems, solutions and judged solutions from files, URLs and the hub."""

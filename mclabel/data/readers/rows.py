@@ -1,0 +1,225 @@
+"""Rows of a user's file: JSON Lines, JSON, Parquet or CSV, local or by URL.
+
+A row that cannot be read is given as a `Fault` with the reason, and reading goes on behind it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TextIO
+
+from mclabel.data.readers.remote import local_path
+from mclabel.errors import DataError
+
+FORMATS = (".jsonl", ".json", ".parquet", ".csv")
+MAX_ROW = 1 << 24
+"""Bytes of a row, in CSV characters: more than any model's context, and less than hurts."""
+MAX_JSON = 1 << 26
+"""Bytes of a .json file, which is held in memory as a whole."""
+_PIECE = 1 << 20
+LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a row, or a problem, cannot be used."""
+
+    reason: str
+    """A short code."""
+    detail: str
+
+
+TOO_LARGE = Fault(
+    "row_too_large", f"more than {MAX_ROW:,} bytes, which no model takes. Shorten or remove the row"
+)
+
+
+def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
+    """Every row, readable or not, with its number: the line in JSON Lines, else the row, from 1.
+
+    Args:
+        source: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one.
+
+    Returns:
+        A mapping for a good row, and a `Fault` for one that cannot be decoded; what else JSON can
+        hold is given as it is.
+
+    Raises:
+        DataError: there is no such file, or it cannot be read as a whole.
+    """
+    path = local_path(source)
+    match path.suffix:
+        case ".jsonl":
+            return _jsonl_rows(path)
+        case ".json":
+            return enumerate(_json_rows(path, source), 1)
+        case ".csv":
+            return _csv_rows(path, source)
+        case ".parquet":
+            return enumerate(_parquet_rows(path, source), 1)
+        case other:
+            raise DataError(
+                f"{source}: {other or 'no suffix'}: must be .jsonl, .json, .parquet or .csv"
+            )
+
+
+def is_unicode(content: Any) -> bool:
+    """Whether all texts in a row are valid Unicode; tokenizers take no others, nor do files."""
+    try:
+        json.dumps(content, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def row_place(source: str, number: int) -> str:
+    """Where a row of `scan_rows` stands, for messages."""
+    return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {number}"
+
+
+def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Rows with the place each came from.
+
+    Raises:
+        DataError: the file, or a row, cannot be read.
+    """
+    for number, row in scan_rows(source):
+        place = row_place(source, number)
+        if isinstance(row, Fault):
+            raise DataError(f"{place}: {row.detail}")
+        if not isinstance(row, Mapping):
+            raise DataError(f"{place}: must be an object, is a {type(row).__name__}")
+        if not is_unicode(row):
+            raise DataError(f"{place}: {LONE_SURROGATES}")
+        yield place, row
+
+
+def _jsonl_rows(path: Path) -> Iterator[tuple[int, Any]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(bounded_lines(file), 1):
+            if line is None:
+                yield number, TOO_LARGE
+            elif line.strip():
+                yield number, _parsed(line)
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
+    """The lines of a file; None for one that is too long, which is never held as a whole."""
+    while line := file.readline(MAX_ROW + 1):
+        if len(line) <= MAX_ROW:
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(_PIECE)
+        yield None
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except UnicodeDecodeError as error:
+        return Fault("not_utf8", f"not valid JSON (not UTF-8: {error.reason})")
+    except json.JSONDecodeError as error:
+        return Fault("not_json", f"not valid JSON ({error.msg} at character {error.pos})")
+    except (ValueError, RecursionError) as error:
+        return Fault("not_json", f"not valid JSON ({error})")
+
+
+def _json_rows(path: Path, source: str) -> Iterable[Any]:
+    if (size := path.stat().st_size) > MAX_JSON:
+        raise DataError(
+            f"{source}: {size:,} bytes: a .json file is held in memory as a whole, so it must have "
+            f"at most {MAX_JSON:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
+            f"{path.stem}.jsonl"
+        )
+    content = _parsed(path.read_bytes())
+    if isinstance(content, Fault):
+        raise DataError(f"{source}: {content.detail}")
+    if not isinstance(content, list):
+        raise DataError(f"{source}: must be a list of objects, is a {type(content).__name__}")
+    return content
+
+
+class _Lines:
+    """Lines of a text for a reader of rows; a row of too many characters is an error.
+
+    A generator would end with its first error.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._num_chars = self._num_quotes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(MAX_ROW + 1)
+        if not line:
+            raise StopIteration
+        self._num_chars += len(line)
+        self._num_quotes += line.count('"')
+        if self._num_chars <= MAX_ROW:
+            return line
+        while line and (self._num_quotes % 2 or not line.endswith(("\n", "\r"))):
+            line = self._file.readline(_PIECE)
+            self._num_quotes += line.count('"')
+        raise _TooLargeError
+
+    def begin_row(self) -> None:
+        self._num_chars = self._num_quotes = 0
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
+    """Rows; what is no UTF-8 becomes lone surrogates, which no text may hold."""
+    csv.field_size_limit(MAX_ROW)
+    with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+        lines = _Lines(file)
+        rows = csv.DictReader(lines)
+        try:
+            rows.fieldnames  # noqa: B018
+        except (csv.Error, _TooLargeError) as error:
+            raise DataError(
+                f"{source}: its first line, which must name the columns, cannot be read "
+                f"({error or TOO_LARGE.detail})"
+            ) from error
+        number = 0
+        while True:
+            number += 1
+            lines.begin_row()
+            try:
+                row: Any = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                row = Fault("not_csv", f"not valid CSV ({error})")
+            except _TooLargeError:
+                row = TOO_LARGE
+            yield number, row
+
+
+def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
+    from pyarrow.lib import ArrowException
+
+    from mclabel.data.readers.parquet import row_batches
+
+    try:
+        for rows in row_batches(path, path.stat().st_size):
+            if rows is None:
+                yield TOO_LARGE
+                continue
+            for row in rows:
+                if isinstance(row, UnicodeDecodeError):
+                    yield Fault("not_utf8", f"a text is not UTF-8 ({row.reason})")
+                else:
+                    yield row
+    except (ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{source}: not a readable Parquet file ({error})") from error

@@ -1,0 +1,119 @@
+"""Read solutions that a user gives to be labelled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from mclabel.data.readers.rows import LONE_SURROGATES, Fault, is_unicode, row_place, scan_rows
+from mclabel.data.shards.rejects import Reject, bounded
+from mclabel.errors import DataError
+from mclabel.labeling.problem import GivenSolution
+from mclabel.records import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Solutions to be labelled, and what could not be used."""
+
+    by_problem: Mapping[str, tuple[GivenSolution, ...]]
+    """By problem id, in the order of the file; problems without any are not among them."""
+    rejects: tuple[Reject, ...]
+    """Rows that cannot be used, and problems without a solution."""
+
+
+def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = False) -> Given:
+    """Given solutions by problem id.
+
+    Args:
+        path: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one. A row has
+            `problem_id`, or the problem's text as `problem`; and `solution` (text, split at
+            newlines), or `steps` (list of texts, joined by newlines).
+        problems: that the solutions answer.
+        strict: whether a row that cannot be used, or a problem without a solution, is an error.
+
+    Raises:
+        DataError: the file cannot be read, or no problem has a solution; if strict, what `strict`
+            says.
+    """
+    by_text = {problem.text: problem.id for problem in problems}
+    ids = {problem.id: None for problem in problems}  # in their order
+    given: dict[str, list[GivenSolution]] = defaultdict(list)
+    rejects: list[Reject] = []
+
+    def refuse(fault: Fault, number: int | None = None, identity: str | None = None) -> None:
+        place = path if number is None else row_place(path, number)
+        if strict:
+            raise DataError(f"{place}: {bounded(fault.detail)}")
+        rejects.append(
+            Reject(
+                problem_id=None if identity is None else bounded(identity),
+                row=number,
+                source=path,
+                reason=fault.reason,
+                detail=bounded(fault.detail),
+            )
+        )
+
+    for number, row in scan_rows(path):
+        if not isinstance(row, Mapping):
+            refuse(row if isinstance(row, Fault) else _NO_OBJECT, number)
+            continue
+        identity = row.get("problem_id") or by_text.get(str(row.get("problem")))
+        if not is_unicode(row):
+            found: GivenSolution | Fault = Fault("not_utf8", LONE_SURROGATES)
+        else:
+            found = solution_in(row) if identity in ids else _unknown(row)
+        if isinstance(found, Fault):
+            refuse(found, number, None if identity is None else str(identity))
+        else:
+            given[str(identity)].append(found)
+    for identity in ids:
+        if identity not in given:
+            refuse(Fault("no_solution", f"no solution for problem {identity!r}"), None, identity)
+    if not given:
+        raise DataError(f"{path}: no solution for any of {len(ids)} problems; {rejects[0].detail}")
+    return Given(
+        by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
+        rejects=tuple(rejects),
+    )
+
+
+_NO_OBJECT = Fault("not_an_object", "must be an object with a problem and a solution")
+
+
+def _unknown(row: Mapping[str, Any]) -> Fault:
+    return Fault(
+        "unknown_problem",
+        f"answers no known problem (problem_id={row.get('problem_id')!r}). Give problem_id, or "
+        "problem with the exact text of one in problems.source",
+    )
+
+
+def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
+    """The solution in a row that has `solution` or `steps`.
+
+    Raises:
+        DataError: it has neither, or one that is empty; `place` names the row.
+    """
+    found = solution_in(row)
+    if isinstance(found, Fault):
+        raise DataError(f"{place}: {found.detail}")
+    return found
+
+
+def solution_in(row: Mapping[str, Any]) -> GivenSolution | Fault:
+    """The same, or why there is none."""
+    steps = row.get("steps")
+    if steps is not None:
+        if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
+            return Fault("bad_solution", "steps must be a list of texts, at least one")
+        lines = [step + "\n" for step in steps[:-1]] + [steps[-1]]
+        return GivenSolution(text="".join(lines), step_ends=tuple(accumulate(map(len, lines))))
+    text = row.get("solution")
+    if not isinstance(text, str) or not text.strip():
+        return Fault("bad_solution", "needs a solution (text) or steps (list of texts)")
+    return GivenSolution(text=text)

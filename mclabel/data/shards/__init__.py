@@ -1,0 +1,1 @@
+"""What a run writes: schema, commit rule, journals, catalog, compaction."""

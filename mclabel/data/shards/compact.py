@@ -1,0 +1,196 @@
+"""Merges small shards into large ones, in one more exclusive commit.
+
+Large runs write a shard a block, and a million small files are slow to list and to open. Merging
+writes the rows again unchanged, less those that the plan has superseded, then commits to all of it
+at once (`catalog`), then deletes what was merged. Killed before the commit, nothing has happened,
+and what it wrote is deleted by the next merge; killed after it, the next merge deletes the rest. It
+may run while labelling goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from mclabel.data.shards.catalog import (
+    MERGED,
+    WITHOUT_ROWS,
+    Catalog,
+    Place,
+    commit_merge,
+    read_catalog,
+    without_problems,
+)
+from mclabel.data.shards.labels import named_rollouts, read_shard, write_rollouts, write_shard
+from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.data.shards.store import Store
+from mclabel.errors import ShardError
+
+_OWN = (
+    *("schema_version", "block", "blocks", "attempt", "rollouts", "rollouts_digest", "cost"),
+    *WITHOUT_ROWS,
+)
+"""Of a shard's metadata, what may differ among shards that are merged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    """What a merge did."""
+
+    num_before: int
+    """Labels shards."""
+    num_after: int
+    num_solutions: int
+    """In the shards that were merged."""
+
+
+@dataclass(kw_only=True)
+class _Pile:
+    """Shards of one configuration and versions, to be merged into one."""
+
+    metadata: dict[str, Any]
+    labels: list[pa.Table]
+    rollouts: list[pa.Table]
+    blocks: list[tuple[str, int]]
+    """With their numbers of rows."""
+    without_rows: dict[str, dict[str, Any]]
+    """Problems without labels, by what they are called in the metadata, and by id."""
+    costs: list[dict[str, int] | None] = field(default_factory=list)
+    """Of the shards; None where it is not known."""
+    num_shards: int = 0
+    num_rows: int = 0
+
+
+def compact(
+    store: Store, *, rows: int = 20_000, on_progress: Callable[[int, int], None] = lambda *_: None
+) -> Compaction:
+    """Merge shards into ones of about `rows` solutions.
+
+    Args:
+        store: of a run.
+        rows: a shard that has half as many is left as it is.
+        on_progress: called with shards read and in all.
+
+    Raises:
+        ShardError: a shard is torn, or another merge was faster.
+    """
+    before = read_catalog(store)
+    _delete_unused(store, before)
+    places: dict[str, Place] = {}
+    written: list[str] = []
+    attempt = uuid.uuid4().hex[:8]
+    num_rows = 0
+    for pile in _piles(store, before, rows, on_progress):
+        if pile.num_shards < 2:
+            continue
+        name = f"{before.number + 1:06d}.{attempt}.{len(written):05d}.parquet"
+        written.append(name)
+        _write(store, name, pile)
+        offset = 0
+        for block, count in pile.blocks:
+            places[block] = Place(f"{MERGED}/labels/{name}", offset, count)
+            offset += count
+        num_rows += pile.num_rows
+    if places and not commit_merge(store, before.number + 1, places):
+        for name in written:
+            store.delete(f"{MERGED}/labels/{name}")
+            store.delete(f"{MERGED}/rollouts/{name}")
+        raise ShardError(f"{store.location}: another merge has just ended; nothing was changed")
+    after = read_catalog(store)
+    _delete_unused(store, after)
+    return Compaction(
+        num_before=len(before.files), num_after=len(after.files), num_solutions=num_rows
+    )
+
+
+def _piles(
+    store: Store, catalog: Catalog, rows: int, on_progress: Callable[[int, int], None]
+) -> Iterator[_Pile]:
+    """Shards in the order of their names, piled up to the wanted size."""
+    open_piles: dict[str, _Pile] = {}
+    by_file = catalog.by_file()
+    for done, file in enumerate(catalog.files, 1):
+        blocks = by_file[file]
+        sizes = [catalog.blocks[block].num_rows for block in blocks]
+        if sum(size or 0 for size in sizes) * 2 >= rows:
+            continue
+        metadata, table = read_shard(store, file, "labels")
+        if len(table) * 2 >= rows:
+            continue
+        parts = [catalog.rows_of(block, table) for block in blocks]
+        kept = {k: v for k, v in metadata.items() if k not in _OWN}
+        kept["keeps_rollouts"] = metadata["rollouts"] is not None
+        pile = open_piles.setdefault(
+            json.dumps(kept, sort_keys=True),
+            _Pile(metadata=kept, labels=[], rollouts=[], blocks=[], without_rows=_nobody()),
+        )
+        pile.labels += parts
+        pile.costs.append(metadata.get("cost"))
+        without_rows = catalog.without_rows(blocks, metadata)
+        for name, problems in pile.without_rows.items():
+            problems.update(without_rows[name])
+        if metadata["rollouts"] is not None:
+            rollouts = named_rollouts(store, metadata)
+            superseded = {name for block in blocks for name in catalog.superseded.get(block, ())}
+            pile.rollouts.append(without_problems(rollouts, superseded))
+        pile.num_shards += 1
+        pile.blocks += [(block, len(part)) for block, part in zip(blocks, parts, strict=True)]
+        pile.num_rows += sum(map(len, parts))
+        on_progress(done, len(catalog.files))
+        if pile.num_rows >= rows:
+            yield open_piles.pop(json.dumps(kept, sort_keys=True))
+    yield from open_piles.values()
+
+
+def _sum(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None
+    return {name: sum(cost[name] for cost in known) for name in known[0]}
+
+
+def _nobody() -> dict[str, dict[str, Any]]:
+    return {name: {} for name in WITHOUT_ROWS}
+
+
+def _write(store: Store, name: str, pile: _Pile) -> None:
+    metadata = {k: v for k, v in pile.metadata.items() if k != "keeps_rollouts"}
+    rollouts = digest = None
+    if pile.metadata["keeps_rollouts"]:
+        rollouts = f"{MERGED}/rollouts/{name}"
+        whole = pa.concat_tables(pile.rollouts).cast(ROLLOUTS_SCHEMA)
+        digest = write_rollouts(store, rollouts, whole, metadata)
+    whole = pa.concat_tables(pile.labels).cast(LABELS_SCHEMA)
+    said = {
+        **metadata,
+        **pile.without_rows,
+        "rollouts": rollouts,
+        "rollouts_digest": digest,
+        "blocks": dict(pile.blocks),
+        "cost": _sum(pile.costs),
+    }
+    write_shard(store, f"{MERGED}/labels/{name}", whole, said)
+
+
+def _delete_unused(store: Store, catalog: Catalog) -> None:
+    """Delete shards that a committed merge has replaced, and those of merges that never were.
+
+    Of the number that would come next nothing is deleted: its merge may be under way.
+    """
+    used = {file.removeprefix(f"{MERGED}/labels/") for file in catalog.files}
+    for folder in ("labels", "rollouts"):
+        for name in store.names(f"{MERGED}/{folder}"):
+            file = name.removeprefix(f"{MERGED}/{folder}/")
+            number = file.split(".")[0]
+            if file not in used and number.isdecimal() and int(number) <= catalog.number:
+                store.delete(name)
+    merged = {block for block, place in catalog.blocks.items() if place.is_merged}
+    for folder in ("labels", "rollouts"):
+        for name in store.names(folder):
+            if name.removeprefix(f"{folder}/").split(".")[0] in merged:
+                store.delete(name)

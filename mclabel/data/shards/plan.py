@@ -1,0 +1,99 @@
+"""The plan of a labelling run: which problem belongs to which block.
+
+    plan/NUMBER.parquet    one row a problem, with the block that it belongs to from then on
+
+A driver writes the plan before it leases anything, by exclusive create under the next free number.
+So two drivers with different inputs cannot cut different blocks: the second one finds the number
+taken, reads what the first one wrote and plans only what is missing. A part is never changed.
+
+Where problems have changed or gone and the user accepts that, a new part has a row with
+`superseded` for each of them: from then on readers skip the labels that the named block holds of
+the problem. The shard itself stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mclabel.data.shards.damage import damaged
+from mclabel.data.shards.digest import check_parquet, parquet_with_digest
+from mclabel.data.shards.packed import PackedNames
+from mclabel.data.shards.store import Store
+
+FOLDER = "plan"
+CONTENT_BYTES, META_BYTES = 16, 8
+PLAN_SCHEMA = pa.schema(
+    [
+        pa.field("problem_id", pa.string(), nullable=False),
+        pa.field("content", pa.binary(CONTENT_BYTES), nullable=False),
+        pa.field("meta", pa.binary(META_BYTES), nullable=False),
+        pa.field("block", pa.string(), nullable=False),
+        pa.field("superseded", pa.bool_(), nullable=False),
+    ]
+)
+"""`content` is a digest of what labels depend on (text, gold, given solutions), `meta` one of the
+problem's other columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBlocks:
+    """What readers need to know of a plan."""
+
+    names: PackedNames
+    """Ids of all blocks."""
+    superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By block: ids of the problems whose labels in it no longer count."""
+
+
+def read_parts(store: Store) -> Iterator[pa.Table]:
+    """The parts of a run's plan, from the first.
+
+    Raises:
+        DamagedFile: a part is damaged, or missing.
+    """
+    for number, name in enumerate(store.names(FOLDER), 1):
+        if name != _part(number):
+            raise damaged(store, _part(number), f"missing, though {name} is there")
+        content = store.read(name) or b""
+        if check_parquet(content) != "sound":
+            raise damaged(store, name)
+        table = pq.read_table(pa.BufferReader(content))
+        if not table.schema.equals(PLAN_SCHEMA):
+            raise damaged(store, name, "not a plan: it has other columns")
+        yield table
+
+
+def commit_part(store: Store, number: int, table: pa.Table) -> bool:
+    """Create a part; False if another driver has taken the number."""
+    content = parquet_with_digest(table.cast(PLAN_SCHEMA), compression="zstd")
+    return store.create(_part(number), content)
+
+
+def _part(number: int) -> str:
+    return f"{FOLDER}/{number:06d}.parquet"
+
+
+def planned_blocks(store: Store) -> PlannedBlocks | None:
+    """The blocks of a run's plan; None for a run without one, as imports and regraded runs are.
+
+    Raises:
+        DamagedFile: a part is damaged, or missing.
+    """
+    names: list[pa.Array] = []
+    superseded: dict[str, set[str]] = defaultdict(set)
+    for table in read_parts(store):
+        names.append(pc.unique(table.column("block")))
+        for row in table.filter(table.column("superseded")).to_pylist():
+            superseded[row["block"]].add(row["problem_id"])
+    if not names:
+        return None
+    return PlannedBlocks(
+        names=PackedNames(name for part in names for name in part.to_pylist()),
+        superseded={block: frozenset(ids) for block, ids in superseded.items()},
+    )

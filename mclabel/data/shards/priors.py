@@ -1,0 +1,39 @@
+"""Priors of `posterior` that labels rest on: `priors/ID.json`, ID being a hash of the content."""
+
+from __future__ import annotations
+
+import hashlib
+
+from mclabel.data.shards.damage import damaged
+from mclabel.data.shards.store import Store
+from mclabel.errors import DamagedFile
+from mclabel.seeds import ID_LENGTH
+
+FOLDER = "priors"
+
+
+def priors_name(identity: str) -> str:
+    """The file of priors with this id."""
+    return f"{FOLDER}/{identity}.json"
+
+
+def read_priors(store: Store, identity: str) -> bytes | None:
+    """What was written as the priors of this id; None if there are none.
+
+    Raises:
+        DamagedFile: the content is another one.
+    """
+    content = store.read(priors_name(identity))
+    if content is not None and hashlib.sha256(content).hexdigest()[:ID_LENGTH] != identity:
+        raise damaged(store, priors_name(identity))
+    return content
+
+
+def missing_priors(store: Store, identity: str) -> DamagedFile:
+    """The error that labels rest on priors that are not there."""
+    return DamagedFile(
+        store.location,
+        priors_name(identity),
+        "missing, though labels rest on it",
+        "Restore it from a copy: without it these labels cannot be graded again",
+    )

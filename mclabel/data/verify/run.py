@@ -1,0 +1,299 @@
+"""Whether a run's files are what was written, and agree with each other.
+
+Every file is read once, a shard at a time; kept are two numbers for each solution and problem, to
+find those that are there twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mclabel.data.shards.catalog import FOLDER as COMPACTED
+from mclabel.data.shards.catalog import MERGED, Catalog, read_catalog
+from mclabel.data.shards.damage import damaged
+from mclabel.data.shards.digest import Check, check_lines, log_lines, read_object
+from mclabel.data.shards.journal import FOLDER as JOURNALS
+from mclabel.data.shards.journal import parse_journal
+from mclabel.data.shards.labels import named_rollouts, read_shard, shard_has_digest
+from mclabel.data.shards.manifest import read_claim
+from mclabel.data.shards.priors import FOLDER as PRIORS
+from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
+from mclabel.data.shards.rejects import FILE as REJECTS
+from mclabel.data.shards.rejects import FOLDER as NOTES
+from mclabel.data.shards.store import Store
+from mclabel.data.verify.doubles import Doubles, name_hashes
+from mclabel.data.verify.findings import Verification
+from mclabel.data.verify.planned import PlannedProblems
+from mclabel.data.verify.recount import disagreements
+from mclabel.errors import DamagedFile, ShardError
+
+MANIFEST, SPENT, PROGRESS = "run.json", "spent.json", "progress.jsonl"
+
+
+def verify(
+    store: Store, *, on_progress: Callable[[int, int], None] = lambda *_: None
+) -> Verification:
+    """Read everything that a run holds.
+
+    Args:
+        store: of the run.
+        on_progress: called with shards read and in all.
+
+    Raises:
+        ShardError: there is no run, or the store fails.
+    """
+    work = _Verifying(store)
+    work.objects()
+    work.shards(on_progress)
+    work.priors()
+    work.journals()
+    return work.found
+
+
+class _Verifying:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.found = Verification(run=store.location)
+        self._catalog: Catalog | None = None
+        self._planned: PlannedProblems | None = None
+        self._rests_on: set[str] = set()
+        """Ids of priors."""
+        self._has_digests = False
+        """Whether the run was begun by a mclabel that writes them."""
+        self._unread: set[str] = set()
+        """Blocks, and merges, whose labels are damaged: which rollouts are theirs is not known."""
+
+    def objects(self) -> None:
+        """Check the single files."""
+        try:
+            manifest = read_claim(self._store, MANIFEST)
+        except DamagedFile as error:
+            self.found.add(error)
+        else:
+            self._has_digests = manifest is not None and manifest["format"] > 1
+            self.found.num_without_digest += manifest is not None and not self._has_digests
+        if (raw := self._store.read(SPENT)) is not None:
+            self._checked(SPENT, _check_object(raw))
+        if (raw := self._store.read(REJECTS)) is not None:
+            self._checked(REJECTS, check_lines(raw))
+        for name in self._store.names(NOTES):
+            if (raw := self._store.read(name)) is not None and raw != b"{}":
+                self.found.add(damaged(self._store, name))
+        if (raw := self._store.read(PROGRESS)) is not None:
+            lines = list(log_lines(raw))
+            if bad := sum(line is None for line in lines):
+                fault = f"damaged: {bad:,} of {len(lines):,} lines are not what was written"
+                self.found.add(damaged(self._store, PROGRESS, fault))
+            elif not lines or not (lines[-1] or {}).get("ended"):
+                self.found.notes.append(
+                    f"{PROGRESS} does not say that the job has ended: it is under way, was killed, "
+                    "or the log has lost lines at its end"
+                )
+        if drivers := self._store.names("drivers"):
+            self.found.notes.append(
+                f"{len(drivers):,} drivers are at work, or were killed (drivers/)"
+            )
+
+    def shards(self, on_progress: Callable[[int, int], None]) -> None:
+        """Check labels and rollouts, and what says where they are."""
+        try:
+            self._catalog = catalog = read_catalog(self._store)
+            self._planned = PlannedProblems(self._store)
+        except DamagedFile as error:
+            self.found.add(error)
+            self.found.notes.append(
+                "labels and rollouts were not read: where they are is not known"
+            )
+            return
+        if not catalog.files and self._store.read(MANIFEST) is None:
+            raise ShardError(
+                f"{self._store.location}: holds no run. Give the `out` of a labelling job"
+            )
+        for name, blocks in catalog.lost.items():
+            fault = f"is not there, though {len(blocks):,} blocks were merged into it"
+            again = "Run the job again: they are labelled again"
+            self.found.add(DamagedFile(self._store.location, name, fault, again))
+        doubles, by_file, named = Doubles(), catalog.by_file(), set[str]()
+        for done, name in enumerate(catalog.files, 1):
+            try:
+                self._shard(name, by_file[name], doubles, named)
+            except DamagedFile as error:
+                if self._store.read(error.name) is None and self._has_merged():
+                    self.found.notes.append("shards were merged meanwhile: run verify once more")
+                    break
+                self.found.add(error)
+            on_progress(done, len(catalog.files))
+        for double in doubles.found():
+            name, other = self._place(double.block), self._place(double.other)
+            fault = f"{double.count:,} {double.what} are there again in {other}"
+            if name == other:
+                fault += f" (blocks {double.block} and {double.other})"
+            again = "Delete one of the two and run the job again"
+            self.found.add(DamagedFile(self._store.location, name, fault, again))
+        self._note_strangers(catalog, named)
+
+    def _shard(self, name: str, blocks: list[str], doubles: Doubles, named: set[str]) -> None:
+        found = self.found
+        found.num_shards += 1
+        found.num_blocks += len(blocks)
+        try:
+            metadata, labels = read_shard(self._store, name, "labels")
+        except DamagedFile:
+            self._unread.update((name.rpartition("/")[2].partition(".")[0], *blocks))
+            raise
+        found.num_without_digest += not shard_has_digest(metadata)
+        parts = self._blocks(name, blocks, metadata, labels)
+        for block, part in zip(blocks, parts, strict=True):
+            found.num_solutions += part.num_rows
+            doubles.add(block, part)
+        self._check_plan(name, blocks, metadata, parts)
+        for rests_on in pc.unique(labels["priors"]).to_pylist():
+            if rests_on is not None:
+                self._rests_on.add(rests_on.partition("@")[0])
+        if metadata["rollouts"] is None:
+            return
+        named.add(metadata["rollouts"])
+        rollouts = named_rollouts(self._store, metadata)
+        found.num_rollouts += rollouts.num_rows
+        for fault in disagreements(labels, rollouts):
+            self.found.add(damaged(self._store, name, fault))
+        cost = metadata.get("cost") if "block" in metadata else None
+        if cost is not None and cost["num_rollouts"] != rollouts.num_rows:
+            fault = f"{cost['num_rollouts']:,} rollouts were made, {rollouts.num_rows:,} are there"
+            self.found.add(damaged(self._store, metadata["rollouts"], fault))
+
+    def _blocks(
+        self, name: str, blocks: list[str], metadata: dict[str, Any], labels: pa.Table
+    ) -> list[pa.Table]:
+        """The rows of each block that count; refuses blocks other than the metadata says."""
+        assert self._catalog is not None
+        places = [self._catalog.blocks[block] for block in blocks]
+        if places[0].num_rows is None:
+            if (said := metadata.get("block")) != blocks[0]:
+                raise damaged(self._store, name, f"holds block {said!r}, which is not its name")
+            return [self._catalog.rows_of(blocks[0], labels)]
+        sizes = {block: place.num_rows for block, place in zip(blocks, places, strict=True)}
+        said = metadata.get("blocks")
+        if said is not None and any(said.get(block) != size for block, size in sizes.items()):
+            raise damaged(self._store, name, "holds other blocks than were merged into it")
+        for block, place in zip(blocks, places, strict=True):
+            if labels.slice(place.offset, place.num_rows).num_rows != place.num_rows:
+                raise damaged(self._store, name, f"lacks rows of block {block}")
+        return [self._catalog.rows_of(block, labels) for block in blocks]
+
+    def _check_plan(
+        self, name: str, blocks: list[str], metadata: dict[str, Any], parts: list[pa.Table]
+    ) -> None:
+        """Compare the problems of a shard's blocks with those of the plan."""
+        assert self._catalog is not None and self._planned is not None
+        if not self._planned.is_there:
+            return
+        problems = {one for part in parts for one in pc.unique(part["problem_id"]).to_pylist()}
+        for without_rows in self._catalog.without_rows(blocks, metadata).values():
+            problems.update(without_rows)
+        there, planned = set(name_hashes(problems).tolist()), self._planned.of(blocks)
+        if there != planned:
+            fault = (
+                f"lacks {len(planned - there):,} problems that the plan gives it, and has "
+                f"{len(there - planned):,} others"
+            )
+            self.found.add(damaged(self._store, name, fault))
+
+    def _has_merged(self) -> bool:
+        """Whether a merge has ended since the catalog was read."""
+        assert self._catalog is not None
+        return read_catalog(self._store).number > self._catalog.number
+
+    def _place(self, block: str) -> str:
+        assert self._catalog is not None
+        return self._catalog.blocks[block].file
+
+    def _note_strangers(self, catalog: Catalog, named: set[str]) -> None:
+        """Note files that nothing rests on."""
+        there = chain(self._store.listed("rollouts"), self._store.listed(f"{MERGED}/rollouts"))
+        unnamed = sum(
+            name not in named and name.rpartition("/")[2].partition(".")[0] not in self._unread
+            for name in there
+        )
+        if unnamed:
+            self.found.notes.append(
+                f"{unnamed:,} rollouts files belong to no labels shard: of blocks under way, or "
+                "left by attempts that were killed, and deleted when the job is done"
+            )
+        if catalog.merged_away:
+            self.found.notes.append(
+                f"{len(catalog.merged_away):,} labels shards were merged into others, and are "
+                "deleted by the next `mclabel compact`"
+            )
+        if catalog.foreign:
+            self.found.notes.append(
+                f"{len(catalog.foreign):,} files in labels/ belong to no block of the plan and are "
+                f"not read: {', '.join(catalog.foreign[:5])}"
+                + (", …" if len(catalog.foreign) > 5 else "")
+            )
+        folders = ("labels", COMPACTED, f"{MERGED}/labels")
+        ours = {*catalog.merged_away, *catalog.foreign, *catalog.files}
+        strange = [
+            name
+            for folder in folders
+            for name in self._store.listed(folder)
+            if name not in ours and not (folder == COMPACTED and name.endswith(".parquet"))
+        ]
+        if strange:
+            self.found.notes.append(
+                f"{len(strange):,} files that nothing names: {', '.join(sorted(strange)[:5])}"
+                + (", …" if len(strange) > 5 else "")
+            )
+
+    def priors(self) -> None:
+        """Check what labels of `posterior` rest on."""
+        there = {
+            name.removeprefix(f"{PRIORS}/").removesuffix(".json")
+            for name in self._store.names(PRIORS)
+        }
+        for identity in sorted(self._rests_on - there):
+            self.found.add(missing_priors(self._store, identity))
+        for identity in sorted(there):
+            self.found.num_priors += 1
+            try:
+                if read_priors(self._store, identity) is None:
+                    self.found.add(damaged(self._store, priors_name(identity), "no file of priors"))
+            except DamagedFile as error:
+                self.found.add(error)
+
+    def journals(self) -> None:
+        """Check what was sampled of blocks that are under way."""
+        late: Counter[bool] = Counter()
+        blocks = {} if self._catalog is None else self._catalog.blocks
+        for name in self._store.names(JOURNALS):
+            content = self._store.read(name)
+            if content is None:
+                continue
+            self.found.num_journals += 1
+            late[name.split("/")[1] in blocks] += 1
+            try:
+                parse_journal(content)
+            except ValueError as error:
+                self.found.add(damaged(self._store, name, f"damaged ({error})"))
+        if late[True]:
+            self.found.notes.append(
+                f"{late[True]:,} journals are of blocks that are done, and deleted by the next run"
+            )
+
+    def _checked(self, name: str, check: Check) -> None:
+        self.found.num_without_digest += check == "none"
+        if check == "damaged" or (check == "none" and self._has_digests):
+            self.found.add(damaged(self._store, name))
+
+
+def _check_object(raw: bytes) -> Check:
+    try:
+        return read_object(raw)[1]
+    except ValueError:
+        return "damaged"

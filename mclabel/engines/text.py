@@ -1,0 +1,305 @@
+"""The text side of a policy: its tokenizer, its prompt, its end tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from mclabel.engines.chat import ChatTemplateError, render_chat
+from mclabel.engines.hub import POLICY, fetch_model, named
+from mclabel.engines.pretrained import (
+    check_weights,
+    load_generation_config,
+    load_model_config,
+    load_tokenizer,
+)
+from mclabel.errors import EngineError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PROBE = "What is 1 + 1?"
+MIN_TOKEN_CHARS = 64
+"""Of the longest token of any tokenizer, where a text's length is all that is looked at."""
+MARK = "mclabel"  # a text that no chat template writes by itself
+
+
+class PolicyText:
+    """Renders prompts and maps between text and ids, the same way for every engine."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        template: str | None,
+        system: str | None,
+        few_shot: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Args:
+        tokenizer: the model's own.
+        template: text with `{problem}` in it; None renders the tokenizer's chat template.
+        system: system message of the chat, if any.
+        few_shot: worked examples (problem, solution) that come before the problem.
+        """
+        self._tokenizer, self._template = tokenizer, template
+        self.is_chat = template is None and bool(tokenizer.chat_template)
+        self._system, self._few_shot = system, tuple(few_shot)
+
+    @classmethod
+    def load(
+        cls,
+        model: str,
+        *,
+        revision: str | None,
+        template: str | None,
+        system: str | None,
+        few_shot: Sequence[tuple[str, str]] = (),
+        trust_remote_code: bool = False,
+        key: str = POLICY,
+    ) -> PolicyText:
+        """Load a model's tokenizer.
+
+        Args:
+            model: folder or Hugging Face name.
+            revision: commit or tag of a Hugging Face model.
+            template: as of the class.
+            system: as of the class.
+            few_shot: as of the class.
+            trust_remote_code: run Python code that comes with the model.
+            key: of the setting that names the model, for messages.
+
+        Raises:
+            EngineError: `model` has none, or its chat template cannot render the prompt.
+        """
+        tokenizer = load_tokenizer(
+            model, revision=revision, trust_remote_code=trust_remote_code, key=key
+        )
+        text = cls(tokenizer, template=template, system=system, few_shot=few_shot)
+        try:
+            text.prompt_ids(PROBE)
+        except ChatTemplateError as error:
+            section = "policy." if key == POLICY else ""
+            raise EngineError(
+                f"{named(model, key)}: its chat template cannot render the prompt: {error.reason}. "
+                f"Leave out {section}system and few-shot examples, or write the prompt as "
+                f"{section}template with {{problem}} in it"
+            ) from error
+        return text
+
+    @property
+    def name(self) -> str:
+        """What kind of tokenizer it is."""
+        return type(self._tokenizer).__name__
+
+    @cached_property
+    def max_token_chars(self) -> int:
+        """Characters of the longest token, generously: a tokenizer may join spaces."""
+        return max(MIN_TOKEN_CHARS, *map(len, self._tokenizer.get_vocab()))
+
+    def prompt_ids(self, problem: str) -> tuple[int, ...]:
+        """Ids of the whole prompt of a problem."""
+        if not self.is_chat:
+            encoded = self._tokenizer(self._plain(problem), split_special_tokens=True)["input_ids"]
+            return tuple(cast(list[int], encoded))
+        rendered = render_chat(self._tokenizer, self.messages(problem), ask=True)
+        return tuple(
+            cast(list[int], self._tokenizer(rendered, add_special_tokens=False)["input_ids"])
+        )
+
+    def messages(self, problem: str) -> list[dict[str, str]]:
+        """The prompt as a chat, up to the message that the policy is to write."""
+        turns = [*(turn for one in self._few_shot for turn in one), problem]
+        roles = ("user", "assistant")
+        messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
+        if self._system:
+            messages.insert(0, {"role": "system", "content": self._system})
+        return messages
+
+    def _plain(self, problem: str) -> str:
+        if self._template is not None:
+            return self._template.replace("{problem}", problem)
+        shown = [self._system] if self._system else []
+        shown += [f"{one}\n{solution}" for one, solution in self._few_shot]
+        return "\n\n".join([*shown, f"{problem}\n"])
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
+        return tuple(cast(list[int], encoded["input_ids"]))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return cast(
+            str,
+            self._tokenizer.decode(
+                list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            ),
+        )
+
+    @property
+    def step_token(self) -> str | None:
+        """The token that the tokenizer reserves for the end of a step, if it does."""
+        return cast(str | None, getattr(self._tokenizer, "step_token", None))
+
+    @property
+    def special_tokens(self) -> list[str]:
+        """Tokens of the vocabulary that stand for no text, such as ends and marks."""
+        added = self._tokenizer.added_tokens_decoder.values()
+        return [token.content for token in added if token.special]
+
+    def token_id(self, token: str) -> int | None:
+        """Id of a text that is one token of the vocabulary, None if it is not."""
+        return self._tokenizer.get_vocab().get(token)
+
+    def add_token(self, token: str) -> None:
+        """Add a special token to the vocabulary, if it is not in it."""
+        self._tokenizer.add_special_tokens(
+            {"additional_special_tokens": [token]}, replace_extra_special_tokens=False
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the vocabulary, added ones included."""
+        return len(self._tokenizer)
+
+    def save(self, folder: Path) -> None:
+        """Save the tokenizer beside a model."""
+        self._tokenizer.save_pretrained(folder)
+
+    def end_ids(self, *configured: int | Sequence[int] | None) -> frozenset[int]:
+        """The end tokens: the tokenizer's, the chat's, and those of the model's configurations."""
+        ids: set[int] = set()
+        for one in (self._tokenizer.eos_token_id, self._turn_end(), *configured):
+            ids |= set() if one is None else {one} if isinstance(one, int) else set(one)
+        return frozenset(ids)
+
+    def _turn_end(self) -> int | None:
+        """The special token that the chat template puts after what the policy wrote, if any."""
+        if not self.is_chat:
+            return None
+        messages = [*self.messages(PROBE), {"role": "assistant", "content": MARK}]
+        rendered = render_chat(self._tokenizer, messages, ask=False)
+        after = rendered.rpartition(MARK)[2] if MARK in rendered else ""
+        ids = self._tokenizer(after, add_special_tokens=False)["input_ids"]
+        first = next(iter(cast(list[int], ids)), None)
+        added = self._tokenizer.added_tokens_decoder
+        return first if first is not None and first in added and added[first].special else None
+
+
+def check_model(
+    model: str,
+    *,
+    revision: str | None = None,
+    template: str | None,
+    system: str | None,
+    few_shot: Sequence[tuple[str, str]] = (),
+    trust_remote_code: bool,
+    weights: bool = True,
+    key: str = POLICY,
+) -> None:
+    """See that a model can be loaded, without reading its weights.
+
+    Args:
+        model: folder or Hugging Face name; downloaded if it is not there.
+        revision: commit or tag of a Hugging Face model.
+        template: as of `PolicyText`.
+        system: as of `PolicyText`.
+        few_shot: as of `PolicyText`.
+        trust_remote_code: run Python code that comes with the model.
+        weights: look at its files of weights, too.
+        key: of the setting that names the model, for messages.
+
+    Raises:
+        EngineError: its configuration, tokenizer, chat template or files of weights are no good.
+    """
+    folder = fetch_model(model, revision=revision, weights=weights, code=trust_remote_code, key=key)
+    load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
+    PolicyText.load(
+        folder,
+        revision=None,
+        template=template,
+        system=system,
+        few_shot=few_shot,
+        trust_remote_code=trust_remote_code,
+        key=key,
+    )
+    if weights:
+        check_weights(folder, key=key)
+
+
+def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:
+    """The end tokens of a model that is not loaded in this process."""
+    config = load_model_config(folder, trust_remote_code=trust_remote_code)
+    configured = [getattr(config.get_text_config(), "eos_token_id", None)]
+    if (generation := load_generation_config(folder)) is not None:
+        configured.append(generation.eos_token_id)
+    return text.end_ids(*configured)
+
+
+def model_max_context(folder: str, *, trust_remote_code: bool) -> float:
+    """Tokens that a model was made for, infinite if its configuration does not say."""
+    config = load_model_config(folder, trust_remote_code=trust_remote_code)
+    return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
+
+
+def stopped_ids(
+    ids: tuple[int, ...],
+    end_ids: Collection[int],
+    stop: Sequence[str],
+    decode: Callable[[Sequence[int]], str],
+) -> tuple[int, ...]:
+    """Ids of a completion that ended by itself, as every engine gives them.
+
+    An end token is left out. The token that completes a stop text is kept, and none after it.
+    """
+    if ids and ids[-1] in end_ids:
+        ids = ids[:-1]
+    while any(text in decode(ids[:-1]) for text in stop):
+        ids = ids[:-1]
+    return ids
+
+
+def ends_with_stop(
+    ids: Sequence[int], *, stop: Sequence[str], decode: Callable[[Sequence[int]], str]
+) -> bool:
+    """Whether the last token completed one of the stop texts."""
+    longest = max(len(text.encode()) for text in stop)
+    before = decode(ids[-longest - 1 : -1])
+    after = decode(ids[-longest - 1 :])
+    return any(after.count(text) > before.count(text) for text in stop)
+
+
+def quiet_transformers() -> None:
+    """Turn off loading bars, and reports of what is meant to be so, such as a fresh head."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+class TextPolicy:
+    """The part of a `Policy` that is its text; an engine that starts loads `_text`."""
+
+    _text: PolicyText | None = None
+
+    @property
+    def max_token_chars(self) -> int:
+        """Characters of the longest token."""
+        return self._loaded_text().max_token_chars
+
+    def prompt_ids(self, problem: str) -> tuple[int, ...]:
+        """The rendered prompt of a problem, up to where the solution begins."""
+        return self._loaded_text().prompt_ids(problem)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text, without special tokens."""
+        return self._loaded_text().encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids."""
+        return self._loaded_text().decode(ids)
+
+    def _loaded_text(self) -> PolicyText:
+        assert self._text is not None, "start() first"
+        return self._text

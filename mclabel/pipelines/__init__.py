@@ -1,0 +1,30 @@
+"""From checked configurations to the objects that the library takes.
+
+The one place where configurations meet library code, shared by the command line and by jobs.
+"""
+
+from mclabel.pipelines.best_of_n import best_of_n
+from mclabel.pipelines.exchange import ExportReport, export_run, import_file
+from mclabel.pipelines.export_tables import TablesReport, export_tables
+from mclabel.pipelines.forecast import forecast, run_pilot
+from mclabel.pipelines.label import label
+from mclabel.pipelines.plan import plan
+from mclabel.pipelines.preview import preview
+from mclabel.pipelines.regrade import regrade
+from mclabel.pipelines.train import train
+
+__all__ = [
+    "ExportReport",
+    "TablesReport",
+    "best_of_n",
+    "export_run",
+    "export_tables",
+    "forecast",
+    "import_file",
+    "label",
+    "plan",
+    "preview",
+    "regrade",
+    "run_pilot",
+    "train",
+]

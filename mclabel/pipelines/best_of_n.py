@@ -1,0 +1,312 @@
+"""A best-of-N evaluation from its configuration."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import cast
+
+from mclabel.answers import default_checker, group_answers
+from mclabel.config import BestOfNConfig, EstimatorConfig, LabelConfig, SolutionsConfig
+from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places, check_run
+from mclabel.data.outputs import output_folder
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.engines.text import check_model
+from mclabel.errors import ConfigError, DataError
+from mclabel.evaluation.best_of_n import BestOfN
+from mclabel.evaluation.best_of_n import best_of_n as measure
+from mclabel.evaluation.choosing import ProblemSamples
+from mclabel.pipelines.label import label
+from mclabel.pipelines.policy import resolve_model
+from mclabel.pipelines.scores import ScoreCache
+from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
+from mclabel.prm.scoring.aggregate import Aggregation, aggregate
+from mclabel.records import LabeledSolution, Outcome
+from mclabel.work.job import JobState
+
+MAX_FOOLED = 10
+"""Shown of each scorer."""
+MAX_TEXT = 2000
+"""Characters shown of a problem or a solution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fooled:
+    """A wrong solution that scored higher than every right one of its problem."""
+
+    problem_id: str
+    problem: str
+    answer: str
+    chosen: str
+    score: float
+    right: str
+    """The right solution that scored highest."""
+    right_score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfNReport:
+    """Figures of a best-of-N evaluation."""
+
+    result: BestOfN
+    num_excluded: int
+    """Problems left out because scorers were trained on them."""
+    num_unscored: int
+    """Samples that some scorer cannot read (no steps, or too long): chosen last."""
+    fooled: dict[str, list[Fooled]]
+    """By scorer: problems on which it chose worst among all samples, the widest gaps first."""
+    num_fooled: dict[str, int]
+    """By scorer: problems on which it chose a wrong sample although one was right."""
+
+
+def best_of_n(
+    config: BestOfNConfig,
+    *,
+    on_state: Callable[[JobState], None],
+    on_score: Callable[[str, int, int], None],
+) -> BestOfNReport:
+    """Sample or read solutions, score them, measure every method; resumes.
+
+    Writes `samples/` (a labelling run without rollouts), `scores/`, `best_of_n.json` and the plot
+    as PNG and SVG under `out`.
+
+    Args:
+        config: what to compare.
+        on_state: called with the state of the sampling job.
+        on_score: called with a scorer's name, and its solutions done and in all.
+    """
+    _check(config)
+    run = config.run
+    if run is None:
+        run = _samples_of(config)
+        label(_sampling(config, run), on_state)
+    known = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
+    by_problem = _samples(run, config.samples)
+    fresh = [rows for rows in by_problem if _text(rows[0]) not in known]
+    if not fresh:
+        raise DataError(
+            f"exclude: all {len(by_problem)} problems are in the runs named there. Give others"
+        )
+    samples, num_unscored = _scored(config, fresh, on_score)
+    result = measure(samples, seed=config.seed)
+    fooled = {name: _fooled(name, samples, fresh) for name in result.over_optimisation}
+    report = BestOfNReport(
+        result=result,
+        num_excluded=len(by_problem) - len(fresh),
+        num_unscored=num_unscored,
+        fooled={name: found[:MAX_FOOLED] for name, found in fooled.items()},
+        num_fooled={name: len(found) for name, found in fooled.items()},
+    )
+    out = Path(config.out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "best_of_n.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
+    from mclabel.report.picture import draw_best_of_n
+
+    draw_best_of_n(result, [out / "best_of_n.png", out / "best_of_n.svg"])
+    return report
+
+
+def _samples_of(config: BestOfNConfig) -> str:
+    return f"{config.out.rstrip('/')}/samples"
+
+
+def _samples(run: str, count: int) -> list[list[LabeledSolution]]:
+    """The first `count` solutions of every problem of a run, problems by id.
+
+    Raises:
+        DataError: a problem has fewer.
+    """
+    by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
+    for row in read_labels(Store(run)):
+        by_problem[row.problem.id].append(row)
+    for identity, rows in by_problem.items():
+        if len(rows) < count:
+            raise DataError(
+                f"{run}: problem {identity} has {len(rows)} solutions, fewer than "
+                f"samples={count}. Ask for fewer, or sample more"
+            )
+        rows.sort(key=lambda row: row.solution.sample_index)
+    return [by_problem[identity][:count] for identity in sorted(by_problem)]
+
+
+def _check(config: BestOfNConfig) -> None:
+    """Find what is wrong before anything is sampled."""
+    from mclabel.prm.scoring.score import PRM
+
+    output_folder(config.out, "out=", make=False)
+    check_places(config.out, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
+    if config.run is None:
+        check_run(_samples_of(config))
+    if both := sorted(set(config.scorers) & set(config.likelihood)):
+        raise ConfigError(f"scorers and likelihood both name {', '.join(both)}: give other names")
+    names = {*config.scorers, *config.likelihood}
+    if unknown := sorted(set(config.trust_remote_code) - names):
+        raise ConfigError(
+            f"trust_remote_code={unknown}: must be among the names of scorers and likelihood, "
+            f"{', '.join(sorted(names)) or 'of which there are none'}"
+        )
+    for name, path in config.scorers.items():
+        PRM.load(path, trust_remote_code=name in config.trust_remote_code)
+    for name, model in config.likelihood.items():
+        key = f"likelihood.{name}"
+        check_model(
+            resolve_model(model, key=key),
+            template=config.policy.template,
+            system=config.policy.system,
+            trust_remote_code=name in config.trust_remote_code,
+            key=key,
+        )
+    for other in [*config.exclude, *([config.run] if config.run else [])]:
+        next(read_labels(Store(other)))
+
+
+def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
+    return LabelConfig(
+        out=run,
+        seed=config.seed,
+        problems=config.problems,
+        solutions=SolutionsConfig(per_problem=config.samples),
+        policy=config.policy,
+        estimator=EstimatorConfig(kind="outcome"),
+        block_problems=config.block_problems,
+        keep_rollouts=False,
+        ray=config.ray,
+    )
+
+
+def _text(row: LabeledSolution) -> str:
+    return " ".join(row.problem.text.split()).casefold()
+
+
+def _scored(
+    config: BestOfNConfig,
+    problems: Sequence[Sequence[LabeledSolution]],
+    on_score: Callable[[str, int, int], None],
+) -> tuple[list[ProblemSamples], int]:
+    """Samples with the scores of every scorer, and how many could not be scored."""
+    from mclabel.prm.model.language_model import LikelihoodScorer
+    from mclabel.prm.scoring.score import PRM, check_scores, model_folder
+
+    rows = [row for samples in problems for row in samples]
+    cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
+    scores: dict[str, list[float]] = {}
+    weights: dict[str, list[float]] = {}
+    unscored: set[int] = set()
+    for name, path in config.scorers.items():
+        prm = PRM.load(
+            path, threads=config.threads, trust_remote_code=name in config.trust_remote_code
+        )
+        there, encoded = _encoded(rows, prm.encoder)
+        unscored |= set(range(len(rows))) - set(there)
+        steps = cache.step_scores(prm, model_folder(path), encoded, partial(on_score, name))
+        check_scores(path, steps, [_place(rows[index]) for index in there])
+        weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
+        for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
+            key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
+            values = [aggregate(one, cast(Aggregation, how)) for one in steps]
+            scores[key] = _placed(len(rows), there, values, missing=-inf)
+    for name, model in config.likelihood.items():
+        scorer = LikelihoodScorer(
+            resolve_model(model),
+            template=config.policy.template,
+            system=config.policy.system,
+            trust_remote_code=name in config.trust_remote_code,
+            key=f"likelihood.{name}",
+        )
+        there, encoded = _encoded(rows, scorer.encoder)
+        unscored |= set(range(len(rows))) - set(there)
+        readings = cache.readings(scorer.network, encoded, partial(on_score, name))
+        pairs = scorer.likelihoods(readings)
+        check_scores(model, pairs, [_place(rows[index]) for index in there])
+        for part, how in enumerate(("sum", "min")):
+            values = [pair[part] for pair in pairs]
+            key = f"likelihood:{name}:{how}"
+            scores[key] = _placed(len(rows), there, values, missing=-inf)
+    checker = default_checker()
+    samples, start = [], 0
+    for group in problems:
+        part_of = slice(start, start + len(group))
+        start = part_of.stop
+        problem = group[0].problem
+        samples.append(
+            ProblemSamples(
+                problem_id=problem.id,
+                keys=tuple(group_answers([row.solution.prediction for row in group], checker)),
+                right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
+                scores={name: tuple(values[part_of]) for name, values in scores.items()},
+                weights={name: tuple(values[part_of]) for name, values in weights.items()},
+                groups={k: problem.meta[k] for k in config.group_by if k in problem.meta},
+            )
+        )
+    return samples, len(unscored)
+
+
+def _place(row: LabeledSolution) -> str:
+    return f"problem {row.problem.id}, solution {row.solution.sample_index}"
+
+
+def _fooled(
+    name: str,
+    samples: Sequence[ProblemSamples],
+    problems: Sequence[Sequence[LabeledSolution]],
+) -> list[Fooled]:
+    """Problems on which a scorer prefers a wrong sample to all right ones, widest gap first."""
+    found = []
+    for one, rows in zip(samples, problems, strict=True):
+        scores = one.scores[name]
+        best = {flag: _best(scores, one.right, flag) for flag in (True, False)}
+        right, wrong = best[True], best[False]
+        if right is None or wrong is None or not -inf < scores[right] < scores[wrong]:
+            continue
+        found.append(
+            Fooled(
+                problem_id=one.problem_id,
+                problem=rows[0].problem.text[:MAX_TEXT],
+                answer=rows[0].problem.answer[:MAX_TEXT],
+                chosen=rows[wrong].solution.text[:MAX_TEXT],
+                score=scores[wrong],
+                right=rows[right].solution.text[:MAX_TEXT],
+                right_score=scores[right],
+            )
+        )
+    return sorted(found, key=lambda f: (f.right_score - f.score, f.problem_id))
+
+
+def _best(scores: Sequence[float], right: Sequence[bool], flag: bool) -> int | None:
+    """The highest-scoring sample that is right, or that is wrong."""
+    among = [i for i, r in enumerate(right) if r is flag]
+    return max(among, key=lambda i: scores[i], default=None)
+
+
+def _encoded(
+    rows: Sequence[LabeledSolution], encoder: StepEncoder
+) -> tuple[list[int], list[EncodedSolution]]:
+    """Those of the solutions that can be encoded, and their indices."""
+    known: dict[tuple[str, str], EncodedSolution | None] = {}
+    there, encoded = [], []
+    for index, row in enumerate(rows):
+        key = row.problem.id, row.solution.text
+        if key not in known:
+            try:
+                known[key] = encoder.labeled(row)
+            except DataError:  # counted by the caller, and chosen last
+                known[key] = None
+        if (one := known[key]) is not None:
+            encoded.append(one)
+            there.append(index)
+    return there, encoded
+
+
+def _placed(
+    count: int, indices: Sequence[int], values: Sequence[float], *, missing: float
+) -> list[float]:
+    result = [missing] * count
+    for index, value in zip(indices, values, strict=True):
+        result[index] = value
+    return result

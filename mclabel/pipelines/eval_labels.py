@@ -1,0 +1,119 @@
+"""The quality of a labelling run, from its folder and a source of truth."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mclabel.data.layout import check_places
+from mclabel.data.outputs import output_folder
+from mclabel.data.readers.judged import read_prm800k, read_processbench
+from mclabel.data.shards.labels import label_tables, read_labels, read_rollouts
+from mclabel.data.shards.store import Store
+from mclabel.errors import ConfigError, DataError
+from mclabel.evaluation.interval_check import independent_counts
+from mclabel.evaluation.label_quality import is_arith
+from mclabel.evaluation.label_report import ALL, LabelReport, label_report
+from mclabel.evaluation.truth import Truth, as_judged, exact_truth, judged_truth
+from mclabel.records import Counts, LabeledSolution
+from mclabel.report.files import json_text
+from mclabel.report.grid import markdown
+from mclabel.report.label_tables import label_grids
+
+logger = logging.getLogger(__name__)
+
+
+def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: int) -> LabelReport:
+    """Measure a run's labels; with `out`, write labels.json, labels.md and plots there.
+
+    Args:
+        shards: the run.
+        truth: `arith`, `processbench:FILE`, `prm800k:FILE` or `run:FOLDER`; None takes arith's
+            where the problems are of that domain, and none otherwise.
+        out: folder, made if it is missing.
+        seed: of the bootstrap.
+
+    Raises:
+        ConfigError: `truth` is none of these.
+        DataError: the truth's file cannot be used, or it knows no solution of the run.
+    """
+    check_out_folder(out)
+    rows = list(read_labels(Store(shards)))
+    if not rows:
+        raise DataError(f"{shards}: its shards hold no labelled solutions")
+    kind, _, source = (truth or ("arith" if is_arith(rows) else "")).partition(":")
+    known = _truth(kind, source, rows)
+    if known is not None and not known.first_errors:
+        raise DataError(
+            f"--truth {truth}: knows none of the {len(rows)} solutions of {shards}, the first "
+            f"being {rows[0].solution.id} of problem {rows[0].problem.id}. Solutions are found by "
+            "the texts of problem and solution"
+        )
+    reference = _reference(Store(shards), Store(source)) if kind == "run" else None
+    report = label_report(rows, known, reference, seed=seed)
+    if out is not None:
+        _write(report, out_folder(out))
+    return report
+
+
+def out_folder(out: str) -> Path:
+    """The folder for results, made if it is missing."""
+    check_out_folder(out)
+    return output_folder(out, "--out ")
+
+
+def check_out_folder(out: str | None) -> None:
+    """Refuse what cannot be a folder for results, before they are computed.
+
+    Raises:
+        ConfigError: a URL.
+        ShardError: a file, in one, or a folder that cannot be written.
+    """
+    if out is None:
+        return
+    check_places(out)
+    output_folder(out, "--out ", make=False)
+
+
+def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:
+    if kind == "":
+        return None
+    if kind == "arith" and not source:
+        return exact_truth(rows)
+    if kind == "processbench" and source:
+        return judged_truth("processbench", rows, read_processbench(source))
+    if kind == "prm800k" and source:
+        return judged_truth("prm800k", rows, read_prm800k(source))
+    if kind == "run" and source:
+        return judged_truth("run", rows, as_judged(list(read_labels(Store(source)))))
+    raise ConfigError(
+        f"--truth {kind}{':' if source else ''}{source}: must be arith, processbench:FILE, "
+        "prm800k:FILE or run:FOLDER"
+    )
+
+
+def _reference(own: Store, other: Store) -> Mapping[str, Counts]:
+    """Rollouts of the other run, by prefix, that this run's labels did not see."""
+    metadata = [[found for found, _ in label_tables(store)] for store in (own, other)]
+    if all(found["rollouts"] for run in metadata for found in run):
+        return independent_counts(read_rollouts(own), read_rollouts(other))
+    seeds = [{found.get("config", {}).get("seed") for found in run} for run in metadata]
+    if seeds[0] & seeds[1]:
+        logger.warning(
+            "%s and %s were drawn under one seed, and not both keep their rollouts: which of them "
+            "they share cannot be told, so intervals are not checked",
+            own.location,
+            other.location,
+        )
+        return {}
+    return {step.prefix_id: step.counts for row in read_labels(other) for step in row.steps}
+
+
+def _write(report: LabelReport, folder: Path) -> None:
+    from mclabel.report.label_plots import draw_positions, draw_reliability
+
+    (folder / "labels.json").write_text(json_text(report), encoding="utf-8")
+    (folder / "labels.md").write_text(markdown(label_grids(report)), encoding="utf-8")
+    draw_reliability(report.groups[ALL], folder / "reliability")
+    draw_positions(report.groups[ALL], folder / "positions")

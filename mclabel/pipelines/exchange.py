@@ -1,0 +1,207 @@
+"""Exports of a run to other people's formats, and imports from them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mclabel.answers import grade
+from mclabel.data.exchange.exports import export_row, json_line, labeled_texts
+from mclabel.data.exchange.formats import LOSSES, Format, LabeledTexts
+from mclabel.data.exchange.imports import import_row, labeled_solution
+from mclabel.data.layout import check_run
+from mclabel.data.outputs import output_folder
+from mclabel.data.readers.rows import file_rows
+from mclabel.data.shards.labels import commit_block, read_labels
+from mclabel.data.shards.manifest import claim
+from mclabel.data.shards.store import Store
+from mclabel.errors import ConfigError, DataError
+from mclabel.pipelines.label import versions
+from mclabel.records import LabeledSolution, Outcome, Verdict
+from mclabel.seeds import content_id
+
+DATA, CARD = "data.jsonl", "README.md"
+BLOCK_ROWS = 1024
+MAX_REASON = 400
+"""Characters of what the hub says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """What an export wrote."""
+
+    to: Format
+    path: str
+    num_rows: int
+    num_left_out: int
+    """Solutions that the format cannot hold."""
+    num_cut: int
+    """Solutions of which only the first steps are written."""
+    url: str | None
+
+    def lines(self) -> Iterator[str]:
+        """For a terminal."""
+        yield f"{self.num_rows} rows written to {self.path}"
+        yield (
+            f"what {self.to} cannot hold: {LOSSES[self.to]}. Here: {self.num_left_out} solutions "
+            f"left out, {self.num_cut} cut"
+        )
+        if self.url is not None:
+            yield f"uploaded to {self.url}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportReport:
+    """What an import read."""
+
+    num_rows: int
+    num_solutions: int
+    num_problems: int
+
+
+def export_run(run: str, to: Format, out: str, *, push_to_hub: str | None = None) -> ExportReport:
+    """Write `data.jsonl` and a data set card into a folder.
+
+    Args:
+        run: folder of labels.
+        to: the format.
+        out: folder, made if it is missing; what it holds of an earlier export is replaced.
+        push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
+
+    Raises:
+        DataError: a text cannot stand in the format, or no solution can.
+        ConfigError: the upload was refused.
+    """
+    rows = read_labels(Store(run))
+    folder = output_folder(out, "-o ")
+    num_rows = num_left_out = num_cut = 0
+    partial = folder / f"{DATA}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        for row in rows:
+            texts = labeled_texts(row)
+            exported = export_row(texts, to)
+            if exported is None:
+                num_left_out += 1
+                continue
+            num_cut += to in ("trl", "math-shepherd", "rlhflow") and None in texts.ratings
+            num_rows += 1
+            file.write(json_line(exported))
+    if not num_rows:
+        partial.unlink()
+        raise DataError(f"{run}: none of its {num_left_out} solutions can stand in {to}")
+    partial.rename(folder / DATA)
+    card = _card(run, to, num_rows, num_left_out, num_cut)
+    (folder / CARD).write_text(card, encoding="utf-8")
+    return ExportReport(
+        to=to,
+        path=str(folder / DATA),
+        num_rows=num_rows,
+        num_left_out=num_left_out,
+        num_cut=num_cut,
+        url=None if push_to_hub is None else push_folder(folder, push_to_hub, [DATA, CARD]),
+    )
+
+
+def import_file(path: str, source: Format, out: str) -> ImportReport:
+    """Read a file of another format as a run that scorers can be trained on.
+
+    Args:
+        path: JSON Lines, JSON or Parquet.
+        source: its format.
+        out: folder of the run; the same file into the same folder again changes nothing.
+
+    Raises:
+        DataError: a row is not of that format.
+        ShardError: the folder holds something else.
+    """
+    check_run(out)
+    solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
+    num_rows = 0
+    for place, row in file_rows(path):
+        num_rows += 1
+        for texts in import_row(row, source, place):
+            solutions[texts.problem].append(texts)
+    if not solutions:
+        raise DataError(f"{path}: holds no rows")
+    labeled = [
+        labeled_solution(texts, sample_index=index, outcome=_outcome(texts))
+        for group in solutions.values()
+        for index, texts in enumerate(group)
+    ]
+    store = Store(out, create=True)
+    content = content_id([row.solution.id for row in labeled], [_key(row) for row in labeled])
+    claim(store, "run.json", {"imported": source, "content": content}, {"versions": versions()})
+    for start in range(0, len(labeled), BLOCK_ROWS):
+        block = content_id(content, start)
+        part = labeled[start : start + BLOCK_ROWS]
+        commit_block(store, block, "import", part, None, {"config": {"imported": source}})
+    return ImportReport(
+        num_rows=num_rows,
+        num_solutions=len(labeled),
+        num_problems=len({row.problem.id for row in labeled}),
+    )
+
+
+def _key(row: LabeledSolution) -> list[object]:
+    return [row.solution.text, [step.value for step in row.steps]]
+
+
+def _outcome(texts: LabeledTexts) -> Outcome:
+    if texts.right is not None:
+        return Outcome.RIGHT if texts.right else Outcome.WRONG
+    if not texts.answer or texts.prediction is None:
+        return Outcome.UNGRADED
+    known = {Verdict.RIGHT: Outcome.RIGHT, Verdict.WRONG: Outcome.WRONG}
+    return known.get(grade(texts.prediction, texts.answer).verdict, Outcome.UNGRADED)
+
+
+def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
+    """Upload files of a folder to a data set of the Hub; the URL of the commit."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        api.create_repo(name, repo_type="dataset", exist_ok=True)
+        found = api.upload_folder(
+            folder_path=str(folder),
+            repo_id=name,
+            repo_type="dataset",
+            allow_patterns=list(files),
+        )
+    except Exception as error:  # also those of its HTTP library, whose name differs by version
+        reason = " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
+        raise ConfigError(
+            f"--push-to-hub {name}: {reason}. The files lie in {folder}: check the name and the "
+            "network, log in with `hf auth login`, and run the same command again, or `hf upload "
+            f"{name} {folder} --repo-type dataset`"
+        ) from error
+    return str(found.commit_url)
+
+
+def _card(run: str, to: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
+    rules = label_rules(run)
+    return f"""---
+tags: [process-reward-model, mclabel]
+configs:
+- config_name: default
+  data_files: {DATA}
+---
+{num_rows} solutions with a label for every step, in the format of {to}, made by mclabel.
+
+How steps came to their labels: {rules}. A label from rollouts says whether the labelling policy
+still reaches the right answer from a step on; it is not a proof that the step is right.
+
+What this format cannot hold: {LOSSES[to]}. {num_left_out} solutions were left out, {num_cut} cut
+before their first step without a label.
+"""
+
+
+def label_rules(run: str) -> str:
+    """How the steps of a run came to their labels, in words."""
+    counts: dict[str, int] = defaultdict(int)
+    for row in read_labels(Store(run)):
+        for step in row.steps:
+            counts[step.rule] += 1
+    return ", ".join(f"{rule} ({count} steps)" for rule, count in sorted(counts.items()))

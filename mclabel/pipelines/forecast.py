@@ -1,0 +1,264 @@
+"""What a labelling job will cost: a pilot of it, and a forecast from the blocks that are done."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from mclabel.config import LabelConfig
+from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.labels import read_shard
+from mclabel.data.shards.manifest import check_claim
+from mclabel.data.shards.store import Store
+from mclabel.data.sizes import Size
+from mclabel.estimators.posterior.priors import wide_priors
+from mclabel.pipelines.label import label, load_work, semantic_config
+from mclabel.pipelines.policy import resolved_policy, resources_of
+from mclabel.work.blocks import JobBlocks, plan_blocks
+from mclabel.work.budget import read_spent
+from mclabel.work.forecast import Interval, pilot_blocks, predict
+from mclabel.work.job import MANIFEST, JobReport, JobState
+
+MIN_BLOCKS = 8
+"""Of a pilot, where the user does not say: fewer say little of the spread."""
+NUM_PROBLEMS = 96
+"""Of a pilot, where the user does not say."""
+_MARGIN = 1.25
+"""Of what priors are first learned on, as some solutions have no steps."""
+MAX_BLOCKS = 500
+"""That a forecast looks at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a job will cost in all, what is spent already included."""
+
+    num_blocks: int
+    num_blocks_done: int
+    num_blocks_seen: int
+    """That the forecast rests on."""
+    num_problems: int
+    num_rollouts: Interval
+    num_tokens: Interval
+    """Sampled: solutions and rollouts."""
+    hours: Interval | None
+    """With as many engines as ran; None if none was seen at work for long enough."""
+    num_engines: int
+    tokens_per_engine_s: float | None
+    gpu_hours: Interval | None
+    """None where engines take no GPU."""
+    money: Interval | None
+    """None without a price."""
+    still_learning: bool
+    """All blocks rest on the priors that a run of `posterior` begins with: later ones cost less."""
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What to show: names and what is forecast."""
+        lines = [
+            (
+                "forecast",
+                f"from {self.num_blocks_seen:,} blocks; {self.num_blocks_done:,} of "
+                f"{self.num_blocks:,} are done; 95% intervals",
+            ),
+            ("rollouts in all", _shown(self.num_rollouts)),
+            ("tokens in all", _shown(self.num_tokens)),
+        ]
+        if self.hours is not None:
+            engines = f"{self.num_engines} engine" + ("" if self.num_engines == 1 else "s")
+            speed = f"{self.tokens_per_engine_s:,.0f} tokens/s"
+            lines.append(("hours in all", f"{_shown(self.hours)}, {engines} of {speed}"))
+        if self.gpu_hours is not None:
+            lines.append(("GPU hours in all", _shown(self.gpu_hours)))
+        if self.money is not None:
+            lines.append(("price in all", _shown(self.money)))
+        if self.still_learning:
+            lines.append(
+                (
+                    "note",
+                    "priors were not learned yet: most of the job costs less. Take more blocks",
+                )
+            )
+        return lines
+
+
+def run_pilot(
+    config: LabelConfig,
+    on_state: Callable[[JobState], None],
+    *,
+    num_problems: int | None = None,
+    accept_changes: bool = False,
+) -> JobReport:
+    """Label a few blocks of a job, chosen over all lengths; the job will find them done.
+
+    Args:
+        config: of the job.
+        on_state: called often with the state of the pilot.
+        num_problems: about. Those that `posterior` learns its first priors on come on top.
+        accept_changes: as in `label`.
+    """
+    wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
+    estimator = config.estimator
+    learns = estimator.kind == "posterior" and estimator.priors is None
+    if learns and not _learned(config.out):
+        # What is begun before priors are learned costs more than all that comes later.
+        first = _MARGIN * estimator.pilot / config.solutions.per_problem
+        alone = config.ray.model_copy(update={"min_engines": 1, "max_engines": 1})
+        before = config.model_copy(update={"ray": alone})
+        few = _choice(config, ceil(first), seed=config.seed)
+        label(before, on_state, choose=few, accept_changes=accept_changes)
+    chosen = _choice(config, wanted, seed=config.seed + 1)
+    return label(config, on_state, choose=chosen, accept_changes=accept_changes)
+
+
+def _choice(
+    config: LabelConfig, wanted: int, *, seed: int
+) -> Callable[[JobBlocks], frozenset[str]]:
+    def choose(blocks: JobBlocks) -> frozenset[str]:
+        sizes = {block.id: Size.of(block.problems) for block in blocks.blocks()}
+        ids = [block_id for block_id, _ in blocks.sizes()]
+        count = ceil(wanted / config.block_problems)
+        chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=seed)
+        return frozenset(ids[number] for number in chosen)
+
+    return choose
+
+
+def _learned(out: str) -> bool:
+    """Whether a run has fitted priors."""
+    if "://" not in out and not Path(out).is_dir():
+        return False
+    names = set(Store(out).names("priors"))
+    return bool(names - {f"priors/{wide_priors().id}.json"})
+
+
+def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
+    """What a job will cost, from its blocks that are done; None if there are none.
+
+    Args:
+        config: of the job.
+        accept_changes: as in `label`.
+
+    Raises:
+        ShardError: the output belongs to another configuration, or to other problems.
+    """
+    config = config.model_copy(update={"policy": resolved_policy(config.policy)})
+    store = Store(config.out, create=False)
+    semantic = semantic_config(config)
+    check_claim(store, MANIFEST, semantic)
+    work = load_work(config)
+    catalog = read_catalog(store)
+    done: dict[str, Size] = {}
+    size_left = Size()
+    blocks = plan_blocks(
+        store,
+        work.problems,
+        given=work.given,
+        semantic=semantic,
+        block_problems=config.block_problems,
+        accept_changes=accept_changes,
+        commit=False,
+    )
+    for block in blocks.blocks():
+        size = Size.of(block.problems)
+        if block.id in catalog.blocks:
+            done[block.id] = size
+        else:
+            size_left += size
+    files = sorted({catalog.blocks[block].file for block in done})
+    seen = list(_seen(store, catalog.by_file(), files, done, seed=config.seed))
+    if not seen:
+        return None
+    learned = [one for one in seen if not one.learning]
+    chosen = learned if len(learned) >= MIN_BLOCKS // 2 else seen
+    spent = read_spent(store)
+
+    def left(costs: list[int]) -> Interval:
+        rows = [(one.size, cost) for one, cost in zip(chosen, costs, strict=True)]
+        return predict(rows, size_left, seed=config.seed)
+
+    tokens_left = left([one.num_tokens for one in chosen])
+    scale = len(done) / max(1, sum(one.num_blocks for one in seen))
+    rollouts_done = scale * sum(one.num_rollouts for one in seen)
+    gpus = resources_of(config.policy, config.ray).total_gpus
+    speed = spent.tokens_per_engine_s
+    engine_hours = None if speed is None else tokens_left.times(1 / speed / 3600)
+    engines = max(1, spent.num_engines)
+    tokens = tokens_left.times(1, spent.num_tokens)
+    gpu_hours = engine_hours.times(gpus, spent.gpu_hours) if engine_hours and gpus else None
+    return Forecast(
+        num_blocks=len(blocks),
+        num_blocks_done=len(done),
+        num_blocks_seen=sum(one.num_blocks for one in chosen),
+        num_problems=len(work.problems),
+        num_rollouts=left([one.num_rollouts for one in chosen]).times(1, rollouts_done),
+        num_tokens=tokens,
+        hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),
+        num_engines=engines,
+        tokens_per_engine_s=speed,
+        gpu_hours=gpu_hours,
+        money=_money(config, tokens, gpu_hours),
+        still_learning=not learned,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What the blocks of one labels shard cost."""
+
+    num_blocks: int
+    size: Size
+    num_tokens: int
+    num_rollouts: int
+    learning: bool
+    """Labels among them rest on the priors that a run begins with."""
+
+
+def _seen(
+    store: Store,
+    by_file: dict[str, list[str]],
+    files: list[str],
+    done: dict[str, Size],
+    *,
+    seed: int,
+) -> Iterator[_Seen]:
+    if len(files) > MAX_BLOCKS:
+        files = random.Random(seed).sample(files, MAX_BLOCKS)
+    wide = f"{wide_priors().id}@"
+    for file in files:
+        metadata, table = read_shard(store, file, "labels")
+        sizes = [done[block] for block in by_file[file] if block in done]
+        if metadata.get("cost") is None or len(sizes) < len(by_file[file]):
+            continue
+        priors = table["priors"].unique().to_pylist()
+        yield _Seen(
+            num_blocks=len(sizes),
+            size=sum(sizes, Size()),
+            num_tokens=metadata["cost"]["num_tokens"],
+            num_rollouts=metadata["cost"]["num_rollouts"],
+            learning=any(name is not None and name.startswith(wide) for name in priors),
+        )
+
+
+def _money(config: LabelConfig, tokens: Interval, gpu_hours: Interval | None) -> Interval | None:
+    prices = config.budget
+    by_tokens = by_hours = None
+    if prices.price_per_million_tokens is not None:
+        by_tokens = tokens.times(prices.price_per_million_tokens / 1e6)
+    if prices.price_per_gpu_hour is not None and gpu_hours is not None:
+        by_hours = gpu_hours.times(prices.price_per_gpu_hour)
+    if by_tokens is None or by_hours is None:
+        return by_tokens or by_hours
+    return Interval(
+        expected=by_tokens.expected + by_hours.expected,
+        low=by_tokens.low + by_hours.low,
+        high=by_tokens.high + by_hours.high,
+    )
+
+
+def _shown(amount: Interval) -> str:
+    digits = 0 if amount.expected >= 100 else 2
+    expected, low, high = (f"{x:,.{digits}f}" for x in (amount.expected, amount.low, amount.high))
+    return f"{expected} [{low} to {high}]"

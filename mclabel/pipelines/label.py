@@ -1,0 +1,323 @@
+"""A labelling job from its configuration."""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from mclabel.answers import CHECKER_VERSION
+from mclabel.arith.problems import generate
+from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
+from mclabel.config import EstimatorConfig, LabelConfig, ProblemsConfig
+from mclabel.data.layout import check_run
+from mclabel.data.readers.problems import Chosen, Problems, read_problems
+from mclabel.data.readers.remote import local_path
+from mclabel.data.readers.solutions import read_solutions
+from mclabel.data.shards.manifest import check_claim, claim
+from mclabel.data.shards.rejects import Reject, set_aside, write_rejects
+from mclabel.data.shards.store import Store
+from mclabel.data.sizes import Size
+from mclabel.data.steps import StepRules
+from mclabel.engines.hub import model_source, weights_fingerprint
+from mclabel.errors import ConfigError, DataError
+from mclabel.estimators import EstimatorSettings, Priors
+from mclabel.labeling.problem import GivenSolution, LabelSettings
+from mclabel.pipelines.policy import (
+    check_policy,
+    policy_maker,
+    resolve_model,
+    resolved_policy,
+    resources_of,
+)
+from mclabel.work.blocks import JobBlocks, plan_blocks
+from mclabel.work.budget import Ledger, Limits
+from mclabel.work.fleet import Fleet, LocalFleet
+from mclabel.work.job import MANIFEST, JobReport, JobState, run_label_job
+from mclabel.work.progress_log import ProgressLog
+from mclabel.work.ray_fleet import RayFleet
+from mclabel.work.worker import LabelWorker
+
+MAX_ARITH = 1_000_000
+"""Problems that are generated."""
+
+
+def label(
+    config: LabelConfig,
+    on_state: Callable[[JobState], None],
+    *,
+    choose: Callable[[JobBlocks], Collection[str]] | None = None,
+    accept_changes: bool = False,
+) -> JobReport:
+    """Run a labelling job. Everything that can be wrong with it is found before it writes.
+
+    What cannot be labelled is left out; `rejects.jsonl` says why, also if the job is stopped. On
+    reaching a limit of the budget it ends early, and goes on when it is run with a larger one.
+
+    Args:
+        config: of the job.
+        on_state: called often with its state.
+        choose: ids of the blocks to label now; None labels all.
+        accept_changes: label problems anew that have changed since the run was begun, and leave out
+            what is gone; else either is refused.
+    """
+    check_run(config.out)
+    config = config.model_copy(update={"policy": resolved_policy(config.policy)})
+    check_policy(config.policy)
+    semantic = semantic_config(config)
+    work = load_work(config)
+    make_policy = policy_maker(config.policy, seed=config.seed)
+    if Path(config.out).is_dir() or "://" in config.out:
+        check_claim(Store(config.out), MANIFEST, semantic)
+    store = Store(config.out, create=True)
+    provenance = {"versions": versions(config.policy.engine), "input": input_config(config)}
+    location = config.out if "://" in config.out else str(Path(config.out).absolute())
+    make_worker = partial(
+        LabelWorker,
+        make_policy=make_policy,
+        out=location,
+        settings=label_settings(config),
+        provenance={**provenance, "config": semantic},
+        keep_rollouts=config.keep_rollouts,
+        journal_s=config.journal_s,
+    )
+    claim(store, MANIFEST, semantic, provenance)
+    blocks = plan_blocks(
+        store,
+        work.problems,
+        given=work.given,
+        semantic=semantic,
+        block_problems=config.block_problems,
+        accept_changes=accept_changes,
+    )
+    log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())
+    limits = Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours)
+    only = None if choose is None else choose(blocks)
+    if limits.reached(ledger.spent):
+        only = ()
+
+    def show(state: JobState) -> None:
+        log(state)
+        on_state(state)
+
+    def enough(state: JobState) -> bool:
+        return limits.reached(ledger.update(state, time.monotonic())) is not None
+
+    if config.strict:
+        _check_none_left_out(store)
+    try:
+        report = run_label_job(
+            blocks,
+            make_fleet(config, make_worker),
+            store,
+            on_state=show,
+            enough=enough,
+            only=only,
+            size=work.size,
+        )
+    finally:
+        log.close()
+        ledger.write(time.monotonic())
+        num_rejected = write_rejects(store, chain(work.rejects(), set_aside(store)))
+    if config.strict:
+        _check_none_left_out(store)
+    stopped_by = limits.reached(ledger.spent) if report.num_blocks_left else None
+    return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
+
+
+def _check_none_left_out(store: Store) -> None:
+    if (left_out := next(set_aside(store), None)) is not None:
+        raise DataError(
+            f"{store.location}: problem {left_out.problem_id} was left out: {left_out.detail}. "
+            "Choose another out=…, or go on without strict"
+        )
+
+
+def semantic_config(config: LabelConfig) -> dict[str, Any]:
+    """What labels depend on: the semantic fields, the checker, and the weights of a local model.
+
+    A local model is known by its content, so a folder may move, and may not change. Which engine
+    runs the model is free to change; the scripted one has no model.
+    """
+    semantic = config.semantic()
+    semantic["checker"] = CHECKER_VERSION
+    if config.policy.engine == "scripted":
+        semantic["policy"]["model"] = "scripted"
+    else:
+        model = resolve_model(config.policy.model)
+        if Path(model_source(model)).is_dir():
+            semantic["policy"]["model"] = f"weights:{weights_fingerprint(Path(model))}"
+    if (priors := read_priors(config.estimator.priors)) is not None:
+        semantic["estimator"]["priors"] = priors.id
+    return semantic
+
+
+def input_config(config: LabelConfig) -> dict[str, Any]:
+    """Where problems and solutions come from: recorded, while the plan holds what they are."""
+    return {
+        "problems": config.problems.model_dump(),
+        "solutions": {"path": config.solutions.path},
+        "block_problems": config.block_problems,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What is to be labelled."""
+
+    problems: Problems
+    given: Mapping[str, tuple[GivenSolution, ...]] | None
+    """Solutions by problem id; None lets the policy sample them."""
+    size: Size
+    """Of all problems."""
+    rejects: Callable[[], Iterable[Reject]]
+    """What of the input cannot be used."""
+
+
+def load_work(config: LabelConfig) -> Work:
+    """Problems and solutions of a configuration.
+
+    Raises:
+        DataError: they cannot be read; if `strict`, a row of theirs cannot be used.
+    """
+    source, path = config.problems, config.solutions.path
+    if source.source == "arith":
+        problems: Problems = _arith_problems(source)
+        size = Size.of(problems)
+        bad_rows: Callable[[], Iterable[Reject]] = tuple
+    else:
+        problems = stream = read_problems(
+            source.source,
+            split=source.split,
+            subset=source.subset,
+            problem_column=source.problem_column,
+            answer_column=source.answer_column,
+            limit=source.limit,
+            may_repeat=path == source.source,
+            strict=config.strict,
+        )
+        size = stream.size
+        bad_rows = stream.rejects if stream.num_rejected else tuple
+    if path is None:
+        return Work(problems=problems, given=None, size=size, rejects=bad_rows)
+    found = read_solutions(path, problems, strict=config.strict)
+    given = found.by_problem
+    if len(given) < len(problems):
+        problems = Chosen(problems, given, count=len(given))
+        size = Size.of(problems)
+    return Work(
+        problems=problems,
+        given=given,
+        size=size,
+        rejects=lambda: chain(bad_rows(), found.rejects),
+    )
+
+
+def _arith_problems(config: ProblemsConfig) -> Problems:
+    if config.limit is None:
+        raise ConfigError("problems.limit: required for problems.source=arith, which has no end")
+    if config.limit > MAX_ARITH:
+        raise ConfigError(
+            f"problems.limit={config.limit:,}: must be at most {MAX_ARITH:,} for "
+            "problems.source=arith, whose problems are generated into memory"
+        )
+    families = config.families
+    if config.split not in ("train", "validation", "test"):
+        raise ConfigError(f"problems.split={config.split!r}: must be train, validation or test")
+    if unknown := [f for f in families or () if f not in FAMILIES]:
+        raise ConfigError(f"problems.families={unknown}: must be among {', '.join(FAMILIES)}")
+    if config.split == "train" and (held := set(families or ()) & set(HELD_OUT_FAMILIES)):
+        raise ConfigError(f"problems.families={sorted(held)}: kept out of training; use split=test")
+    return generate(config.limit, seed=config.seed, split=config.split, families=families)  # type: ignore[arg-type]
+
+
+def label_settings(config: LabelConfig) -> LabelSettings:
+    """How problems are labelled."""
+    return LabelSettings(
+        seed=config.seed,
+        num_solutions=config.solutions.per_problem,
+        balance=config.solutions.balance,
+        max_samples=config.solutions.max_samples or 4 * config.solutions.per_problem,
+        split=StepRules(**dict(config.split)),
+        estimator=estimator_settings(config.estimator),
+        pilot=config.estimator.pilot,
+        tokens_per_solution=config.estimator.tokens_per_solution,
+        priors=read_priors(config.estimator.priors),
+        strict=config.strict,
+    )
+
+
+def estimator_settings(config: EstimatorConfig) -> EstimatorSettings:
+    """What is rolled out, and when to stop."""
+    return EstimatorSettings(
+        kind=config.kind,
+        rollouts=config.rollouts,
+        root_rollouts=config.root_rollouts,
+        batch=config.batch,
+        threshold=config.threshold,
+        width=config.width,
+        price=config.price,
+        every=config.every,
+        max_tokens=config.max_tokens or math.inf,
+        agreement=config.agreement,
+        searches=config.searches,
+        truncated=config.truncated,
+    )
+
+
+def read_priors(path: str | None) -> Priors | None:
+    """Priors of an earlier run."""
+    if path is None:
+        return None
+    try:
+        return Priors.from_json(local_path(path).read_text(encoding="utf-8"))
+    except (
+        *(DataError, OSError, ValueError, KeyError, TypeError),
+        *(AttributeError, RecursionError),  # of JSON that is no object, or nested without end
+    ) as error:
+        raise ConfigError(
+            f"estimator.priors={path!r}: not readable as priors ({error}). Give a file "
+            "priors/ID.json of a run labelled with estimator.kind=posterior"
+        ) from error
+
+
+def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:
+    """Where the job's engines run."""
+    resources = resources_of(config.policy, config.ray)
+    if config.ray.address == "none":
+        return LocalFleet(make_worker, num_gpus=resources.total_gpus, stall_s=config.ray.stall_s)
+    return RayFleet(
+        make_worker,
+        address=config.ray.address,
+        min_engines=config.ray.min_engines,
+        max_engines=config.ray.max_engines,
+        wait_s=config.ray.wait_s,
+        stall_s=config.ray.stall_s,
+        resources=resources,
+    )
+
+
+def versions(engine: str = "hf") -> dict[str, str]:
+    """Versions of what decides about labels, sampled by an engine."""
+    packages = ["mclabel", "torch", "transformers", "ray"]
+    if engine in ("vllm", "openai"):
+        packages += [name for name in (engine, f"{engine}-cpu") if _is_installed(name)]
+    return {
+        **{name: version(name) for name in packages},
+        "python": platform.python_version(),
+    }
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,56 @@
+"""The README.md beside a trained scorer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mclabel.config import TrainConfig
+from mclabel.prm.examples.targets import OUTCOME_TARGETS
+
+if TYPE_CHECKING:
+    from mclabel.pipelines.train import TrainReport
+
+
+def model_card(config: TrainConfig, report: TrainReport) -> str:
+    """What it is, how it was trained, what its scores mean, and its figures on validation.
+
+    Args:
+        config: of its training.
+        report: of the same.
+    """
+    figures = "\n".join(
+        f"| {name.replace('_', ' ')} | {'-' if value is None else round(value, 4)} |"
+        for name, value in report.validation.items()
+    )
+    learned = f"{config.target} labels"
+    if config.teacher is not None:
+        learned = "taught by a scorer with a likelihood head"
+    kind = "An outcome" if config.target in OUTCOME_TARGETS else "A process"
+    base = config.base.replace("\n", " ")
+    on_top = ""
+    if config.extra_layers:
+        on_top = f"""
+Its last {config.extra_layers} layers are additions. The base below computes what it did, in a wider
+stream and scaled far down; it cannot be trained further at usual rates.
+"""
+    return f"""---
+library_name: mclabel
+tags: [process-reward-model]
+---
+{kind} reward model, trained by mclabel on {report.num_solutions} solutions ({learned}),
+head `{config.head}`, from `{base}`.
+{on_top}
+What a score means is what the labels mean: with labels from rollouts, how likely the labelling
+policy is to end right from a step on (soft), or whether it still can (hard). It is not a proof that
+the step is right.
+
+```python
+from mclabel.prm.scoring.score import PRM
+
+PRM.load("…").score([problem], [solution])  # one number in [0, 1] for each step
+```
+
+| validation, on problems held out of training | |
+|---|---|
+{figures}
+"""

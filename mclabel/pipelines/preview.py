@@ -1,0 +1,208 @@
+"""What a labelling job would find: its inputs read, its model looked at, and no engine started."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import isinf
+from pathlib import Path
+
+from mclabel.answers import default_checker
+from mclabel.config import LabelConfig, PolicyConfig
+from mclabel.data.readers.rows import row_place
+from mclabel.data.shards.rejects import Reject, bounded
+from mclabel.engines.hub import fetch_model
+from mclabel.engines.pretrained import check_weights
+from mclabel.engines.text import (
+    PolicyText,
+    model_end_ids,
+    model_max_context,
+    quiet_transformers,
+)
+from mclabel.errors import ConfigError, MclabelError, ShardError
+from mclabel.pipelines.label import load_work
+from mclabel.pipelines.policy import resolve_model, resolved_policy
+
+NUM_GOLDS = 2000
+"""Whose answers are shown to the checker."""
+NUM_LONGEST = 64
+"""Problems that are tokenised, from the longest text on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a job's files hold."""
+
+    num_problems: int
+    num_solutions: int | None
+    """Given ones; None where the policy samples them."""
+    rejects: Counter[str]
+    """Rows and problems that cannot be used, by reason."""
+    first_reject: Reject | None
+    num_golds: int
+    """Shown to the checker."""
+    unparsed: Sequence[str]
+    """Golds among these that the checker does not understand."""
+    longest: Sequence[str]
+    """Texts of the longest problems, falling."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What to show."""
+        given = "" if self.num_solutions is None else f", {self.num_solutions:,} given solutions"
+        yield "input", f"{self.num_problems:,} problems{given}"
+        if (first := self.first_reject) is not None:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejects.items())
+            place = (
+                f"problem {first.problem_id}"
+                if first.row is None
+                else row_place(str(first.source), first.row)
+            )
+            yield "rejected", f"{reasons}; the first: {place}: {bounded(first.detail)}"
+        if self.unparsed:
+            shown = ", ".join(repr(bounded(gold)) for gold in self.unparsed[:3])
+            yield (
+                "golds",
+                f"the answer checker does not understand {len(self.unparsed):,} of the first "
+                f"{self.num_golds:,}, such as {shown}: their problems will be rejected",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What a model's configuration and tokenizer say."""
+
+    tokenizer: str
+    prompt: str
+    ends: Sequence[str]
+    max_context: float
+    max_tokens: int
+    num_longest: int
+    """Tokens of the longest prompt seen."""
+    num_too_long: int
+    """Prompts that leave no room, among those that were tokenised."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What to show."""
+        ends = ", ".join(self.ends) or "nothing: every completion runs to policy.max_tokens"
+        yield "tokenizer", f"{self.tokenizer}; the prompt is {self.prompt}; ends at {ends}"
+        limit = "any number of" if isinf(self.max_context) else f"{self.max_context:,.0f}"
+        room = self.max_context - self.num_longest
+        text = f"a prompt of {self.num_longest:,} tokens, of {limit} that the model takes"
+        if self.num_too_long:
+            more = " or more" if self.num_too_long == NUM_LONGEST else ""
+            text += (
+                f"; of {self.num_too_long:,}{more} there is no room for a solution: they will be "
+                "rejected"
+            )
+        elif room < self.max_tokens:
+            text += (
+                f"; its solutions are cut at {room:,.0f} tokens, not at policy.max_tokens="
+                f"{self.max_tokens:,}"
+            )
+        yield "longest problem", text
+
+
+def preview(config: LabelConfig) -> list[tuple[str, str]]:
+    """Read a job's inputs and look at its model; what to show of them.
+
+    Raises:
+        ConfigError: says all that would stop the job: missing or unusable files, a model that is
+            none or cannot be had, an output that cannot be written to.
+    """
+    faults: list[str] = []
+    lines: list[tuple[str, str]] = []
+    longest: Sequence[str] = ()
+    if "://" not in config.out and Path(config.out).exists() and not Path(config.out).is_dir():
+        faults.append(str(ShardError(f"out={config.out!r}: is a file, must be a folder")))
+    try:
+        inputs = read_inputs(config)
+        lines += inputs.lines()
+        longest = inputs.longest
+    except MclabelError as error:
+        faults.append(str(error))
+    try:
+        policy = resolved_policy(config.policy)
+        if policy.engine != "scripted":
+            lines += look_at_model(policy, longest).lines()
+    except MclabelError as error:
+        faults.append(str(error))
+    if faults:
+        raise ConfigError("\n".join(["this job would not run:", *faults]))
+    return lines
+
+
+def read_inputs(config: LabelConfig) -> Inputs:
+    """Go through all problems of a job, and its given solutions.
+
+    Raises:
+        DataError: a file is missing or unreadable, or none of its rows can be used; if strict, one
+            cannot.
+    """
+    work = load_work(config)
+    rejects: Counter[str] = Counter()
+    first: Reject | None = None
+    for reject in work.rejects():
+        first = first or reject
+        rejects[reject.reason] += 1
+    golds = [problem.answer for problem in islice(work.problems, NUM_GOLDS)]
+    checker = default_checker()
+    texts = (problem.text for problem in work.problems)
+    return Inputs(
+        num_problems=len(work.problems),
+        num_solutions=None if work.given is None else sum(map(len, work.given.values())),
+        rejects=rejects,
+        first_reject=first,
+        num_golds=len(golds),
+        unparsed=[
+            gold
+            for gold in golds
+            if checker.unparsed_gold(gold) not in (None, "no_worker", "worker_died")
+        ],
+        longest=heapq.nlargest(NUM_LONGEST, texts, key=len),
+    )
+
+
+def look_at_model(policy: PolicyConfig, problems: Sequence[str]) -> ModelFacts:
+    """Load a model's configuration and tokenizer, and nothing more.
+
+    Args:
+        policy: resolved.
+        problems: texts whose prompts are to fit.
+
+    Raises:
+        EngineError: there is no such model, or what was named is none.
+    """
+    assert not isinstance(policy.few_shot, str), "resolved_policy() first"
+    trust = policy.trust_remote_code
+    folder = fetch_model(
+        resolve_model(policy.model), revision=policy.revision, weights=False, code=trust
+    )
+    if policy.engine in ("hf", "vllm") and Path(policy.model).is_dir():
+        check_weights(folder)
+    quiet_transformers()
+    text = PolicyText.load(
+        folder,
+        revision=None,
+        template=policy.template,
+        system=policy.system,
+        few_shot=tuple((one.problem, one.solution) for one in policy.few_shot),
+        trust_remote_code=trust,
+    )
+    ends = model_end_ids(text, folder, trust_remote_code=trust)
+    own = model_max_context(folder, trust_remote_code=trust)
+    context = min(own, policy.max_model_len or own)
+    most = context * text.max_token_chars
+    lengths = [len(text.prompt_ids(one)) for one in problems if len(one) <= most]
+    num_too_long = sum(length >= context for length in lengths)
+    return ModelFacts(
+        tokenizer=text.name,
+        prompt="the model's chat template" if text.is_chat else "plain text",
+        ends=[*map(repr, policy.stop), *(text.decode([i]) for i in sorted(ends))],
+        max_context=context,
+        max_tokens=policy.max_tokens,
+        num_longest=max(lengths, default=0),
+        num_too_long=num_too_long + len(problems) - len(lengths),
+    )

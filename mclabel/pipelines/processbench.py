@@ -1,0 +1,308 @@
+"""ProcessBench for a PRM or for a run's labels, and its solutions as problems to label."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from mclabel.answers import answer_key, extract_answer
+from mclabel.data.outputs import output_file
+from mclabel.data.readers.judged import JudgedSolution, read_processbench
+from mclabel.data.readers.problems import read_problems
+from mclabel.data.readers.solutions import solution_of
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.rejects import bounded
+from mclabel.data.shards.store import Store
+from mclabel.errors import ConfigError, DataError
+from mclabel.evaluation.matching import (
+    compact,
+    given_alone,
+    row_key,
+    row_steps,
+    solution_key,
+    to_given,
+)
+from mclabel.evaluation.processbench import (
+    THRESHOLD_SPLIT,
+    LeftOut,
+    ProcessBenchResult,
+    Reasons,
+    best_threshold,
+    first_below,
+    processbench,
+)
+from mclabel.evaluation.truth import says_where
+from mclabel.pipelines.eval_labels import check_out_folder, out_folder
+from mclabel.records import LabeledSolution, Outcome
+from mclabel.report.files import json_text
+from mclabel.report.grid import markdown
+from mclabel.report.processbench_table import processbench_grid
+
+LEFT_OUT = "left_out.jsonl"
+Splits = Mapping[str, Sequence[JudgedSolution]]
+Predictions = Mapping[str, Mapping[str, int | None]]
+
+
+def processbench_of_prm(
+    files: Sequence[str],
+    model: str,
+    *,
+    threshold: float | None,
+    device: str,
+    out: str | None,
+    seed: int,
+    on_score: Callable[[int, int], None],
+    trust_remote_code: bool = False,
+) -> ProcessBenchResult:
+    """Measure a PRM; solutions that it cannot read are left out, and named.
+
+    Args:
+        files: the splits, known by their names without `processbench_`.
+        model: folder of a PRM.
+        threshold: a step scored under it is wrong; None chooses it on GSM8K.
+        device: torch device.
+        out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl.
+        seed: of the bootstrap.
+        on_score: called with solutions scored and in all.
+        trust_remote_code: run Python code that comes with the PRM.
+
+    Raises:
+        ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
+        DataError: a file cannot be used, or the PRM reads none of its solutions.
+    """
+    from mclabel.prm.examples.encode import TooLongError
+    from mclabel.prm.scoring.score import PRM, check_scores
+
+    check_out_folder(out)
+    splits = read_splits(files)
+    if threshold is None and THRESHOLD_SPLIT not in splits:
+        raise ConfigError(
+            f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
+            f"{', '.join(splits)}. Give its file, too, or --threshold"
+        )
+    prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
+    if prm.manifest.kind == "orm":
+        raise ConfigError(f"{model}: an ORM: only its last score means something. Give a PRM")
+    readable = []
+    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    for name, rows in splits.items():
+        for row in rows:
+            given = solution_of({"steps": list(row.steps)}, row.id)
+            steps = [given.text[a:b] for a, b in pairwise((0, *(given.step_ends or ())))]
+            try:
+                readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
+            except DataError as error:
+                detail = str(error).removeprefix(f"{row.id}: ")
+                reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
+                refused[name][row.id] = LeftOut(reason=reason, detail=detail)
+    if not readable:
+        first = next(one for found in refused.values() for one in found.items())
+        raise DataError(
+            f"{model}: can read none of the solutions; the first, {first[0]}: {first[1].detail}"
+        )
+    scored = prm.score_encoded([one for _, _, one in readable], on_progress=on_score)
+    check_scores(model, scored, [identity for _, identity, _ in readable])
+    scores: dict[str, dict[str, list[float]]] = {name: {} for name in splits}
+    for (name, identity, _), steps_scores in zip(readable, scored, strict=True):
+        scores[name][identity] = steps_scores
+    if threshold is None:
+        threshold = best_threshold(splits[THRESHOLD_SPLIT], scores[THRESHOLD_SPLIT])
+    predictions = {
+        name: {identity: first_below(one, threshold) for identity, one in found.items()}
+        for name, found in scores.items()
+    }
+    result = processbench(splits, predictions, reasons=refused, threshold=threshold, seed=seed)
+    _write(result, splits, predictions, refused, out)
+    return result
+
+
+def processbench_of_labels(
+    files: Sequence[str], labels: str, *, out: str | None, seed: int
+) -> ProcessBenchResult:
+    """Measure the labels of a run on ProcessBench's solutions; those it lacks are left out, named.
+
+    A solution is found by its text; failing that, a given one by the id of its problem, if that
+    has no other solution and the steps are as many. One that could not be graded, or of which only
+    the answer was graded, has no label.
+
+    Raises:
+        DataError: a file cannot be used, or the run holds none of the solutions.
+    """
+    check_out_folder(out)
+    splits = read_splits(files)
+    rows: list[LabeledSolution] = []
+    silent: list[LabeledSolution] = []
+    for row in read_labels(Store(labels)):
+        (rows if says_where(row) else silent).append(row)
+    by_key = {row_key(row): row for row in reversed(rows)}
+    alone = given_alone(rows)
+    left_out = _Silent(silent, alone)
+    predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
+    reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    for name, judged in splits.items():
+        for one in judged:
+            if (found := by_key.get(solution_key(one.problem, one.steps))) is not None:
+                error = to_given(found.first_error, row_steps(found), one.steps)
+                predictions[name][one.id] = error
+            elif (found := alone.get(one.id)) is not None and len(found.steps) == len(one.steps):
+                predictions[name][one.id] = found.first_error
+            else:
+                reasons[name][one.id] = left_out.why(one)
+    if not any(predictions.values()):
+        first = next(iter(splits.values()))[0].id
+        raise DataError(
+            f"{labels}: none of its {len(rows)} solutions with a verdict is in {', '.join(files)}; "
+            f"looked for {first!r} first. Label them: configs/label/processbench.yaml says how"
+        )
+    result = processbench(splits, predictions, reasons=reasons, seed=seed)
+    _write(result, splits, predictions, reasons, out)
+    return result
+
+
+class _Silent:
+    """The solutions of a run whose labels do not say where an error is."""
+
+    def __init__(
+        self, rows: Sequence[LabeledSolution], alone: Mapping[str, LabeledSolution]
+    ) -> None:
+        """Args:
+        rows: these solutions.
+        alone: of those that do, the only solutions of their problems, by problem id.
+        """
+        self._by_key = {row_key(row): row for row in reversed(rows)}
+        self._by_id, self._alone = given_alone(rows), alone
+
+    def why(self, one: JudgedSolution) -> LeftOut:
+        """Why a judged solution has no prediction."""
+        row = self._by_key.get(solution_key(one.problem, one.steps)) or self._by_id.get(one.id)
+        if row is None and (other := self._alone.get(one.id)) is not None:
+            steps = f"{len(other.steps)} steps in the run, {len(one.steps)} in the file"
+            return LeftOut(reason="other_steps", detail=steps)
+        if row is None:
+            return LeftOut(
+                reason="not_in_run",
+                detail="not labelled: without a gold (eval processbench-golds names those), or in "
+                "the run's rejects.jsonl",
+            )
+        if row.solution.outcome not in (Outcome.RIGHT, Outcome.WRONG):
+            return LeftOut(
+                reason="no_verdict",
+                detail=f"its answer, {row.solution.prediction!r}, "
+                f"is {row.solution.outcome} against {row.problem.answer!r}",
+            )
+        return LeftOut(
+            reason="outcome_only", detail=f"only the last of {len(row.steps)} steps has a label"
+        )
+
+
+def read_splits(files: Sequence[str]) -> dict[str, list[JudgedSolution]]:
+    """The splits by name: that of the file, without `processbench_`."""
+    splits: dict[str, list[JudgedSolution]] = {}
+    for file in files:
+        name = Path(file).stem.removeprefix("processbench_")
+        if name in splits:
+            raise ConfigError(f"{file}: a second split of the name {name}")
+        splits[name] = read_processbench(file)
+    return splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldReport:
+    """Solutions that were given the gold answer of their problem."""
+
+    num_from_files: int
+    num_from_solutions: int
+    """Whose gold is the boxed answer of a solution marked as right."""
+    without: tuple[str, ...]
+    """Ids of solutions whose gold is not known, left out."""
+
+
+def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldReport:
+    r"""Write ProcessBench's solutions as problems and solutions that a labelling job reads.
+
+    A row has `problem`, `answer` and `steps`. The gold answer of a problem is that of the same text
+    in a file of golds; failing that, what a solution of it boxes whose final answer is marked as
+    right, if all of them agree.
+
+    Args:
+        files: splits of ProcessBench.
+        golds: files of problems with answers, or `hf:NAME`.
+        out: JSON Lines file, written whole.
+
+    Raises:
+        DataError: a file cannot be used, or no gold is known.
+    """
+    output_file(out, "-o ")
+    known = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
+    judged = [one for rows in read_splits(files).values() for one in rows]
+    boxed: dict[str, dict[str, str]] = defaultdict(dict)
+    for one in judged:
+        marked = bool(one.answer_right) and r"\boxed" in one.steps[-1]
+        if marked and (answer := extract_answer(one.steps[-1])):
+            boxed[compact(one.problem)].setdefault(answer_key(answer), answer)
+    agreed = {text: next(iter(found.values())) for text, found in boxed.items() if len(found) == 1}
+    lines, without, num_from_files = [], [], 0
+    for one in judged:
+        text = compact(one.problem)
+        answer = known.get(text, agreed.get(text))
+        if answer is None:
+            without.append(one.id)
+            continue
+        num_from_files += text in known
+        lines.append(
+            json.dumps(
+                {"problem": one.problem, "answer": answer, "steps": one.steps}, ensure_ascii=False
+            )
+        )
+    if not lines:
+        raise DataError(
+            f"{', '.join(files)}: the gold answer of no problem is known. Give files of problems "
+            "with their answers with --golds"
+        )
+    partial = Path(f"{out}.partial")
+    partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    partial.rename(out)
+    return GoldReport(
+        num_from_files=num_from_files,
+        num_from_solutions=len(lines) - num_from_files,
+        without=tuple(without),
+    )
+
+
+def _write(
+    result: ProcessBenchResult,
+    splits: Splits,
+    predictions: Predictions,
+    reasons: Reasons,
+    out: str | None,
+) -> None:
+    if out is None:
+        return
+    folder = out_folder(out)
+    (folder / "processbench.json").write_text(json_text(result), encoding="utf-8")
+    (folder / "processbench.md").write_text(markdown([processbench_grid(result)]), encoding="utf-8")
+    with (folder / LEFT_OUT).open("w", encoding="utf-8") as file:
+        for name, found in reasons.items():
+            for identity, one in found.items():
+                content = {"split": name, "id": identity, "reason": one.reason}
+                content["detail"] = bounded(one.detail)
+                file.write(json.dumps(content, ensure_ascii=False) + "\n")
+    with (folder / "predictions.jsonl").open("w", encoding="utf-8") as file:
+        for name, rows in splits.items():
+            for row in rows:
+                if row.id in predictions[name]:
+                    predicted = {
+                        "split": name,
+                        "id": row.id,
+                        "label": -1 if row.first_error is None else row.first_error,
+                        "prediction": _exported(predictions[name][row.id]),
+                    }
+                    file.write(json.dumps(predicted, ensure_ascii=False) + "\n")
+
+
+def _exported(index: int | None) -> int:
+    return -1 if index is None else index

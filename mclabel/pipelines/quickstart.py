@@ -1,0 +1,242 @@
+"""`mclabel quickstart`: labels, a PRM and better answers on the bundled domain, all measured."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from mclabel import pipelines
+from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.data.layout import (
+    BEST_OF_N_FILES,
+    BEST_OF_N_FOLDERS,
+    TRAINING_FILES,
+    TRAINING_FOLDERS,
+    check_places,
+    check_run,
+)
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.evaluation.best_of_n import BestOfN
+from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.choosing import MAJORITY
+from mclabel.evaluation.label_quality import (
+    LabelCost,
+    LabelQuality,
+    arith_truth,
+    by_meta,
+    label_cost,
+    label_quality,
+)
+from mclabel.report.job_progress import EvaluationProgress, StageProgress, job_progress
+from mclabel.report.picture import draw_labels
+from mclabel.report.report import write_report
+from mclabel.report.terminal import best_of_n_table, quality_table, show_solution
+
+Size = Literal["small", "full"]
+
+LABEL: dict[Size, list[str]] = {
+    "small": ["problems.limit=16", "estimator.rollouts=8", "block_problems=4"],
+    "full": [],
+}
+EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=24", "samples=8"], "full": []}
+SCORERS: dict[Size, dict[str, list[str]]] = {
+    "small": {"prm": [], "orm": ["target=outcome"]},
+    "full": {
+        "prm": [],
+        "from-policy": ["base=arith:policy"],
+        "plain-head": ["head=token", "backbone_lr=1.0e-4", "head_lr=1.0e-3", "epochs=1"],
+        "orm": ["target=outcome"],
+    },
+}
+"""What is trained, by name: overrides of configs/train/quickstart.yaml."""
+_MEASURED = (
+    "first_error_accuracy",
+    "first_error_accuracy_wrong",
+    "precision",
+    "recall",
+    "f1",
+    "false_positive_rate",
+    "right_through_wrong",
+)
+
+
+def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
+    """Label arith problems, train PRMs on the labels, choose answers with them; measure it all.
+
+    Run again after an interruption, it resumes. Writes `labels/` (the run), `prm/` and the other
+    scorers, `best-of-n/`, pictures, `summary.json` and `report.html` under `out`; returns what
+    summary.json holds.
+
+    Args:
+        size: `small` for a first look or a test, `full` for figures worth reading.
+        out: folder for all results.
+        console: progress, tables and messages go there.
+    """
+    run = out / "labels"
+    _check_places(size, out, run)
+    config = load_config(
+        LabelConfig, bundled_config("label/quickstart.yaml"), [f"out={run}", *LABEL[size]]
+    )
+    seconds: dict[str, float] = {}
+    console.print(
+        f"Sampling {config.solutions.per_problem} solutions of each of {config.problems.limit} "
+        f"problems, and {config.estimator.rollouts} rollouts from every step prefix.",
+        highlight=False,
+    )
+    with _timed(seconds, "label"), job_progress(console, "label") as job:
+        pipelines.label(config, job)
+    with _timed(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
+        rows = list(read_labels(Store(str(run))))
+        groups = {"all": rows, **by_meta(rows, "answer_type")}
+        quality: dict[str, LabelQuality] = {}
+        for number, (name, group) in enumerate(groups.items(), 1):
+            quality[name] = label_quality(group)
+            stage.update(number, len(groups))
+        cost = label_cost(rows)
+    with _timed(seconds, "picture"), StageProgress(console, "picture", "files") as stage:
+        draw_labels(rows, out / "labels.png")
+        stage.update(1, 1)
+    console.print()
+    wrong = next((row for row in rows if row.first_error), rows[0])
+    show_solution(console, wrong, arith_truth(wrong))
+    console.print(quality_table(quality))
+    console.print(
+        f"\nTraining {len(SCORERS[size])} scorers on these labels, then choosing among sampled "
+        "solutions of other problems with them.",
+        highlight=False,
+    )
+    with _timed(seconds, "train"):
+        for name, changes in SCORERS[size].items():
+            with StageProgress(console, f"train {name}", "steps") as stage:
+                _train(run, out / name, changes, stage)
+    with _timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
+        scorers = {name: str(out / name) for name in SCORERS[size]}
+        evaluation = pipelines.best_of_n(
+            load_config(
+                BestOfNConfig,
+                bundled_config("eval/quickstart.yaml"),
+                [
+                    f"out={out / 'best-of-n'}",
+                    f"scorers={json.dumps(scorers)}",
+                    f"exclude={json.dumps([str(run)])}",
+                    *EVALUATE[size],
+                ],
+            ),
+            on_state=progress.on_state,
+            on_score=progress.on_score,
+        )
+    console.print()
+    console.print(best_of_n_table(evaluation.result))
+    summary = _summary(size, seconds, quality, cost, evaluation.result)
+    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write_report([str(out)], str(out / "report.html"))
+    _say_what_next(console, out, run)
+    return summary
+
+
+def _check_places(size: Size, out: Path, run: Path) -> None:
+    """Find what stands in the way of any stage before the first."""
+    folders = ("labels", "best-of-n", *SCORERS[size])
+    check_places(str(out), folders=folders, files=("labels.png", "summary.json", "report.html"))
+    check_run(str(run))
+    for name in SCORERS[size]:
+        check_places(str(out / name), folders=TRAINING_FOLDERS, files=TRAINING_FILES)
+    check_places(str(out / "best-of-n"), folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
+    check_run(str(out / "best-of-n" / "samples"))
+
+
+def _train(run: Path, out: Path, changes: list[str], stage: StageProgress) -> None:
+    config = load_config(
+        TrainConfig,
+        bundled_config("train/quickstart.yaml"),
+        [f"out={out}", f"labels={json.dumps([str(run)])}", *changes],
+    )
+    pipelines.train(config, lambda step, total, loss: stage.update(step, total, detail=loss))
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    seconds[stage] = round(time.monotonic() - started, 1)
+
+
+def _summary(
+    size: Size,
+    seconds: dict[str, float],
+    quality: dict[str, LabelQuality],
+    cost: LabelCost,
+    best: BestOfN,
+) -> dict[str, Any]:
+    overall = quality["all"]
+    return {
+        "size": size,
+        "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
+        "policy_pass_at_1": overall.pass_at_1.value,
+        "policy_pass_at_1_interval": [overall.pass_at_1.low, overall.pass_at_1.high],
+        "labels": {
+            **_figures(overall),
+            **asdict(cost),
+            "by_answer_type": {k: _figures(q) for k, q in quality.items() if k != "all"},
+        },
+        "best_of_n_problems": best.num_problems,
+        "best_of_n": _by_size(best.accuracy, lambda e: e.value),
+        "best_of_n_intervals": _by_size(best.accuracy, lambda e: [e.low, e.high]),
+        "best_of_n_minus_majority": {
+            method: {
+                str(n): [d.value, d.low, d.high]
+                for n in by_size
+                if (d := best.less(method, MAJORITY, n)) is not None
+            }
+            for method, by_size in best.accuracy.items()
+        },
+        "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
+        "pair_accuracy_intervals": {
+            name: [e.low, e.high] for name, e in best.pair_accuracy.items()
+        },
+    }
+
+
+def _by_size(
+    table: Mapping[str, Mapping[int, Estimate]], of: Callable[[Estimate], Any]
+) -> dict[str, dict[str, Any]]:
+    return {method: {str(n): of(e) for n, e in row.items()} for method, row in table.items()}
+
+
+def _figures(quality: LabelQuality) -> dict[str, Any]:
+    estimates = {name: getattr(quality, name) for name in _MEASURED}
+    return {
+        "problems": quality.num_problems,
+        "solutions": quality.num_solutions,
+        "left_out": quality.num_left_out,
+        **{name: estimate.value for name, estimate in estimates.items()},
+        "intervals": {name: [e.low, e.high] for name, e in estimates.items()},
+    }
+
+
+def _say_what_next(console: Console, out: Path, run: Path) -> None:
+    console.print(
+        f'\n  labels    {run} (in Python: mclabel.load_labels("{run}"))\n'
+        f"  PRM       {out}/prm\n"
+        f"  pictures  {out}/labels.png, {out}/best-of-n/best_of_n.png\n"
+        f"  figures   {out}/summary.json\n\n"
+        "Next:\n"
+        f"  mclabel view {out}               look at solutions, steps and rollouts in the browser\n"
+        f"  mclabel show {run} --wrong        solutions with their step values\n"
+        f"  mclabel labels {run}              counts, cost, quality\n"
+        f"  mclabel label configs/label/arith-bisect.yaml out={out}/bisect\n"
+        "                                    the same problems by binary search\n"
+        f"  mclabel score {out}/prm FILE      step scores of your own solutions\n\n"
+        f"All of it on one page: {out}/report.html",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

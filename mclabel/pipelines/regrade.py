@@ -1,0 +1,322 @@
+"""A run graded again: with the checker of today, with other golds, or by other rules."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mclabel.answers import CHECKER_VERSION, GradeRules, reference_answer
+from mclabel.config import EstimatorConfig
+from mclabel.data.layout import check_run
+from mclabel.data.readers.problems import text_of
+from mclabel.data.readers.rows import Fault, file_rows
+from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.labels import (
+    commit_block,
+    committed_blocks,
+    delete_losers,
+    named_rollouts,
+    read_shard,
+)
+from mclabel.data.shards.manifest import claim, claimed_config
+from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
+from mclabel.data.shards.rejects import FILE as REJECTS
+from mclabel.data.shards.schema import labeled_solution, recorded_rollout
+from mclabel.data.shards.store import Store
+from mclabel.errors import ConfigError, DataError, ShardError
+from mclabel.estimators import EstimatorSettings, Priors
+from mclabel.labeling.regrade import Regraded, regrade_block
+from mclabel.pipelines.label import estimator_settings, versions
+from mclabel.records import LabeledSolution, Rollout
+from mclabel.seeds import content_id
+from mclabel.work.job import MANIFEST
+
+
+@dataclass(kw_only=True)
+class RegradeReport:
+    """What grading a run again came to. Counts are of this call; a resumed one has fewer."""
+
+    checkers: tuple[str, str]
+    """Versions: of the run that is read, and of this one."""
+    num_blocks: int = 0
+    num_blocks_resumed: int = 0
+    num_solutions: int = 0
+    num_solutions_changed: int = 0
+    """With another outcome than before."""
+    num_first_errors_changed: int = 0
+    num_rollouts: int = 0
+    """On record."""
+    num_rollouts_changed: int = 0
+    num_rollouts_unused: int = 0
+    """That no label rests on any more."""
+    num_rollouts_missing: int = 0
+    """That an estimator wanted and nobody had sampled."""
+    num_golds: int = 0
+    """Corrected."""
+    num_golds_unknown: int = 0
+    """Of problems that have no labels in the run."""
+
+    def lines(self) -> list[str]:
+        """What to say of it."""
+        said = [
+            f"checker {self.checkers[0]} then, {self.checkers[1]} now; "
+            f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were there before",
+            f"{self.num_solutions:,} solutions: {self.num_solutions_changed:,} other outcomes, "
+            f"{self.num_first_errors_changed:,} other first errors",
+            f"{self.num_rollouts:,} rollouts: {self.num_rollouts_changed:,} other outcomes",
+        ]
+        if self.num_rollouts_unused:
+            said.append(f"{self.num_rollouts_unused:,} rollouts are not wanted any more")
+        if self.num_rollouts_missing:
+            said.append(
+                f"{self.num_rollouts_missing:,} rollouts are wanted now that nobody has sampled: "
+                "labels are judged without them (column num_missing)"
+            )
+        if self.num_golds:
+            said.append(
+                f"{self.num_golds:,} golds corrected; {self.num_golds_unknown:,} of them name no "
+                "problem of the run"
+            )
+        return said
+
+
+def regrade(
+    run: str,
+    out: str,
+    *,
+    golds: str | None = None,
+    rules: Mapping[str, str] | None = None,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
+) -> RegradeReport:
+    """Grade a run's solutions and rollouts again, and write the labels as a run of its own.
+
+    Running it again resumes it.
+
+    Args:
+        run: folder or URL, labelled with keep_rollouts=true.
+        out: folder or URL of the new run.
+        golds: file of corrected golds: `problem_id` and `answer`.
+        rules: fields of `GradeRules`, `true` or `false` each.
+        on_progress: called with blocks done and in all.
+
+    Raises:
+        ConfigError: the run's estimator cannot be asked again, or a rule is unknown.
+        DataError: the golds cannot be read, or rollouts were not kept.
+        ShardError: no run, or `out` holds another one.
+    """
+    source = Store(run)
+    config = _config(source)
+    settings = _settings(config, run)
+    applied = _rules(rules or {})
+    corrected = _golds(golds) if golds is not None else {}
+    semantic = {
+        **config,
+        "checker": CHECKER_VERSION,
+        "regraded": {
+            "run": _place(run),
+            "checker": config.get("checker"),
+            "golds": content_id(sorted(corrected.items())) if corrected else None,
+            "rules": None if applied is None else asdict(applied),
+        },
+    }
+    if superseded := read_catalog(source).superseded:
+        rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
+        semantic["regraded"]["superseded"] = content_id(rows)
+    if _place(run) == _place(out):
+        raise ConfigError(f"-o {out}: is the run that is read. Give another folder")
+    check_run(out)
+    target = Store(out, create=True)
+    made_by = {"versions": versions()}
+    claim(target, MANIFEST, semantic, made_by)
+    work = _Regrading(source, target, settings, corrected, applied, {**made_by, "config": semantic})
+    return work.run(str(config.get("checker")), on_progress)
+
+
+class _Regrading:
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        settings: EstimatorSettings,
+        golds: Mapping[str, str],
+        rules: GradeRules | None,
+        provenance: Mapping[str, Any],
+    ) -> None:
+        self._source, self._target = source, target
+        self._settings, self._golds, self._rules = settings, golds, rules
+        self._provenance = provenance
+        self._priors = lru_cache(maxsize=None)(self._read_priors)
+
+    def run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
+        catalog = read_catalog(self._source)
+        if not catalog.blocks:
+            raise ShardError(f"{self._source.location}: holds no labels. Label a run first")
+        done = committed_blocks(self._target)
+        report = RegradeReport(
+            checkers=(checker, CHECKER_VERSION),
+            num_blocks=len(catalog.blocks),
+            num_golds=len(self._golds),
+        )
+        unknown, finished = set(self._golds), 0
+        for file, blocks in catalog.by_file().items():
+            metadata, table = read_shard(self._source, file, "labels")
+            unknown.difference_update(table["problem_id"].to_pylist())
+            todo = [block for block in blocks if self._new_id(block) not in done]
+            report.num_blocks_resumed += len(blocks) - len(todo)
+            finished += len(blocks) - len(todo)
+            rollouts = self._rollouts(metadata) if todo else {}
+            for block in todo:
+                rows = catalog.rows_of(block, table).to_pylist()
+                # Of a shard of several blocks problems without rows go with the first one.
+                without_rows = catalog.without_rows(blocks, metadata) if block == blocks[0] else {}
+                solutions = list(map(labeled_solution, rows))
+                self._block(block, without_rows, solutions, rollouts, report)
+                finished += 1
+                on_progress(finished, report.num_blocks)
+        delete_losers(self._target)
+        if (rejects := self._source.read(REJECTS)) is not None:
+            self._target.replace(REJECTS, io.BytesIO(rejects))
+        report.num_golds_unknown = len(unknown)
+        return report
+
+    def _block(
+        self,
+        block: str,
+        without_rows: Mapping[str, Any],
+        rows: list[LabeledSolution],
+        rollouts: Mapping[str, list[Rollout]] | None,
+        report: RegradeReport,
+    ) -> None:
+        names = dict.fromkeys(row.problem.id for row in rows)
+        if rollouts is None and any(
+            counts.num_rollouts
+            for row in rows
+            for counts in (row.root, *(s.counts for s in row.steps))
+        ):
+            raise DataError(
+                f"{self._source.location}: was labelled with keep_rollouts=false, so there is "
+                "nothing to grade again. Label it anew with keep_rollouts=true"
+            )
+        kept = [rollout for name in names for rollout in (rollouts or {}).get(name, ())]
+        if self._settings.kind == "posterior" and any(r.step_ends is None for r in kept):
+            raise DataError(
+                f"{self._source.location}: its rollouts do not say what way they went, as those of "
+                "an older mclabel. Label it anew to be able to grade it again"
+            )
+        again = regrade_block(
+            rows,
+            kept,
+            settings=self._settings,
+            golds=self._golds,
+            read_priors=self._priors,
+            rules=self._rules,
+        )
+        commit_block(
+            self._target,
+            self._new_id(block),
+            uuid.uuid4().hex[:12],
+            again.labeled,
+            None if rollouts is None else again.rollouts,
+            self._provenance,
+            **without_rows,
+        )
+        _count(report, rows, again)
+
+    def _new_id(self, block: str) -> str:
+        return content_id("regraded", block, self._provenance["config"])
+
+    def _rollouts(self, metadata: Mapping[str, Any]) -> dict[str, list[Rollout]] | None:
+        """By problem; None if they were not kept."""
+        if metadata["rollouts"] is None:
+            return None
+        table = named_rollouts(self._source, metadata)
+        found: dict[str, list[Rollout]] = defaultdict(list)
+        for row in table.to_pylist():
+            found[row["problem_id"]].append(recorded_rollout(row))
+        return found
+
+    def _read_priors(self, identity: str) -> Priors:
+        content = read_priors(self._source, identity)
+        if content is None:
+            raise missing_priors(self._source, identity)
+        self._target.create(priors_name(identity), content)
+        return Priors.from_json(content.decode())
+
+
+def _count(report: RegradeReport, rows: list[LabeledSolution], again: Regraded) -> None:
+    pairs = list(zip(rows, again.labeled, strict=True))
+    report.num_solutions += len(pairs)
+    report.num_solutions_changed += sum(a.solution.outcome != b.solution.outcome for a, b in pairs)
+    report.num_first_errors_changed += sum(a.first_error != b.first_error for a, b in pairs)
+    report.num_rollouts += again.num_rollouts
+    report.num_rollouts_changed += again.num_changed
+    report.num_rollouts_unused += again.num_rollouts - len(again.rollouts)
+    report.num_rollouts_missing += again.num_missing
+
+
+def _config(source: Store) -> dict[str, Any]:
+    """The semantic configuration of a run."""
+    config = claimed_config(source, MANIFEST)
+    if config is None:
+        raise ShardError(
+            f"{source.location}: has no {MANIFEST}. Give the `out` of `mclabel label`; imported "
+            "labels have no rollouts to grade"
+        )
+    return config
+
+
+def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:
+    try:
+        settings = estimator_settings(EstimatorConfig(**config["estimator"]))
+    except (KeyError, TypeError, ValidationError) as error:
+        raise ConfigError(
+            f"{run}: its manifest names no estimator that this mclabel knows ({error})"
+        ) from error
+    if settings.kind == "tree":
+        raise ConfigError(
+            f"{run}: was labelled with estimator.kind=tree, whose searches went where earlier "
+            "verdicts led and cannot be asked again. Label anew, with another estimator to be able "
+            "to grade again"
+        )
+    return settings
+
+
+def _rules(changes: Mapping[str, str]) -> GradeRules | None:
+    known = [field.name for field in fields(GradeRules)]
+    for name, value in changes.items():
+        if name not in known:
+            raise ConfigError(f"--rule {name}: must be among {', '.join(known)}")
+        if value not in ("true", "false"):
+            raise ConfigError(f"--rule {name}={value}: must be true or false")
+    return GradeRules(**{n: v == "true" for n, v in changes.items()}) if changes else None
+
+
+def _golds(path: str) -> dict[str, str]:
+    golds: dict[str, str] = {}
+    for place, row in file_rows(path):
+        identity, answer = (
+            (row.get("problem_id"), row.get("answer")) if isinstance(row, dict) else (None, None)
+        )
+        if identity in (None, "") or answer is None:
+            raise DataError(f"{place}: needs problem_id and answer, the corrected gold")
+        text = text_of(answer, numbers=True)
+        if isinstance(text, Fault):
+            raise DataError(f"{place}: the answer, which is the corrected gold, {text.detail}")
+        gold = reference_answer(text)
+        if golds.setdefault(str(identity), gold) != gold:
+            raise DataError(f"{place}: problem {identity!r} has another gold before it")
+    if not golds:
+        raise DataError(f"{path}: holds no golds")
+    return golds
+
+
+def _place(location: str) -> str:
+    return location if "://" in location else str(Path(location).resolve())

@@ -1,5 +1,0 @@
-"""Engines behind one protocol: they continue token ids under fixed sampling parameters."""
-
-from mclabel.policy.base import EngineStats, Policy, SamplingParams
-
-__all__ = ["EngineStats", "Policy", "SamplingParams"]

@@ -1,0 +1,1 @@
+"""Labelled solutions as training examples."""

@@ -1,0 +1,130 @@
+"""Solutions as a scorer reads them: token ids, and one position a step where its score stands.
+
+The prompt and the steps are joined by ids, never as strings: the same text cut elsewhere gives
+other tokens, and a PRM scored so is another PRM. A step token, where there is one, follows every
+step; without one, the score stands at the step's own last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mclabel.data.boundaries import newline_ends
+from mclabel.data.steps import split_steps
+from mclabel.engines.text import PolicyText
+from mclabel.errors import DataError
+from mclabel.records import LabeledSolution, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedSolution:
+    """Token ids of a prompt and a solution, and where its steps are scored."""
+
+    ids: tuple[int, ...]
+    num_prompt: int
+    """Leading ids that belong to the prompt."""
+    positions: tuple[int, ...]
+    """One per step, rising: the index in `ids` of its step token, or of its last token."""
+
+
+class TooLongError(DataError):
+    """A solution with more tokens than the scorer takes."""
+
+
+class StepEncoder:
+    """Encodes solutions for one scorer."""
+
+    def __init__(self, text: PolicyText, *, step_id: int | None, max_tokens: int) -> None:
+        """Args:
+        text: renders prompts and tokenises, as the scorer's base model does.
+        step_id: id of the step token; None scores at each step's last token.
+        max_tokens: of an encoded solution; a longer one is an error.
+        """
+        self._text, self._step_id, self._max_tokens = text, step_id, max_tokens
+        self._prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
+
+    def labeled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
+        """Encode a solution of a labels shard.
+
+        Its own ids are used if they mean the same text to this tokenizer, as they do when policy
+        and scorer share one; otherwise the text is tokenised anew, in one piece.
+
+        Args:
+            row: the solution.
+            cut: leave out the steps from the one on that ends beyond `max_tokens`.
+
+        Raises:
+            TooLongError: too long, or with `cut` its first step already is.
+            DataError: no steps, or a text that the tokenizer does not give back.
+        """
+        solution, place = row.solution, f"solution {row.solution.id}"
+        if solution.ids and self._decodes(solution.ids, solution.steps):
+            return self._join(row.problem.text, solution.ids, solution.steps, place, cut=cut)
+        return self.text(row.problem.text, [step.text for step in solution.steps], place, cut=cut)
+
+    def text(
+        self,
+        problem: str,
+        solution: str | Sequence[str],
+        place: str = "solution",
+        *,
+        cut: bool = False,
+    ) -> EncodedSolution:
+        """Encode a solution given as text, one step a line, or as the texts of its steps.
+
+        Args:
+            problem: text of the problem.
+            solution: the steps join to the solution as they are: keep their line ends.
+            place: names the solution in errors.
+            cut: leave out the steps from the one on that ends beyond `max_tokens`.
+
+        Raises:
+            TooLongError: too long, or with `cut` its first step already is.
+            DataError: no steps, a text that the tokenizer does not give back, or two steps that
+                end within one token.
+        """
+        text = solution if isinstance(solution, str) else "".join(solution)
+        ids = self._text.encode(text)
+        if self._text.decode(ids) != text:
+            raise DataError(f"{place}: the scorer's tokenizer does not give its text back")
+        if isinstance(solution, str):
+            ends = newline_ends(text)
+        else:
+            ends = [sum(map(len, solution[: i + 1])) for i in range(len(solution))]
+        steps = split_steps(ids, text, ends, self._text.decode)
+        if len(steps) != len(ends):
+            raise DataError(
+                f"{place}: {len(ends)} steps, but only {len(steps)} end on tokens of their own"
+            )
+        return self._join(problem, ids, steps, place, cut=cut)
+
+    def _decodes(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
+        start = 0
+        for step in steps:
+            if self._text.decode(ids[start : step.end]) != step.text:
+                return False
+            start = step.end
+        return True
+
+    def _join(
+        self, problem: str, ids: Sequence[int], steps: Sequence[Step], place: str, *, cut: bool
+    ) -> EncodedSolution:
+        if not steps:
+            raise DataError(f"{place}: has no steps to score")
+        if self._step_id is not None and self._step_id in ids:
+            raise DataError(f"{place}: contains the reserved step token")
+        joined = list(self._prompt_ids(problem))
+        num_prompt, start = len(joined), 0
+        positions: list[int] = []
+        mark = [] if self._step_id is None else [self._step_id]
+        for step in steps:
+            if cut and positions and len(joined) + step.end - start + len(mark) > self._max_tokens:
+                break
+            joined += [*ids[start : step.end], *mark]
+            positions.append(len(joined) - 1)
+            start = step.end
+        if len(joined) > self._max_tokens:
+            raise TooLongError(f"{place}: {len(joined)} tokens, over max_tokens={self._max_tokens}")
+        return EncodedSolution(ids=tuple(joined), num_prompt=num_prompt, positions=tuple(positions))

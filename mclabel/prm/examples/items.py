@@ -1,0 +1,190 @@
+"""Examples as the trainer takes them: one by one with what was made of them, and in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+
+from mclabel.prm.examples.build import Example, PackedExamples
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.model.network import StepModel
+from mclabel.prm.training.batch import StepBatch, make_batch, map_solutions
+
+MAX_OBSERVED_BYTES = 2 * 2**30
+"""What a frozen body says of the examples is kept if it is no more than this."""
+
+
+def observe(
+    model: StepModel, examples: PackedExamples, on_progress: Callable[[int, int, str], None]
+) -> list[Tensor] | None:
+    """What a frozen body says of every step, computed once; None if that is too much to keep."""
+    model.eval()
+    num_steps = sum(len(example.targets) for example in examples)
+    if 4 * num_steps * model.observed_width > MAX_OBSERVED_BYTES:
+        return None
+
+    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Tensor]:
+        rows = model.observe(batch).cpu()
+        return [row[: len(e.positions)].clone() for row, e in zip(rows, group, strict=True)]
+
+    return map_solutions(
+        [example.encoded for example in examples],
+        compute,
+        network=model.network,
+        threads=torch.get_num_threads(),
+        on_progress=lambda done, total: on_progress(0, 0, f"{done} of {total} solutions read"),
+    )
+
+
+def balance(examples: PackedExamples) -> tuple[float, float]:
+    """Factors of the weights of wrong and of sound steps, by which both come to half of all."""
+    sound = wrong = 0.0
+    for example in examples:
+        for target, weight in zip(example.targets, example.weights, strict=True):
+            if target is not None:
+                sound, wrong = sound + weight * target, wrong + weight * (1 - target)
+    total = sound + wrong
+    return (total / (2 * wrong) if wrong else 1.0, total / (2 * sound) if sound else 1.0)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One example with what was made of it beforehand."""
+
+    example: Example
+    observed: Tensor | None
+    """What a frozen body says of its steps [steps, width]."""
+    factors: tuple[float, float] | None
+    """Of the weights of wrong and of sound steps."""
+
+
+class Items(Dataset[Item]):
+    """All examples of a training run."""
+
+    def __init__(
+        self,
+        examples: PackedExamples,
+        observed: Sequence[Tensor] | None,
+        factors: tuple[float, float] | None,
+    ) -> None:
+        self.examples, self._observed, self._factors = examples, observed, factors
+        lengths = examples.lengths
+        self._shortest = min(range(len(lengths)), key=lengths.__getitem__, default=0)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> Item:
+        """An example; behind the last, the shortest one as something that teaches nothing."""
+        nothing = index == len(self.examples)
+        index = self._shortest if nothing else index
+        example = self.examples[index]
+        if nothing:
+            targets = (None,) * len(example.targets)
+            logprobs = (float("nan"),) * len(example.encoded.ids) if example.logprobs else None
+            example = replace(
+                example, problem_id="", targets=targets, right=None, logprobs=logprobs
+            )
+        observed = self._observed[index] if self._observed else None
+        return Item(example, observed, self._factors)
+
+
+def collate(items: Sequence[Item]) -> dict[str, Tensor]:
+    """A worker's batch: what the model reads or what its frozen body said, targets and weights.
+
+    Targets and weights are [batch, steps], NaN and 0 where there is no step; `num_steps`, `right`
+    (-1 unknown) and `problems` (equal numbers for one problem) are [batch].
+    """
+    examples, nan = [item.example for item in items], float("nan")
+    observed = [item.observed for item in items if item.observed is not None]
+    if observed:
+        inputs = {"observed": pad_sequence(observed, batch_first=True)}
+    else:
+        inputs = {
+            name: part
+            for name, part in vars(make_batch([e.encoded for e in examples])).items()
+            if part is not None
+        }
+    numbers: dict[str, int] = {}
+    targets = _padded([[nan if t is None else t for t in e.targets] for e in examples], nan)
+    weights = _padded([e.weights for e in examples], 0.0)
+    if (factors := items[0].factors) is not None:
+        weights *= targets.nan_to_num() * (factors[1] - factors[0]) + factors[0]
+    if examples[0].logprobs is not None:
+        inputs["logprobs"] = _padded([e.logprobs or () for e in examples], nan)
+    return {
+        **inputs,
+        "targets": targets,
+        "weights": weights,
+        "num_steps": torch.tensor([len(e.targets) for e in examples]),
+        "right": torch.tensor([-1 if e.right is None else int(e.right) for e in examples]),
+        "problems": torch.tensor(
+            [numbers.setdefault(e.problem_id, len(numbers)) for e in examples]
+        ),
+    }
+
+
+def rows_together(batch: dict[str, Tensor], *, by_problem: bool) -> list[list[int]]:
+    """Rows of a batch that must not be parted, the longest first: of one problem, or each."""
+    lengths = batch["mask"].sum(1).tolist()
+    units: dict[int, list[int]] = {}
+    for row, problem in enumerate(batch["problems"].tolist()):
+        units.setdefault(problem if by_problem else row, []).append(row)
+    return sorted(units.values(), key=lambda rows: -max(lengths[row] for row in rows))
+
+
+def num_pieces(batch: dict[str, Tensor], units: Sequence[list[int]], most_tokens: int) -> int:
+    """The fewest pieces of about as many units each that hold no more tokens, padding included.
+
+    Args:
+        batch: as `collate` makes it.
+        units: `rows_together`.
+        most_tokens: in a piece; a single unit may have more.
+    """
+    lengths = batch["mask"].sum(1).tolist()
+    for number in range(1, len(units)):
+        pieces = [[row for unit in piece for row in unit] for piece in _split(units, number)]
+        if all(len(rows) * max(lengths[row] for row in rows) <= most_tokens for rows in pieces):
+            return number
+    return len(units)
+
+
+def cut(
+    batch: dict[str, Tensor], units: Sequence[list[int]], number: int
+) -> list[dict[str, Tensor]]:
+    """A batch in so many pieces, with no more padding than they need.
+
+    Where there are more pieces than units, the last ones hold a solution that teaches nothing.
+    """
+    pieces = []
+    for some in _split(units, number):
+        rows = torch.tensor([row for unit in some or units[-1:] for row in unit])
+        piece = {name: part[rows] if part.dim() else part for name, part in batch.items()}
+        width, steps = int(piece["mask"].sum(1).max()), int(piece["num_steps"].max())
+        of_tokens, of_steps = ("ids", "mask", "logprobs"), ("positions", "targets", "weights")
+        for names, most in ((of_tokens, width), (of_steps, steps)):
+            piece |= {name: piece[name][:, :most] for name in names if name in piece}
+        if not some:
+            if "logprobs" in piece:
+                piece["logprobs"] = torch.full_like(piece["logprobs"], float("nan"))
+            piece["weights"] = torch.zeros_like(piece["weights"])
+            piece["right"] = torch.full_like(piece["right"], -1)
+        pieces.append(piece)
+    return pieces
+
+
+def _split(units: Sequence[list[int]], number: int) -> list[Sequence[list[int]]]:
+    size, longer = divmod(len(units), number)
+    ends = [i * size + min(i, longer) for i in range(number + 1)]
+    return [units[a:b] for a, b in pairwise(ends)]
+
+
+def _padded(rows: Sequence[Sequence[float]], padding: float) -> Tensor:
+    most = max(map(len, rows))
+    return torch.tensor([[*row, *[padding] * (most - len(row))] for row in rows])

@@ -1,0 +1,1 @@
+"""The networks that score steps."""

@@ -1,0 +1,1 @@
+"""Scores of solutions by PRMs, ORMs and language models."""

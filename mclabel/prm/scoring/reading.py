@@ -1,0 +1,107 @@
+"""What a language model says of solutions, read once for all scorers that rest on it alone.
+
+A head on a frozen body (`LikelihoodHead` without hidden states) and a model's own likelihood are
+functions of the same few numbers a step. Of a PRM, an ORM and their base the body is one, and the
+pass through it all the work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.model.likelihood import NUM_FEATURES, likelihood_features, token_logprobs
+from mclabel.prm.model.network import LikelihoodHead, StepModel
+from mclabel.prm.training.batch import StepBatch, map_solutions
+
+SAMPLE = 1 << 18
+"""Numbers of a tensor that its fingerprint rests on, of either end."""
+LEAST = 2
+"""The feature that is the least token of the prefix."""
+UNSAID = ("_name_or_path", "architectures", "transformers_version", "use_cache")
+"""Of a model's configuration: what changes nothing that it says."""
+
+
+class Reading(NamedTuple):
+    """What a language model says of one solution, in nats. As JSON, a list of the two."""
+
+    steps: list[list[float]]
+    """[steps, 4]: the features of `likelihood_features`."""
+    total: float
+    """Log-probability of all tokens."""
+
+
+def read_solutions(
+    network: PreTrainedModel,
+    encoded: Sequence[EncodedSolution],
+    *,
+    threads: int | None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Reading]:
+    """Read every solution; equal ones are computed once.
+
+    Args:
+        network: a causal language model.
+        encoded: in any order.
+        threads: on a CPU; None for one a core.
+        on_progress: called with distinct solutions done and in all.
+    """
+
+    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[Reading]:
+        states = batch.run(network.base_model, lambda out: out.last_hidden_state)
+        logprobs = token_logprobs(states, network.get_output_embeddings(), batch)
+        features = likelihood_features(logprobs, batch).tolist()
+        totals = logprobs.sum(1).tolist()
+        return [
+            Reading(steps[: len(one.positions)], total)
+            for one, steps, total in zip(group, features, totals, strict=True)
+        ]
+
+    return map_solutions(
+        encoded, compute, network=network, threads=threads, on_progress=on_progress
+    )
+
+
+def read_body(model: StepModel) -> PreTrainedModel | None:
+    """The language model whose readings are all that a scorer sees; None if it sees more."""
+    if isinstance(model, LikelihoodHead) and model.hidden is None:
+        return model.network
+    return None
+
+
+def judge_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
+    """Scores in [0, 1] of every step, by a head on a body that `read_body` gives."""
+    if not readings:
+        return []
+    device = next(model.parameters()).device
+    features = torch.tensor([step for one in readings for step in one.steps], device=device)
+    with torch.inference_mode():
+        flat = model.judge(features.view(-1, NUM_FEATURES)).float().sigmoid().tolist()
+    scores = iter(flat)
+    return [[next(scores) for _ in one.steps] for one in readings]
+
+
+def body_fingerprint(network: PreTrainedModel) -> str:
+    """A hash that is equal for models that say the same, wherever they were saved.
+
+    Of large tensors only both ends enter; training changes every tensor.
+    """
+    config = network.config.to_dict()
+    said = sorted((key, str(value)) for key, value in config.items() if key not in UNSAID)
+    digest = hashlib.sha256(repr(said).encode())
+    for name, tensor in network.state_dict().items():
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        flat = tensor.detach().flatten()
+        for part in (flat[:SAMPLE], flat[-SAMPLE:]):
+            digest.update(_bytes(part))
+    return digest.hexdigest()[:16]
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,183 @@
+"""Step scores from a PRM that `mclabel serve` serves with vLLM.
+
+Solutions are encoded here, by ids, as in training; the server is sent ids and gives numbers for
+every token. With head=token these are the logits of the two classes. With head=likelihood they are
+the log-probabilities of the prompt's tokens, and the head, a few numbers, is applied here.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPException
+from math import exp
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from mclabel.engines.pretrained import load_tensors
+from mclabel.engines.text import PolicyText
+from mclabel.errors import ConfigError, EngineError
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.model.likelihood import likelihood_features
+from mclabel.prm.model.network import HEAD_FILE
+from mclabel.prm.scoring.score import PrmManifest, model_folder, step_encoder
+from mclabel.prm.training.batch import make_batch
+
+NUM_CONNECTIONS = 32
+TIMEOUT_S = 600.0
+
+
+class ServedPRM:
+    """A PRM whose network runs in a server; scores as `PRM` does."""
+
+    def __init__(self, url: str, folder: Path, *, trust_remote_code: bool = False) -> None:
+        """Args:
+        url: of the server, without a path.
+        folder: of the PRM's model: its tokenizer, manifest and likelihood head.
+        trust_remote_code: run Python code that comes with its tokenizer.
+
+        Raises:
+            ConfigError: its head sees hidden states, which the server does not give.
+        """
+        self._url = _checked(url)
+        self.manifest = PrmManifest.read(folder)
+        text = PolicyText.load(
+            str(folder),
+            revision=None,
+            template=self.manifest.template,
+            system=self.manifest.system,
+            trust_remote_code=trust_remote_code,
+            key="",
+        )
+        self.encoder = step_encoder(text, self.manifest)
+        self._head = {}
+        if self.manifest.head == "likelihood":
+            self._head = load_tensors(folder / HEAD_FILE)
+            if "hidden.weight" in self._head:
+                raise ConfigError(
+                    f"{folder}: its head sees hidden states, which vLLM does not serve. Train with "
+                    "states=false, or with head=token"
+                )
+
+    @classmethod
+    def connect(cls, url: str, prm: str | Path, *, trust_remote_code: bool = False) -> ServedPRM:
+        """A client of a server.
+
+        Args:
+            url: of the server, e.g. http://localhost:8000.
+            prm: `out` of the training run that it serves.
+            trust_remote_code: run Python code that comes with its tokenizer.
+        """
+        return cls(url, model_folder(prm), trust_remote_code=trust_remote_code)
+
+    def score(
+        self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
+    ) -> list[list[float]]:
+        """As `PRM.score`."""
+        pairs = zip(problems, solutions, strict=True)
+        return self.score_encoded([self.encoder.text(p, s) for p, s in pairs])
+
+    def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
+        """As `PRM.score_encoded`; equal solutions are sent once.
+
+        Raises:
+            EngineError: the server cannot be reached, or refuses.
+        """
+        distinct = list(dict.fromkeys(encoded))
+        compute = self._by_classes if self.manifest.head == "token" else self._by_likelihood
+        with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
+            found = dict(zip(distinct, pool.map(compute, distinct), strict=True))
+        return [found[one] for one in encoded]
+
+    def _by_classes(self, one: EncodedSolution) -> list[float]:
+        answer = self._post(
+            "/pooling",
+            {
+                "model": "prm",
+                "task": "token_classify",
+                "input": list(one.ids),
+                "use_activation": False,
+            },
+        )
+        with self._understood("/pooling"):
+            logits = answer["data"][0]["data"]
+            if len(logits) != len(one.ids):
+                raise EngineError(f"{self._url}: {len(logits)} rows for {len(one.ids)} tokens")
+            return [_sigmoid(_log_odds(logits[position])) for position in one.positions]
+
+    def _by_likelihood(self, one: EncodedSolution) -> list[float]:
+        answer = self._post(
+            "/v1/completions",
+            {"model": "prm", "prompt": list(one.ids), "max_tokens": 1, "prompt_logprobs": 0},
+        )
+        logprobs = torch.zeros(1, len(one.ids))
+        with self._understood("/v1/completions"):
+            rows = answer["choices"][0]["prompt_logprobs"]
+            for position in range(one.num_prompt, len(one.ids)):
+                logprobs[0, position] = rows[position][str(one.ids[position])]["logprob"]
+        features = likelihood_features(logprobs, make_batch([one]))[0]
+        logits = features @ self._head["features.weight"][0] + self._head["features.bias"]
+        return [float(score) for score in logits.sigmoid()]
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        request = urllib.request.Request(
+            self._url + path,
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            detail = error.read(2000).decode(errors="replace")
+            raise EngineError(f"{self._url}{path}: refused ({error.code}): {detail}") from error
+        except (OSError, HTTPException) as error:
+            raise EngineError(
+                f"{self._url}: cannot be reached ({error}). Start it: mclabel serve PRM"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise EngineError(f"{self._url}{path}: answers no JSON. {_ANOTHER}") from error
+
+    @contextmanager
+    def _understood(self, path: str) -> Iterator[None]:
+        """Turn what an answer lacks into a message."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineError(
+                f"{self._url}{path}: its answer lacks {error}, so it serves no PRM. {_ANOTHER}"
+            ) from error
+
+
+_ANOTHER = "Give the address of a server that `mclabel serve` started for this PRM"
+
+
+def _checked(url: str) -> str:
+    """The address of a server; nothing but HTTP, as a URL could name a file, too."""
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_server = is_server and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_server = False
+    if not is_server:
+        raise ConfigError(f"--url {url}: must be an address such as http://localhost:8000")
+    return url.rstrip("/")
+
+
+def _log_odds(logits: Sequence[float]) -> float:
+    """Of two classes, or of three of which the first is wrong."""
+    if len(logits) == 2:
+        return logits[1] - logits[0]
+    return float(torch.tensor(logits[1:], dtype=torch.float64).logsumexp(0)) - logits[0]
+
+
+def _sigmoid(logit: float) -> float:
+    return 1 / (1 + exp(-logit)) if logit >= 0 else exp(logit) / (1 + exp(logit))

@@ -1,0 +1,1 @@
+"""Training of a step model: loop, losses, checkpoints, workers."""

@@ -1,0 +1,109 @@
+"""Training in several workers by Ray Train: one process a worker, all in one process group."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch.distributed
+
+from mclabel.errors import TrainingError
+from mclabel.work.ray_cluster import ask_for_tokens
+
+T = TypeVar("T")
+
+
+def run_workers(
+    work: Callable[[dict[str, Any], list[list[str]]], None],
+    content: dict[str, Any],
+    blocks: list[list[str]],
+    *,
+    address: str,
+    num_workers: int,
+    num_cpus: float,
+    num_gpus: float,
+    storage: Path,
+) -> None:
+    """Run a function in every worker of a process group, and wait for all.
+
+    Args:
+        work: importable where the workers run; each is told its rank by the environment.
+        content: its first argument.
+        blocks: its second.
+        address: of the Ray cluster, `local` starts one.
+        num_workers: of the group.
+        num_cpus: of a worker.
+        num_gpus: of a worker.
+        storage: folder for what Ray Train itself writes.
+
+    Raises:
+        TrainingError: a worker failed; its error is named.
+    """
+    if address == "local" and "RAY_ADDRESS" not in os.environ:
+        ask_for_tokens()
+    import ray
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    started = not ray.is_initialized()
+    if started:
+        ray.init(
+            address=None if address == "local" else address,
+            include_dashboard=False,
+            log_to_driver=False,
+            runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}},
+        )
+    try:
+        TorchTrainer(
+            _loop,
+            train_loop_config={"work": work, "content": content, "blocks": blocks},
+            scaling_config=ScalingConfig(
+                num_workers=num_workers,
+                use_gpu=num_gpus > 0,
+                resources_per_worker={"CPU": num_cpus, "GPU": num_gpus},
+            ),
+            torch_config=TorchConfig(backend="nccl" if num_gpus > 0 else "gloo"),
+            run_config=RunConfig(name="train", storage_path=str(storage.absolute())),
+        ).fit()
+    except Exception as error:
+        raise TrainingError(f"a worker failed: {error}") from error
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _loop(arguments: dict[str, Any]) -> None:
+    arguments["work"](arguments["content"], arguments["blocks"])
+
+
+def is_first() -> bool:
+    """Whether this is the worker that writes."""
+    return rank_and_size()[0] == 0
+
+
+def rank_and_size() -> tuple[int, int]:
+    """Of this worker among all, and how many they are."""
+    if not torch.distributed.is_initialized():
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def from_all(found: T) -> list[T]:
+    """What each worker has found, in all of them."""
+    if not torch.distributed.is_initialized():
+        return [found]
+    boxes: list[Any] = [None] * rank_and_size()[1]
+    torch.distributed.all_gather_object(boxes, found)
+    return boxes
+
+
+def from_first(found: T) -> T:
+    """What the first worker has found, in all of them, so that they decide alike."""
+    if not torch.distributed.is_initialized():
+        return found
+    box = [found]
+    torch.distributed.broadcast_object_list(box)
+    return box[0]

@@ -1,0 +1,111 @@
+"""Losses over the labelled steps of a batch.
+
+Sums, not means: the trainer divides by the weight of a whole optimizer step, so that what is
+learned does not depend on how the step is cut into pieces and workers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mclabel.prm.model.likelihood import MIN_LOGPROB, NUM_FEATURES, likelihood_features
+from mclabel.prm.training.batch import PADDING, StepBatch
+
+LossKind = Literal["cross_entropy", "mse"]
+FEATURE_UNITS = (1.0, 4.0, 1.0, 4.0)
+"""Nats, by which the likelihood features are learned: sums are larger than minima."""
+
+
+def step_loss(
+    logits: Tensor, targets: Tensor, weights: Tensor, *, kind: LossKind = "cross_entropy"
+) -> Tensor:
+    """Weighted sum of the losses of the labelled steps.
+
+    cross_entropy: - (t log p + (1 - t) log(1 - p)) with p = sigmoid(logit). With targets in {0, 1}
+    this is Math-Shepherd's loss, with soft targets its generalisation (arXiv 2312.08935, eq. 1).
+    mse: (p - t)^2, the Brier score.
+
+    Of three classes (wrong, neutral, sound) the cross-entropy is that of the class
+    round(2 t).
+
+    Args:
+        logits: [batch, steps] log-odds, or [batch, steps, 3].
+        targets: [batch, steps], in [0, 1], NaN where there is no label.
+        weights: [batch, steps], >= 0.
+        kind: which loss, of log-odds.
+
+    Returns:
+        A scalar; zero, with zero gradients, where nothing is labelled.
+    """
+    labelled = ~targets.isnan()
+    if not labelled.any():
+        return logits.sum() * 0.0
+    chosen, wanted = logits[labelled].float(), targets[labelled]
+    if logits.dim() == targets.dim() + 1:
+        losses = functional.cross_entropy(chosen, (2 * wanted).round().long(), reduction="none")
+    elif kind == "mse":
+        losses = (chosen.sigmoid() - wanted) ** 2
+    else:
+        losses = functional.binary_cross_entropy_with_logits(chosen, wanted, reduction="none")
+    return (losses * weights[labelled]).sum()
+
+
+def lesson_loss(
+    tokens: Tensor, steps: Tensor, logprobs: Tensor, batch: StepBatch, *, token_scale: float
+) -> Tensor:
+    """Sum of the Huber losses of what a scorer takes for the log-probabilities of tokens, in nats
+    and not below `MIN_LOGPROB`, and for the likelihood features of steps, as `FEATURE_UNITS`.
+
+    Args:
+        tokens: [batch, seq], what it takes for log-probabilities.
+        steps: [batch, steps, features], what it takes for the features.
+        logprobs: [batch, seq], as a teacher has them, NaN where there are none.
+        batch: what they are of.
+        token_scale: weight of a token beside a step.
+    """
+    there = ~logprobs.isnan()
+    known = logprobs.clamp(min=MIN_LOGPROB)
+    of_tokens = functional.smooth_l1_loss(tokens[there].float(), known[there], reduction="sum")
+    features = likelihood_features(logprobs.nan_to_num(0.0), batch) / logprobs.new_tensor(
+        FEATURE_UNITS
+    )
+    taught = (batch.positions != PADDING) & there.any(1, keepdim=True)
+    of_steps = functional.smooth_l1_loss(steps[taught].float(), features[taught], reduction="sum")
+    return token_scale * of_tokens + of_steps / NUM_FEATURES
+
+
+def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> Tensor:
+    """Sum over pairs of a right and a wrong solution of one problem of - log sigmoid(s+ - s-).
+
+    What choosing among solutions needs is their order within a problem (Bradley-Terry, as in
+    reward models, arXiv 2203.02155).
+
+    Args:
+        scores: [batch] log-odds of the solutions.
+        right: [batch], 1, 0, or -1 where it is not known.
+        problems: [batch], equal where the problem is the same.
+    """
+    differences = (scores[:, None] - scores[None])[_pairs(right, problems)]
+    return -functional.logsigmoid(differences.float()).sum()
+
+
+def num_pairs(right: Tensor, problems: Tensor) -> int:
+    """How many pairs `pair_loss` compares."""
+    return int(_pairs(right, problems).sum())
+
+
+def _pairs(right: Tensor, problems: Tensor) -> Tensor:
+    """[right, wrong]: whether they are so, and of one problem."""
+    return (problems[:, None] == problems[None]) & (right == 1)[:, None] & (right == 0)[None]
+
+
+def three_class_log_odds(logits: Tensor) -> Tensor:
+    """Log-odds [...] that a step is not wrong, from [..., 3]: neutral counts as sound.
+
+    As in Let's Verify Step by Step (arXiv 2305.20050, appendix F).
+    """
+    return torch.logsumexp(logits[..., 1:], dim=-1) - logits[..., 0]

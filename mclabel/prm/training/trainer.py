@@ -1,0 +1,362 @@
+"""Train a step model on examples: Hugging Face `Trainer`, resumed after any kill.
+
+OUT/train.json       what is trained on what; a folder belongs to one such run
+OUT/checkpoints/     one counts only when it is marked complete
+OUT/log.jsonl        loss and learning rates, and validation figures
+OUT/tensorboard/     the same, if asked for
+OUT/model/           the finished PRM, put there whole
+
+One optimizer step is the same but for rounding whatever it is cut into: losses are summed over
+pieces and workers, and divided by the weight of all their steps. Resumed on the same kind of
+machine, with as many workers, training comes to the same weights, to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Sampler
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+from mclabel.engines.pretrained import load_state
+from mclabel.errors import TrainingError
+from mclabel.prm.examples.build import Example, PackedExamples
+from mclabel.prm.examples.items import (
+    Items,
+    balance,
+    collate,
+    cut,
+    num_pieces,
+    observe,
+    rows_together,
+)
+from mclabel.prm.model.network import StepModel
+from mclabel.prm.training.batch import StepBatch
+from mclabel.prm.training.callbacks import Report, Validate
+from mclabel.prm.training.checkpoint import (
+    COMPLETE,
+    last_checkpoint,
+    load_optimizer,
+    load_weights,
+    save_optimizer,
+    save_weights,
+)
+from mclabel.prm.training.distributed import from_first
+from mclabel.prm.training.losses import LossKind, lesson_loss, num_pairs, pair_loss, step_loss
+from mclabel.prm.training.sampling import LengthGroupedSampler
+from mclabel.prm.training.sharding import here, is_sharded, whole
+from mclabel.prm.training.validation import Validation, validate
+
+STATE = "trained.safetensors"
+"""The trained weights of a checkpoint; frozen ones are the base's."""
+OPTIMIZER, SCHEDULER = "optimizer.pt", "scheduler.pt"
+BEST = "best.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How a step model is trained."""
+
+    epochs: float = 3.0
+    max_steps: int | None = None
+    """Optimizer steps; overrides `epochs`."""
+    batch_size: int = 16
+    """Solutions an optimizer step, over all workers."""
+    micro_tokens: int = 8192
+    """Tokens of a worker, padding included, that are in memory at a time; one solution at least,
+    and with `pair_weight` all of a problem's."""
+    backbone_lr: float = 1e-5
+    """0 freezes the body."""
+    head_lr: float = 1e-3
+    warmup: float = 0.05
+    """Share of the steps over which the rates rise; then they fall linearly to 0."""
+    weight_decay: float = 0.0
+    loss: LossKind = "cross_entropy"
+    balance: bool = False
+    """Weigh sound and wrong steps so that both count the same in all."""
+    pair_weight: float = 0.0
+    """Of the loss over pairs of a right and a wrong solution of one problem; solutions of a problem
+    then share a batch."""
+    bf16: bool = False
+    """Compute in bfloat16 where that is safe, keep weights as they are."""
+    seed: int = 0
+    save_steps: int = 200
+    """Optimizer steps between two checkpoints."""
+    eval_steps: int | None = None
+    """Optimizer steps between two validations; None validates after every epoch."""
+    patience: int | None = None
+    """Validations without a lower loss after which training stops; the best weights are kept."""
+    report_to: tuple[str, ...] = ()
+    """`tensorboard`, `wandb`."""
+
+
+def train_step_model(
+    model: StepModel,
+    train: Sequence[Example],
+    validation: Sequence[Example],
+    out: Path,
+    *,
+    settings: TrainSettings,
+    on_progress: Callable[[int, int, str], None] = lambda step, total, detail: None,
+) -> Validation:
+    """Train in place, resuming from the last whole checkpoint under `out`.
+
+    In a process group, every rank calls this with the same arguments.
+
+    Args:
+        model: with a fresh head; `sharding.shard` may have split it.
+        train: examples to train on.
+        validation: examples of other problems, may be none.
+        out: folder for checkpoints and the log.
+        settings: how.
+        on_progress: called with steps done, steps in all, and the loss.
+
+    Returns:
+        Validation at the end.
+
+    Raises:
+        TrainingError: the loss is not finite, or the workers cannot share the batch evenly.
+    """
+    packed = train if isinstance(train, PackedExamples) else PackedExamples(train)
+    checkpoints = out / "checkpoints"
+    last = last_checkpoint(checkpoints)
+    model.freeze(body=settings.backbone_lr == 0)
+    body, head = model.parts()
+    groups = [{"params": head, "lr": settings.head_lr}]
+    if settings.backbone_lr > 0:
+        tuned = [p for p in body if p.requires_grad]
+        groups.append({"params": tuned, "lr": settings.backbone_lr})
+    per_epoch = math.ceil(len(packed) / settings.batch_size)
+    num_steps = settings.max_steps or max(1, math.ceil(settings.epochs * per_epoch))
+    observed = None
+    if settings.backbone_lr == 0 and not model.extra and not packed.is_taught:
+        observed = observe(model, packed, on_progress)
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
+    trainer = _StepTrainer(
+        settings=settings,
+        token_scale=packed.steps_per_token,
+        model=model,
+        args=_arguments(model, checkpoints, settings, num_steps),
+        train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
+        data_collator=collate,
+        optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
+        callbacks=[Report(out / "log.jsonl", on_progress)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    if validation:
+        trainer.add_callback(
+            Validate(
+                trainer,
+                validation,
+                checkpoints / BEST,
+                every=settings.eval_steps,
+                patience=settings.patience,
+            )
+        )
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if settings.patience is not None and from_first((checkpoints / BEST).is_file()):
+        load_weights(model, checkpoints / BEST)
+    finite = torch.tensor(all(bool(here(p).isfinite().all()) for p in model.parameters()))
+    if not trainer.accelerator.gather(finite[None].to(trainer.args.device)).all():
+        raise TrainingError("weights are no longer finite after the last step. " + _REMEDY)
+    return validate(model, validation)
+
+
+def _arguments(
+    model: StepModel, checkpoints: Path, settings: TrainSettings, num_steps: int
+) -> TrainingArguments:
+    workers = int(os.environ.get("WORLD_SIZE", 1))
+    share, rest = divmod(settings.batch_size, workers)
+    if rest:
+        raise TrainingError(
+            f"batch_size={settings.batch_size}: must be a multiple of workers={workers}. Change "
+            "one of them"
+        )
+    arguments = TrainingArguments(
+        output_dir=str(checkpoints),
+        max_steps=num_steps,
+        per_device_train_batch_size=share,
+        lr_scheduler_type="linear",
+        warmup_steps=round(settings.warmup * num_steps),
+        max_grad_norm=1.0,
+        save_strategy="steps",
+        save_steps=settings.save_steps,
+        save_total_limit=2,
+        logging_steps=10,
+        logging_nan_inf_filter=False,
+        seed=settings.seed,
+        bf16=settings.bf16,
+        use_cpu=next(model.parameters()).device.type == "cpu",
+        ddp_find_unused_parameters=False,
+        dataloader_pin_memory=False,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        report_to=list(settings.report_to),
+    )
+    # `Trainer` would spread a worker's batch over all GPUs that it sees.
+    assert arguments.device is not None  # chooses the GPU, and counts
+    arguments._n_gpu = min(1, arguments.n_gpu)
+    return arguments
+
+
+_REMEDY = "Lower head_lr or backbone_lr, check the base model, and train into another out"
+
+
+class _StepTrainer(Trainer):
+    """`Trainer` with our loss and our format of checkpoints."""
+
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        *,
+        settings: TrainSettings,
+        token_scale: float,
+        model: StepModel,
+        optimizer: torch.optim.Optimizer,
+        **arguments: Any,
+    ) -> None:
+        self._settings, self._sharded = settings, is_sharded(model)
+        self._token_scale = token_scale
+        self._plain_optimizer = optimizer
+        super().__init__(model=model, optimizers=(optimizer, None), **arguments)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """What wraps the model: nothing that averages gradients, if they are split already."""
+        super().create_accelerator_and_postprocess()
+        if self._sharded:
+            self.accelerator.prepare_model = partial(
+                self.accelerator.prepare_model, evaluation_mode=True
+            )
+
+    def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[int]:
+        assert isinstance(self.train_dataset, Items)
+        examples = self.train_dataset.examples
+        return LengthGroupedSampler(
+            examples.lengths,
+            self._settings.batch_size,
+            self.args.seed,
+            examples.problem_ids if self._settings.pair_weight else None,
+            fill=self.args.world_size > 1,
+        )
+
+    def _get_num_items_in_batch(
+        self, batch_samples: list[dict[str, Tensor]], device: torch.device
+    ) -> Tensor:
+        """Weight of the labelled steps of an optimizer step, over all workers."""
+        weight = sum(
+            (b["weights"] * ~b["targets"].isnan()).sum(dtype=torch.float64) for b in batch_samples
+        )
+        total = self.accelerator.gather(torch.as_tensor(weight, device=device)[None])
+        return cast(Tensor, total.sum())
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        targets, weights = inputs.pop("targets"), inputs.pop("weights")
+        num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
+        pair_scale = inputs.pop("pair_scale")
+        observed, logprobs = inputs.pop("observed", None), inputs.pop("logprobs", None)
+        batch = StepBatch(**inputs) if observed is None else None  # type: ignore[arg-type]
+        if logprobs is None:
+            logits, lesson = model(observed if batch is None else batch), weights.new_zeros(())
+        else:
+            assert batch is not None
+            logits, tokens, steps = model(batch, lesson=True)
+            lesson = lesson_loss(tokens, steps, logprobs, batch, token_scale=self._token_scale)
+        loss = lesson + step_loss(logits, targets, weights, kind=self._settings.loss)
+        if self._settings.pair_weight:
+            scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
+            loss = loss + pair_scale * pair_loss(scores, right, problems)
+        assert isinstance(num_items_in_batch, Tensor)
+        # Gradients are averaged over workers; the total is of all of them.
+        scale = self.accelerator.num_processes / num_items_in_batch.clamp(min=1e-9)
+        loss = loss * scale.to(loss.dtype)
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {loss.item()} at step {self.state.global_step}. {_REMEDY}"
+            )
+        return cast(Tensor, loss)
+
+    def training_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """Loss of a batch, cut into pieces that fit into memory; gradients are added up."""
+        pieces = self._pieces(inputs)
+        total = torch.zeros((), device=self.args.device)
+        for number, piece in enumerate(pieces, start=1):
+            # Parts of split gradients are added up as they are, whole ones are averaged once.
+            alone = number < len(pieces) and not self._sharded
+            with self.accelerator.no_sync(model) if alone else nullcontext():
+                total += super().training_step(model, piece, num_items_in_batch)
+        return total
+
+    def _pieces(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+        """Cut a batch; all workers into as many pieces, as they compute split layers together."""
+        # As much as the steps' loss, at weight 1: pairs are averaged, then weighed like steps.
+        weight = (inputs["weights"] * ~inputs["targets"].isnan()).sum()
+        count = num_pairs(inputs["right"], inputs["problems"])
+        inputs["pair_scale"] = self._settings.pair_weight * weight / max(1, count)
+        if "observed" in inputs:
+            return [inputs]
+        units = rows_together(inputs, by_problem=self._settings.pair_weight > 0)
+        number = num_pieces(inputs, units, self._settings.micro_tokens)
+        if self.accelerator.num_processes > 1:
+            needed = self.accelerator.gather(torch.tensor([number], device=self.args.device))
+            number = int(needed.max())
+        return cut(inputs, units, number)
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        norm: Tensor = super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]
+        return whole(norm)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write what is trained into a checkpoint; all workers give their parts of it."""
+        assert output_dir is not None
+        save_weights(self._unwrapped(), Path(output_dir) / STATE)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        save_optimizer(self._unwrapped(), self._plain_optimizer, Path(output_dir) / OPTIMIZER)
+        if self.args.should_save:
+            assert self.lr_scheduler is not None
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            folder = Path(self.args.output_dir or "") / f"checkpoint-{self.state.global_step}"
+            (folder / COMPLETE).touch()
+
+    def _load_from_checkpoint(
+        self, resume_from_checkpoint: str, model: nn.Module | None = None
+    ) -> None:
+        load_weights(self._unwrapped(), Path(resume_from_checkpoint) / STATE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        folder = Path(checkpoint)
+        load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
+        assert self.lr_scheduler is not None
+        self.lr_scheduler.load_state_dict(load_state(folder / SCHEDULER))
+
+    def _unwrapped(self) -> StepModel:
+        return cast(StepModel, self.accelerator.unwrap_model(self.model))

@@ -1,0 +1,122 @@
+"""How well a step model knows the steps of problems that it was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import rankdata
+
+from mclabel.prm.examples.build import Example
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.model.network import StepModel
+from mclabel.prm.training.batch import StepBatch, map_solutions
+from mclabel.prm.training.sharding import is_sharded
+
+NUM_BINS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Figures over held-out problems; None where there is nothing to measure."""
+
+    num_solutions: int
+    num_steps: int
+    """With a label."""
+    loss: float | None
+    """Mean cross-entropy of the labelled steps."""
+    accuracy: float | None
+    """Share of labelled steps on the right side of 0.5 (targets rounded)."""
+    f1_wrong: float | None
+    """Harmonic mean of precision and recall of wrong steps at 0.5."""
+    auc: float | None
+    """Chance that a sound step scores higher than a wrong one, of any problem."""
+    calibration_error: float | None
+    """Mean distance between scores and targets over ten bins of equal count (ECE)."""
+    pair_accuracy: float | None
+    """Of right and wrong solutions of one problem: how often the right one's last step scores
+    higher, ties counting half. What choosing among solutions needs; a pooled AUC hides it."""
+
+
+def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
+    """Measure a step model on examples."""
+    was_training = model.training
+    model.eval()
+    chosen = list(examples)
+
+    def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[tuple[float, ...]]:
+        rows = model.log_odds(model(batch)).float().tolist()
+        return [tuple(row[: len(one.positions)]) for one, row in zip(group, rows, strict=True)]
+
+    scores = map_solutions(
+        [e.encoded for e in chosen],
+        compute,
+        network=model.network,
+        threads=1 if is_sharded(model) else torch.get_num_threads(),
+        on_progress=lambda done, total: None,
+    )
+    model.train(was_training)
+    logits = np.array([logit for row in scores for logit in row])
+    targets = np.array([nan if t is None else t for e in chosen for t in e.targets])
+    there = ~np.isnan(targets)
+    return Validation(
+        num_solutions=len(chosen),
+        num_steps=int(there.sum()),
+        **step_figures(logits[there], targets[there]),
+        pair_accuracy=_pair_accuracy(chosen, scores),
+    )
+
+
+def step_figures(
+    logits: NDArray[np.float64], targets: NDArray[np.float64]
+) -> dict[str, float | None]:
+    """Loss, accuracy, F1 of wrong steps, AUC and calibration error.
+
+    Args:
+        logits: [steps] log-odds that a step is sound.
+        targets: [steps] in [0, 1].
+    """
+    if not len(targets):
+        return dict.fromkeys(("loss", "accuracy", "f1_wrong", "auc", "calibration_error"))
+    scores, sound, said = expit(logits), targets > 0.5, logits > 0
+    losses = np.logaddexp(0, logits) - targets * logits
+    hits = int((~said & ~sound).sum())
+    called = int((~said).sum()) + int((~sound).sum())
+    ranks, num_sound = rankdata(logits), int(sound.sum())
+    num_pairs = num_sound * (len(sound) - num_sound)
+    above = float(ranks[sound].sum()) - num_sound * (num_sound + 1) / 2
+    order = np.argsort(scores, kind="stable")
+    gaps = [
+        len(part) * abs(float(scores[part].mean() - targets[part].mean()))
+        for part in np.array_split(order, min(NUM_BINS, len(order)))
+    ]
+    return {
+        "loss": float(losses.mean()),
+        "accuracy": float((said == sound).mean()),
+        "f1_wrong": 2 * hits / called if called else None,
+        "auc": above / num_pairs if num_pairs else None,
+        "calibration_error": sum(gaps) / len(order),
+    }
+
+
+def _pair_accuracy(
+    examples: Sequence[Example], scores: Sequence[tuple[float, ...]]
+) -> float | None:
+    by_problem: dict[str, dict[bool, list[float]]] = {}
+    for example, row in zip(examples, scores, strict=True):
+        if example.right is None:
+            continue
+        sides = by_problem.setdefault(example.problem_id, {True: [], False: []})
+        sides[example.right].append(row[-1])
+    pairs = [
+        (a > b) + 0.5 * (a == b)
+        for sides in by_problem.values()
+        for a in sides[True]
+        for b in sides[False]
+    ]
+    return sum(pairs) / len(pairs) if pairs else None

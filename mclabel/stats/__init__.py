@@ -1,0 +1,1 @@
+"""Values, intervals and exact path counting: the statistics behind a label."""

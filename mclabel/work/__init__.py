@@ -1,0 +1,1 @@
+"""Runs a task over items exactly once: blocks, leases, fleets, budget, forecast, stop."""

@@ -1,0 +1,172 @@
+"""The Ray actor: a `LabelWorker` in a process of its own.
+
+It has an event loop in a thread, and methods that wait for it, rather than being one of Ray's
+async actors: in those nothing of ours runs in the main thread, so none could answer a SIGTERM,
+which Ray itself puts off until the last call has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, TypeVar
+
+import ray
+
+from mclabel.errors import EngineDied
+from mclabel.stop import end_at_once
+from mclabel.work.leased import Ended, LeasedWork
+from mclabel.work.resources import Place
+from mclabel.work.suspects import Lease
+from mclabel.work.worker import LabelWorker, WorkerProgress
+
+T = TypeVar("T")
+
+PROGRESS_S = 0.5
+"""After which the driver hears of an engine, whether a block has ended or not."""
+MAX_CALLS = 6
+"""At a time: an exchange, and those that end the engine; the others may wait."""
+DRAIN_FLUSH_S = 5.0
+"""Between two flushes of the journals while the node is about to go."""
+LAST_WORDS_S = 2.0
+"""For the reason of a dead engine to reach the driver before the process ends."""
+
+
+class NotLoaded(Exception):
+    """The actor was restarted between two calls, and its engine has to be loaded again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What an actor tells its driver, a few times a second."""
+
+    progress: WorkerProgress
+    ended: Sequence[Ended]
+    """Blocks that have ended since the last exchange."""
+    failed: bool
+    """A block has failed, so lease no more: the next exchange raises why."""
+
+
+class LabelActor:
+    """Runs blocks concurrently on one engine. Restarted by Ray when its process dies."""
+
+    def __init__(self, make_worker: Callable[[], LabelWorker]) -> None:
+        self._make_worker = make_worker
+        self._worker: LabelWorker | None = None
+        self._work: LeasedWork | None = None
+        self._load_number = -1
+        self._dying = False
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="loop", daemon=True).start()
+        signal.signal(signal.SIGTERM, self._terminate)
+
+    def node(self) -> str:
+        """Id of the node that the actor has found room on."""
+        if self._dying:  # and does not answer any more
+            time.sleep(2 * LAST_WORDS_S)
+        return str(ray.get_runtime_context().get_node_id())
+
+    def load(self, number: int) -> None:
+        """Load the engine; not in `__init__`, where a failure would restart without end.
+
+        Args:
+            number: of this load, by the driver's count. Exchanges of an earlier one, which may
+                still be under way, are not heard any more.
+        """
+        if self._worker is None:
+            self._worker = self._wait(_started(self._make_worker()))
+        self._work, self._load_number = LeasedWork(self._worker), number
+
+    def exchange(self, number: int, leases: Sequence[Lease]) -> Exchange:
+        """Begin with what is leased, and tell what has ended; at once, or after a short while.
+
+        A dead engine ends the process: it does not come back.
+
+        Args:
+            number: of the load that the leases are for.
+            leases: to begin with.
+        """
+        if self._worker is None or self._work is None or self._dying or number != self._load_number:
+            raise NotLoaded
+        try:
+            return self._wait(_exchange(self._worker, self._work, leases))
+        except EngineDied:
+            self._dying = True
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, os._exit, 1)
+            raise
+
+    def end(self) -> None:
+        """Give up the blocks under way, with their journals, and end the engine.
+
+        What was whole is told by the exchange under way. An engine that is still loading cannot be
+        asked to end: the process ends with it, and gives no answer.
+        """
+        if self._worker is None:
+            end_at_once(0)
+        else:
+            self._wait(_ended(self._worker))
+
+    def abandon(self) -> None:
+        """The engine has stopped: write the journals, and end the process and all it started."""
+        if self._worker is not None:
+            self._worker.flush()
+        end_at_once(1)
+
+    def drain(self) -> None:
+        """The node is about to go: write the journals now, and often from now on."""
+        if self._worker is not None and not self._worker.draining:
+            self._worker.draining = True
+            asyncio.run_coroutine_threadsafe(_flush_often(self._worker), self._loop)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        if self._worker is not None:
+            self._worker.flush()
+        os._exit(128 + number)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+# Not methods: one coroutine among them would make it an async actor.
+
+
+async def _started(worker: LabelWorker) -> LabelWorker:
+    await worker.start()
+    return worker
+
+
+async def _ended(worker: LabelWorker) -> None:
+    await worker.give_up()
+    await worker.close()
+
+
+async def _exchange(worker: LabelWorker, work: LeasedWork, leases: Sequence[Lease]) -> Exchange:
+    work.begin(leases)
+    ended = await work.ended(PROGRESS_S)
+    failure = work.failure
+    if failure is not None and not ended:
+        raise failure
+    return Exchange(progress=await worker.progress(), ended=ended, failed=failure is not None)
+
+
+async def _flush_often(worker: LabelWorker) -> None:
+    while True:
+        await worker.flush_beside()
+        await asyncio.sleep(DRAIN_FLUSH_S)
+
+
+def make_actor(make_worker: Callable[[], LabelWorker], place: Place) -> Any:
+    """Start an actor. Its calls are never retried by Ray: the driver leases blocks anew."""
+    remote = ray.remote(LabelActor).options(
+        **place.options,
+        max_restarts=-1,
+        max_task_retries=0,
+        max_concurrency=MAX_CALLS,
+    )
+    return remote.remote(make_worker)

@@ -1,0 +1,114 @@
+"""A job's progress for machines: JSON lines beside the output, and Ray's metrics."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mclabel.data.shards.digest import with_digest
+from mclabel.data.shards.store import Store
+from mclabel.work.job import JobState
+from mclabel.work.meter import Meter, progress_row
+
+PROGRESS_FILE = "progress.jsonl"
+LOCAL_S, REMOTE_S = 10.0, 60.0
+"""Between two lines; a line costs an object store the whole file again."""
+
+TOTALS = (
+    "num_problems_done",
+    "num_blocks_done",
+    "num_steps",
+    "num_completions",
+    "num_tokens",
+    "num_prefill_tokens",
+    "num_cached_tokens",
+    "num_preemptions",
+    "num_truncated",
+    "num_ungraded",
+    "num_replayed",
+    "num_failures",
+    "gpu_hours",
+)
+"""Metrics that only rise."""
+
+
+class ProgressLog:
+    """Writes `progress.jsonl`, and metrics where this process is connected to Ray."""
+
+    def __init__(self, store: Store) -> None:
+        """Args:
+        store: of the run's output.
+        """
+        self._store = store
+        self._every_s = LOCAL_S if store.is_local else REMOTE_S
+        self._started = time.monotonic()
+        self._meter = Meter()
+        self._written = -float("inf")
+        self._last: dict[str, Any] | None = None
+        self._metrics: _RayMetrics | None = None
+
+    def __call__(self, state: JobState) -> None:
+        now = time.monotonic()
+        row = progress_row(state, self._meter.update(state, now), now - self._started)
+        if self._metrics is None and _connected():
+            self._metrics = _RayMetrics(row, run=self._store.location)
+        if self._metrics is not None:
+            self._metrics.record(row)
+        self._last = row
+        if now - self._written >= self._every_s:
+            self._write()
+
+    def close(self) -> None:
+        """Write the last state once more, as the last line of this start."""
+        if self._last is not None:
+            self._write(ended=True)
+
+    def _write(self, *, ended: bool = False) -> None:
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        line = with_digest({"time": at, **(self._last or {}), "ended": ended})
+        self._store.append(PROGRESS_FILE, json.dumps(line).encode() + b"\n")
+        self._written = time.monotonic()
+
+
+class _RayMetrics:
+    """Gauges and counters `mclabel_*` of one job."""
+
+    def __init__(self, row: Mapping[str, Any], *, run: str) -> None:
+        from ray.util.metrics import Counter, Gauge
+
+        tags = {"run": run.rsplit("/", 1)[-1]}
+        self._counters: dict[str, Any] = {}
+        self._gauges: dict[str, Any] = {}
+        for name in row:
+            metric = (Counter if name in TOTALS else Gauge)(
+                f"mclabel_{name}", description=_said(name), tag_keys=("run",)
+            )
+            metric.set_default_tags(tags)
+            if name in TOTALS:
+                self._counters[name] = metric
+            else:
+                self._gauges[name] = metric
+        self._counted = dict.fromkeys(self._counters, 0.0)
+
+    def record(self, row: Mapping[str, Any]) -> None:
+        for name, gauge in self._gauges.items():
+            if row[name] is not None:
+                gauge.set(row[name])
+        for name, counter in self._counters.items():
+            if (more := (row[name] or 0) - self._counted[name]) > 0:
+                counter.inc(more)
+                self._counted[name] = row[name]
+
+
+def _said(name: str) -> str:
+    return "mclabel: " + name.removeprefix("num_").replace("_", " ")
+
+
+def _connected() -> bool:
+    import sys
+
+    ray = sys.modules.get("ray")  # not imported for a job without Ray
+    return ray is not None and bool(ray.is_initialized())
