@@ -1,7 +1,7 @@
 """The process that renders chat templates: programs that come with a model, and may be hostile.
 
-Run as `python -m mclabel.engines.template_host MEMORY`, by `chat`. The sandbox of transformers keeps
-a template from Python's objects, but not from a loop of 10**10 rounds or a string of 10**10
+Run as `python -m mclabel.engines.template_host MEMORY`, by `chat`. The sandbox of transformers
+keeps a template from Python's objects, but not from a loop of 10**10 rounds or a string of 10**10
 characters: here it has a limit on CPU time and on memory, and no way to files, processes or the
 network. One JSON line in, one out; the process ends when its input closes.
 """

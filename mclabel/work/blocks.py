@@ -1,10 +1,10 @@
 """Cuts a job's problems into blocks, once: what the run's plan has stays, what is new is added.
 
 A block's id is a hash of its problems and of how they are labelled. Which problems make which block
-is committed (`mclabel.data.shards.plan`) before anything is leased. When a job is run again, its input is
-compared with the plan: problems that were added get blocks of their own, so a grown input costs
-only what is new, in whatever order it comes; problems that changed or are gone are refused, or
-superseded where the user accepts that.
+is committed (`mclabel.data.shards.plan`) before anything is leased. When a job is run again, its
+input is compared with the plan: problems that were added get blocks of their own, so a grown input
+costs only what is new, in whatever order it comes; problems that changed or are gone are refused,
+or superseded where the user accepts that.
 
 Of each problem 28 bytes are kept in memory; its text is read when its block is leased.
 """

@@ -209,7 +209,8 @@ def test_a_shard_that_unfolds_to_gigabytes_is_refused(tmp_path: Path) -> None:
         reason = table_too_large(content, pq.ParquetFile(content).metadata)
         assert reason is not None and "as no data of use does" in reason
         taken = peak_mb(
-            "from mclabel.data.shards.labels import read_labels\nfrom mclabel.data.shards.store import Store\n"
+            "from mclabel.data.shards.labels import read_labels\n"
+            "from mclabel.data.shards.store import Store\n"
             "from mclabel.errors import ShardError",
             "try:\n    next(read_labels(Store(sys.argv[1])))\nexcept ShardError as error:\n"
             "    print(error)",
