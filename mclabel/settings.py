@@ -1,16 +1,40 @@
-"""What every configuration is made of: strict keys, and fields that are semantic or operational."""
+"""Settings: each component declares its own, once, in the module that uses them.
+
+A configuration nests them: `estimator: {kind: posterior, rollouts: 64}` holds the settings of the
+component that `kind` names, and a key of another component's is an error.
+
+A field is *semantic* if it changes what a label means, or *operational* (engines, paths, sizes:
+free to change when a run is resumed). The identity of a run is made of the semantic fields of the
+components that are chosen; a field at the default that it was born with is left out, so that a later
+release may add fields without orphaning a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from mclabel.components import component_name, find_component
+from mclabel.errors import ConfigError
 
 OPERATIONAL = "operational"
 """Marks a field that does not change what a label means."""
 SENSITIVE = "sensitive"
 """Marks a field into which a secret could be put by mistake: messages do not repeat its value."""
+NESTED_FAULTS = "component"
+"""Type of the error that carries all errors of a component's settings."""
+
+
+@dataclass(frozen=True)
+class Born:
+    """Marks a field whose default has changed: identities leave it out at its first default."""
+
+    default: Any
 
 
 def at_most(limit: int, why: str) -> AfterValidator:
@@ -20,34 +44,168 @@ def at_most(limit: int, why: str) -> AfterValidator:
         limit: the largest number that is taken.
         why: a clause, such as "all of them are held in memory".
     """
-    return AfterValidator(_bounded(limit, why))
 
-
-def _bounded(limit: int, why: str) -> Callable[[int | None], int | None]:
     def check(value: int | None) -> int | None:
         if value is not None and value > limit:
             raise ValueError(f"must be at most {limit:,}, not {value:,}: {why}")
         return value
 
-    return check
+    return AfterValidator(check)
 
 
-class Config(BaseModel):
-    """Base of all configurations: frozen, and an unknown key is an error."""
+class Settings(BaseModel):
+    """Base of all settings: frozen, and an unknown key is an error.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The docstring under a field is its description, from which the reference of keys is made.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    def identity(self) -> dict[str, Any]:
+        """The semantic fields that differ from the defaults they were born with, as JSON values."""
+        return {
+            name: found
+            for name, info in type(self).model_fields.items()
+            if OPERATIONAL not in info.metadata
+            and not _is_at_birth(info, found := _plain(getattr(self, name), whole=False))
+        }
 
     def semantic(self) -> dict[str, Any]:
-        """The semantic fields, nested, as JSON-serialisable values."""
-        content: dict[str, Any] = {}
-        for name, info in type(self).model_fields.items():
-            if OPERATIONAL in info.metadata:
-                continue
-            content[name] = _plain(getattr(self, name))
-        return content
+        """All semantic fields, also those at their defaults, as JSON values: for the record."""
+        return {
+            name: _plain(getattr(self, name), whole=True)
+            for name, info in type(self).model_fields.items()
+            if OPERATIONAL not in info.metadata
+        }
+
+    def changed(self, **changes: Any) -> Self:
+        """A copy with other values, checked like any.
+
+        Raises:
+            ValidationError: a value is of the wrong type or range.
+        """
+        return type(self).model_validate({**dict(self), **changes})
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Config):
-        return value.semantic()
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+class ComponentSettings(Settings):
+    """Base of the settings of components that a configuration chooses by `kind`.
+
+    The settings class of a component is the attribute `Settings` of its class.
+    """
+
+    component_kind: ClassVar[str]
+    """The kind of component, as in `mclabel.components`."""
+
+    kind: str = ""
+    """Name of the component: a built-in one, one of another package, or `module:Class`."""
+
+    def identity(self) -> dict[str, Any]:
+        """As of all settings; always with `kind`."""
+        return {"kind": self.kind, **super().identity()}
+
+    @property
+    def component(self) -> Any:
+        """The class of the component."""
+        return find_component(self.component_kind, self.kind)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Settings that are made in Python know their component by the class they stand in."""
+        if not self.kind:
+            owner = _Owner(type(self))
+            object.__setattr__(self, "kind", component_name(self.component_kind, owner))
+
+
+class _Owner:
+    """The place of the class in whose body a settings class stands."""
+
+    def __init__(self, settings: type) -> None:
+        self.__module__ = settings.__module__
+        self.__qualname__ = settings.__qualname__.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Annotates a field that holds the settings of the component which its `kind` names.
+
+    The value may be settings, a mapping with `kind`, or the name alone.
+    """
+
+    component_kind: str
+    default: str
+    """Kind of a mapping that does not name one."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic check a value by `settings`."""
+        return core_schema.no_info_plain_validator_function(
+            self.settings, serialization=core_schema.plain_serializer_function_ser_schema(dict)
+        )
+
+    def settings(self, value: Any) -> ComponentSettings:
+        """The checked settings of a component.
+
+        Raises:
+            PydanticCustomError: there is no such component, or its settings are wrong; carries
+                all errors.
+        """
+        if isinstance(value, ComponentSettings):
+            return value
+        content = {"kind": value} if isinstance(value, str) else value
+        if not isinstance(content, Mapping):
+            raise _fault(f"must be a name or keys with kind, is a {type(value).__name__}")
+        kind = content.get("kind", self.default)
+        if not isinstance(kind, str):
+            raise _fault(f"kind must be a name, is {kind!r}")
+        try:
+            settings = settings_class(self.component_kind, kind)
+        except ConfigError as error:
+            raise _fault(str(error)) from error
+        try:
+            return settings.model_validate({**content, "kind": kind})
+        except ValidationError as error:
+            faults = "; ".join(
+                f"{'.'.join(map(str, e['loc'])) or kind}: {e['msg']}" for e in error.errors()
+            )
+            raise PydanticCustomError(
+                NESTED_FAULTS, "{faults}", {"faults": faults, "cause": error, "model": settings}
+            ) from error
+
+
+def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
+    """The settings class of a component.
+
+    Raises:
+        ConfigError: there is no such component, or what it calls its settings are none.
+    """
+    target = find_component(component_kind, name)
+    settings = getattr(target, "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, ComponentSettings)):
+        raise ConfigError(
+            f"{name}: its attribute Settings is {settings!r}, must be a class derived from "
+            f"the settings of {component_kind} (docs/extending.md)"
+        )
+    return settings
+
+
+def _fault(message: str) -> PydanticCustomError:
+    return PydanticCustomError("component_fault", "{message}", {"message": message})
+
+
+def _plain(value: Any, *, whole: bool) -> Any:
+    if isinstance(value, Settings):
+        return value.semantic() if whole else value.identity()
+    if isinstance(value, Mapping):
+        return {key: _plain(one, whole=whole) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, whole=whole) for one in value]
+    return value
+
+
+def _is_at_birth(info: FieldInfo, found: Any) -> bool:
+    if info.is_required():
+        return False
+    born = next((mark.default for mark in info.metadata if isinstance(mark, Born)), None)
+    if born is None:
+        born = info.get_default(call_default_factory=True)
+    return bool(found == _plain(born, whole=False))

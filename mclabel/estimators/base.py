@@ -1,19 +1,50 @@
 """What an estimator is: a pure state machine that decides what to roll out.
 
-One estimator serves one problem. It is told the problem's solutions as paths through a set of
-prefixes, says which rollouts it wants next, is told each outcome in whatever order they
+One estimator serves one problem. It receives the problem's solutions as paths through a set of
+prefixes, says which rollouts it wants next, records the outcome of each in whatever order they
 arrive, and in the end gives a label for every step. It knows no engine, no thread, no clock
 and no randomness, so the same outcomes always give the same labels.
+
+A class that derives from `Estimator` has all that labelling asks of one, with defaults: it has to
+say what it wants and how it labels. docs/extending.md writes one from the first line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from mclabel.records import Counts, Outcome, StepRule
-from mclabel.stats.values import NOTHING, StepEstimate
+from pydantic import Field
+
+from mclabel.records import Counts, LabelSource, Outcome
+from mclabel.settings import ComponentSettings, at_most
+from mclabel.stats.values import NOTHING, StepEstimate, TruncatedPolicy
+
+MAX_ROLLOUTS = 16_384
+"""Of one prefix."""
+EXACT = (
+    "its decisions compute over all outcomes that are possible, in time that grows with the square "
+    "of the number. kind=fixed takes more"
+)
+KEPT = "the text of every one is held in memory until its block is committed"
+
+
+class EstimatorSettings(ComponentSettings):
+    """Settings that every estimator has."""
+
+    component_kind: ClassVar[str] = "estimators"
+
+    truncated: TruncatedPolicy = "wrong"
+    """What a rollout cut by its length counts as. Excluding biases values up."""
+
+
+class RolloutSettings(EstimatorSettings):
+    """Settings of estimators that roll prefixes out."""
+
+    rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(16, ge=1)
+    """Rollouts of every prefix, of every one that is reached or probed, or at most of one: see the
+    estimator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +72,8 @@ class SolutionPath:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """One rollout's outcome, as an estimator hears of it."""
+class RecordedRollout:
+    """One rollout's outcome, as an estimator receives it."""
 
     prefix: int
     """Index of the prefix it was rolled out from."""
@@ -58,12 +89,22 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProblemPaths:
+    """A problem as an estimator sees it."""
+
+    paths: Sequence[SolutionPath]
+    """One per solution, in order."""
+    answer_class: str = ""
+    """Kind of the problem's gold answer, by which luck differs: see `answer_class`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """An estimator's word on one solution."""
+    """An estimator's labels of one solution."""
 
     hard: tuple[bool | None, ...]
     """One per step: the policy still recovers from it, or None for no verdict."""
-    rules: tuple[StepRule, ...]
+    sources: tuple[LabelSource, ...]
     """One per step: how the label came about."""
     first_error: int | None
     estimates: tuple[StepEstimate, ...]
@@ -79,15 +120,134 @@ ROOT = 0
 """Index of the bare problem among the prefixes."""
 
 Follow = Literal["nothing", "known", "all"]
-"""What an estimator is told of a rollout's way: nothing, the prefixes of the table that it went
+"""What an estimator receives of a rollout's way: nothing, the prefixes of the table that it went
 through, or every prefix, the table growing by those that are new."""
 
 
-class Estimator(Protocol):
-    """Decides which prefix of a problem to roll out next, and when to stop."""
+class Knowledge(Protocol):
+    """What an estimator has learned from other problems of a run."""
 
-    follow: Follow
-    """What `tell` is to hear of a rollout's way."""
+    @property
+    def id(self) -> str:
+        """A hash of its content, which names the file `priors/ID.json` of the run."""
+        ...
+
+    def to_json(self) -> str:
+        """Its content."""
+        ...
+
+
+class RunLearner(Protocol):
+    """Learns over the problems of a run what later ones begin with. One per engine."""
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """For the next problem."""
+        ...
+
+    @property
+    def min_gain_per_token(self) -> float:
+        """For the next problem; stored with its labels."""
+        ...
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is evidence enough for `fit`."""
+        ...
+
+    def record(self, problem: ProblemPaths, estimator: Any, *, num_tokens: int) -> None:
+        """Take what an estimator has seen of a finished problem.
+
+        Args:
+            problem: that it labelled.
+            estimator: when it is done.
+            num_tokens: of the problem's rollouts.
+        """
+        ...
+
+    def fit(self) -> None:
+        """Learn from what was recorded; may take seconds."""
+        ...
+
+    def adopt(self, content: str) -> None:
+        """Take the knowledge of another engine, or of an earlier start, if it rests on more."""
+        ...
+
+
+class Estimator(Protocol):
+    """Decides which prefix of a problem to roll out next, and when to stop.
+
+    Derive from it for the defaults. `Settings` is the class of its settings; a configuration that
+    names the estimator by `kind` holds the others beside it.
+    """
+
+    Settings: ClassVar[type[EstimatorSettings]] = EstimatorSettings
+    follow: ClassVar[Follow] = "nothing"
+    """What it wants to receive of a rollout's way."""
+    replayable: ClassVar[bool] = True
+    """Whether recorded rollouts with other verdicts can be given to it again (`mclabel regrade`)."""
+    takes_all: ClassVar[bool] = False
+    """Whether rollouts that it did not ask for are evidence to it, too, when it is replayed."""
+
+    def __init__(self, settings: Any, problem: ProblemPaths) -> None:
+        """Begin with a problem.
+
+        Args:
+            settings: an instance of `Settings`.
+            problem: with the paths of its solutions.
+        """
+
+    @classmethod
+    def begin(
+        cls,
+        settings: Any,
+        problem: ProblemPaths,
+        *,
+        knowledge: Any = None,
+        min_gain_per_token: float | None = None,
+    ) -> Self:
+        """The estimator of a problem.
+
+        Args:
+            settings: an instance of `Settings`.
+            problem: with the paths of its solutions.
+            knowledge: of the run's learner, where the estimator has one.
+            min_gain_per_token: of the same.
+        """
+        return cls(settings, problem)
+
+    @classmethod
+    def learner(cls, settings: Any) -> RunLearner | None:
+        """What learns over a run; None where problems are independent of one another.
+
+        Args:
+            settings: an instance of `Settings`.
+        """
+        return None
+
+    @classmethod
+    def read_knowledge(cls, content: str) -> Any:
+        """The knowledge in a file that a learner's `knowledge.to_json` gave.
+
+        Raises:
+            ValueError: the file is none.
+        """
+        raise ValueError("this estimator learns nothing over a run")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `wanted` takes long enough to be worth `decide_together`."""
+        return False
+
+    @classmethod
+    def decide_together(cls, estimators: Sequence[Any]) -> None:
+        """Decide for many problems at once, where that takes less time than one by one.
+
+        Each estimator then wants what it would have wanted alone.
+
+        Args:
+            estimators: of this class, for which `is_due` holds.
+        """
 
     def wanted(self) -> Sequence[int]:
         """Prefix indices to start one more rollout from, each as often as it is named.
@@ -97,7 +257,7 @@ class Estimator(Protocol):
         """
         ...
 
-    def tell(self, rollout: Told) -> None:
+    def record(self, rollout: RecordedRollout) -> None:
         """Take the outcome of one rollout that was asked for."""
         ...
 

@@ -13,40 +13,52 @@ intervals but no values.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from mclabel.estimators.base import Follow, Judgement, SolutionPath, Told, outcome_estimate
-from mclabel.records import Counts, Outcome, StepRule
+from pydantic import Field
+
+from mclabel.estimators.base import (
+    EXACT,
+    Estimator,
+    Judgement,
+    ProblemPaths,
+    RecordedRollout,
+    RolloutSettings,
+    SolutionPath,
+    outcome_estimate,
+)
+from mclabel.records import Counts, LabelSource, Outcome
+from mclabel.settings import at_most
 from mclabel.stats.lattice import first_success
-from mclabel.stats.values import NOTHING, TruncatedPolicy, estimate_stopped, first_error
+from mclabel.stats.values import NOTHING, estimate_stopped, first_error
 
 
-class BisectEstimator:
+class BisectEstimator(Estimator):
     """Probes prefixes of wrong solutions until each first error is pinned down.
 
     A solution whose outcome is unknown or was cut gets no labels: there is nothing to search
     for without knowing that an error exists.
     """
 
-    follow: Follow = "nothing"
+    class Settings(RolloutSettings):
+        """First errors of wrong solutions by binary search; at most `rollouts` of a prefix."""
 
-    def __init__(
-        self,
-        paths: Sequence[SolutionPath],
-        *,
-        rollouts: int,
-        batch: int = 4,
-        truncated: TruncatedPolicy = "wrong",
-    ) -> None:
-        if rollouts < 1 or batch < 1:
-            raise ValueError(f"rollouts={rollouts}, batch={batch}: must be >= 1")
-        self._paths = paths
-        self._max_rollouts, self._batch, self._truncated = rollouts, batch, truncated
+        rollouts: Annotated[int, at_most(4_096, EXACT)] = Field(16, ge=1)
+        batch: int = Field(4, ge=1)
+        """Rollouts of a prefix that are started together."""
+
+    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
+        """Begin with a problem; see `Estimator`."""
+        self._paths = problem.paths
+        self._max_rollouts, self._batch = settings.rollouts, settings.batch
+        self._truncated = settings.truncated
         self._asked: dict[int, int] = {}
         self._due: dict[int, int] = {}
         self._failures: dict[int, int] = {}
         self._recovers: dict[int, bool | None] = {}  # a probe's result, once it has one
 
     def wanted(self) -> list[int]:
+        """The next batch of each probe, once all rollouts of the last ones are recorded."""
         # A probe spares another solution its own, so which are made must not depend on which
         # rollout arrives first: all of a round's are awaited.
         if any(self._due.values()):
@@ -60,7 +72,8 @@ class BisectEstimator:
             requests += [prefix] * size
         return requests
 
-    def tell(self, rollout: Told) -> None:
+    def record(self, rollout: RecordedRollout) -> None:
+        """Note what it says of its prefix."""
         prefix, outcome = rollout.prefix, rollout.outcome
         self._due[prefix] -= 1
         if outcome is Outcome.RIGHT:
@@ -105,6 +118,7 @@ class BisectEstimator:
         return sound[-1] if sound else -1
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Labels by where each search has ended."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
@@ -124,7 +138,7 @@ class BisectEstimator:
             hard = [True if t <= low else False if t >= high else None for t in steps]
         else:
             hard = [None] * path.num_steps
-        rules: list[StepRule] = [
+        sources: list[LabelSource] = [
             "first_success"
             if counts[p].num_rollouts
             else "implied"
@@ -134,7 +148,7 @@ class BisectEstimator:
         ]
         return Judgement(
             hard=tuple(hard),
-            rules=(*rules, "outcome"),
+            sources=(*sources, "outcome"),
             first_error=first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )

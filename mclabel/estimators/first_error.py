@@ -11,55 +11,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mclabel.estimators.base import (
-    Follow,
+    Estimator,
     Judgement,
+    ProblemPaths,
+    RecordedRollout,
+    RolloutSettings,
     SolutionPath,
-    Told,
     outcome_estimate,
     outcome_label,
 )
-from mclabel.records import Counts, Outcome, StepRule
+from mclabel.records import Counts, LabelSource, Outcome
 from mclabel.stats.values import (
     NOTHING,
     StepEstimate,
-    TruncatedPolicy,
     estimate_fixed,
     first_error,
     hard_label,
 )
 
 
-class FirstErrorEstimator:
-    """`rollouts` from each step of the wrong solutions, until the first that never recovers."""
+class FirstErrorEstimator(Estimator):
+    """Rolls each step of the wrong solutions out, until the first that never recovers."""
 
-    follow: Follow = "nothing"
+    class Settings(RolloutSettings):
+        """First errors of wrong solutions, step by step; `rollouts` of every prefix reached."""
 
-    def __init__(
-        self,
-        paths: Sequence[SolutionPath],
-        *,
-        rollouts: int,
-        truncated: TruncatedPolicy = "wrong",
-    ) -> None:
-        if rollouts < 1:
-            raise ValueError(f"rollouts={rollouts}: must be >= 1")
-        self._paths = paths
-        self._rollouts, self._truncated = rollouts, truncated
+    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
+        """Begin with a problem; see `Estimator`."""
+        self._paths = problem.paths
+        self._rollouts, self._truncated = settings.rollouts, settings.truncated
         self._due: dict[int, int] = {}
         self._recovered: set[int] = set()
 
     def wanted(self) -> list[int]:
+        """All rollouts of each solution's next step, once."""
         heads = {p for path in self._paths if (p := self._head(path)) is not None}
         fresh = sorted(prefix for prefix in heads if prefix not in self._due)
         self._due |= dict.fromkeys(fresh, self._rollouts)
         return [prefix for prefix in fresh for _ in range(self._rollouts)]
 
-    def tell(self, rollout: Told) -> None:
+    def record(self, rollout: RecordedRollout) -> None:
+        """Note whether its prefix recovers."""
         self._due[rollout.prefix] -= 1
         if rollout.outcome is Outcome.RIGHT:
             self._recovered.add(rollout.prefix)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Labels up to the first error by rollouts, after it by implication."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _head(self, path: SolutionPath) -> int | None:
@@ -77,7 +75,7 @@ class FirstErrorEstimator:
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         estimates: list[StepEstimate] = []
         hard: list[bool | None] = []
-        rules: list[StepRule] = []
+        sources: list[LabelSource] = []
         for prefix in path.prefixes:
             reached = prefix in self._due
             estimate = (
@@ -90,11 +88,11 @@ class FirstErrorEstimator:
                 label = False
             estimates.append(estimate)
             hard.append(label if path.outcome in (Outcome.RIGHT, Outcome.WRONG) else None)
-            rules.append("fixed" if reached else "implied" if hard[-1] is not None else "none")
+            sources.append("fixed" if reached else "implied" if hard[-1] is not None else "none")
         hard.append(outcome_label(path.outcome))
         return Judgement(
             hard=tuple(hard),
-            rules=(*rules, "outcome"),
+            sources=(*sources, "outcome"),
             first_error=first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )

@@ -8,59 +8,65 @@ share their rollouts, and the last step takes the solution's outcome instead of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
 
 from mclabel.estimators.base import (
+    KEPT,
+    MAX_ROLLOUTS,
     ROOT,
-    Follow,
+    Estimator,
     Judgement,
+    ProblemPaths,
+    RecordedRollout,
+    RolloutSettings,
     SolutionPath,
-    Told,
     distinct_prefixes,
     outcome_estimate,
     outcome_label,
 )
-from mclabel.records import Counts, StepRule
-from mclabel.stats.values import TruncatedPolicy, estimate_fixed, first_error, hard_label
+from mclabel.records import Counts, LabelSource
+from mclabel.settings import at_most
+from mclabel.stats.values import estimate_fixed, first_error, hard_label
 
 
-class FixedEstimator:
-    """`rollouts` from every prefix, all asked for at once."""
+class FixedEstimator(Estimator):
+    """Asks for `rollouts` from every prefix, all at once."""
 
-    follow: Follow = "nothing"
+    class Settings(RolloutSettings):
+        """An unbiased value of every step from its own rollouts, with an exact interval."""
 
-    def __init__(
-        self,
-        paths: Sequence[SolutionPath],
-        *,
-        rollouts: int,
-        root_rollouts: int = 0,
-        truncated: TruncatedPolicy = "wrong",
-    ) -> None:
-        if rollouts < 1:
-            raise ValueError(f"rollouts={rollouts}: must be >= 1")
-        self._paths = paths
-        self._truncated = truncated
-        prefixes = distinct_prefixes(paths)
-        self._pending = [p for p in prefixes for _ in range(rollouts)] + [ROOT] * root_rollouts
+        root_rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(0, ge=0)
+        """Rollouts of the bare problem."""
+
+    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
+        """Begin with a problem; see `Estimator`."""
+        self._paths, self._truncated = problem.paths, settings.truncated
+        self._pending = [
+            prefix for prefix in distinct_prefixes(self._paths) for _ in range(settings.rollouts)
+        ] + [ROOT] * settings.root_rollouts
 
     def wanted(self) -> list[int]:
+        """All rollouts at the first call, none after it."""
         pending, self._pending = self._pending, []
         return pending
 
-    def tell(self, rollout: Told) -> None:
-        """Nothing to decide: the number of rollouts does not depend on their outcomes."""
+    def record(self, rollout: RecordedRollout) -> None:
+        """Do nothing: the number of rollouts does not depend on their outcomes."""
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Labels by the share of right rollouts."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:
         estimates = [estimate_fixed(counts[p], truncated=self._truncated) for p in path.prefixes]
         hard = [hard_label(estimate.value) for estimate in estimates]
         hard.append(outcome_label(path.outcome))
-        rules: list[StepRule] = ["fixed"] * len(path.prefixes)
+        sources: list[LabelSource] = ["fixed"] * len(path.prefixes)
         return Judgement(
             hard=tuple(hard),
-            rules=(*rules, "outcome"),
+            sources=(*sources, "outcome"),
             first_error=first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )

@@ -9,39 +9,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mclabel.estimators.base import (
-    Follow,
+    Estimator,
+    EstimatorSettings,
     Judgement,
+    ProblemPaths,
+    RecordedRollout,
     SolutionPath,
-    Told,
     outcome_estimate,
     outcome_label,
 )
-from mclabel.records import Counts, StepRule
+from mclabel.records import Counts, LabelSource
 from mclabel.stats.values import NOTHING
 
 
-class OutcomeEstimator:
+class OutcomeEstimator(Estimator):
     """Asks for nothing."""
 
-    follow: Follow = "nothing"
+    class Settings(EstimatorSettings):
+        """No rollouts: only the last step is labelled, by the answer."""
 
-    def __init__(self, paths: Sequence[SolutionPath]) -> None:
-        self._paths = paths
+    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
+        """Begin with a problem; see `Estimator`."""
+        self._paths = problem.paths
 
     def wanted(self) -> list[int]:
+        """No rollouts."""
         return []
 
-    def tell(self, rollout: Told) -> None:
+    def record(self, rollout: RecordedRollout) -> None:
+        """Fail: no rollout was asked for."""
         raise AssertionError("no rollout was asked for")
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Labels of the last steps."""
         return [self._judge(path) for path in self._paths]
 
     def _judge(self, path: SolutionPath) -> Judgement:
-        rules: list[StepRule] = ["none"] * len(path.prefixes)
+        sources: list[LabelSource] = ["none"] * len(path.prefixes)
         return Judgement(
             hard=(*[None] * len(path.prefixes), outcome_label(path.outcome)),
-            rules=(*rules, "outcome"),
+            sources=(*sources, "outcome"),
             first_error=None,
             estimates=(*[NOTHING] * len(path.prefixes), outcome_estimate(path.outcome)),
         )

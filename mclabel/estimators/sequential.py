@@ -15,25 +15,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Annotated
+
+from pydantic import Field
 
 from mclabel.estimators.base import (
+    EXACT,
     ROOT,
-    Follow,
+    Estimator,
     Judgement,
+    ProblemPaths,
+    RecordedRollout,
+    RolloutSettings,
     SolutionPath,
-    Told,
     distinct_prefixes,
     outcome_estimate,
     outcome_label,
     sibling_counts,
 )
-from mclabel.records import Counts, StepRule
+from mclabel.records import Counts, LabelSource
+from mclabel.settings import at_most
 from mclabel.stats.intervals import repeated_interval
 from mclabel.stats.lattice import Boundary
 from mclabel.stats.values import (
     NOTHING,
     StepEstimate,
-    TruncatedPolicy,
     estimate_stopped,
     first_error,
     num_trials,
@@ -43,41 +49,34 @@ Interval = tuple[float, float]
 LEVEL = 0.95
 
 
-class SequentialEstimator:
+class SequentialEstimator(Estimator):
     """Each distinct prefix is a sequential test of its own, after that of the bare problem."""
 
-    follow: Follow = "nothing"
+    class Settings(RolloutSettings):
+        """Values up to a width, or until a step is decided; at most `rollouts` of a prefix."""
 
-    def __init__(
-        self,
-        paths: Sequence[SolutionPath],
-        *,
-        rollouts: int,
-        batch: int = 4,
-        threshold: float = 0.25,
-        width: float = 0.25,
-        truncated: TruncatedPolicy = "wrong",
-    ) -> None:
-        """Args:
-        paths: the problem's solutions.
-        rollouts: of each prefix, at most.
-        batch: rollouts between two looks.
-        threshold: of a step's value relative to the bare problem's.
-        width: of an interval that is narrow enough.
-        truncated: what a rollout cut by its length counts as.
-        """
-        if rollouts < 1 or batch < 1:
-            raise ValueError(f"rollouts={rollouts}, batch={batch}: must be >= 1")
-        self._paths, self._prefixes = paths, distinct_prefixes(paths)
-        self._max_rollouts, self._batch = rollouts, batch
-        self._threshold, self._width, self._truncated = threshold, width, truncated
-        self._siblings = sibling_counts(paths)
+        rollouts: Annotated[int, at_most(256, EXACT)] = Field(16, ge=1)
+        batch: int = Field(4, ge=1)
+        """Rollouts of a prefix between two looks at them."""
+        threshold: float = Field(0.25, ge=0, lt=1, allow_inf_nan=False)
+        """A step is wrong when its value is at most this times the bare problem's."""
+        width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
+        """Width of an interval that is narrow enough."""
+
+    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
+        """Begin with a problem; see `Estimator`."""
+        self._paths, self._prefixes = problem.paths, distinct_prefixes(problem.paths)
+        self._max_rollouts, self._batch = settings.rollouts, settings.batch
+        self._threshold, self._width = settings.threshold, settings.width
+        self._truncated = settings.truncated
+        self._siblings = sibling_counts(problem.paths)
         self._counts: dict[int, Counts] = {}
         self._asked: dict[int, int] = {}
         self._due: dict[int, int] = {}
         self._root: Interval | None = None
 
     def wanted(self) -> list[int]:
+        """The next batch of the bare problem, or of every step that is not decided."""
         if not self._prefixes:
             return []
         if self._root is None:
@@ -100,12 +99,14 @@ class SequentialEstimator:
                 requests += self._ask(prefix)
         return requests
 
-    def tell(self, rollout: Told) -> None:
+    def record(self, rollout: RecordedRollout) -> None:
+        """Count its outcome."""
         self._due[rollout.prefix] -= 1
         counts = self._counts.get(rollout.prefix, Counts())
         self._counts[rollout.prefix] = counts.plus(rollout.outcome, rollout.num_tokens)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Labels by the intervals, with values by path counting."""
         if self._root is None:
             return [self._judge(path, counts, NOTHING, None) for path in self._paths]
         rule = _boundary(
@@ -178,10 +179,10 @@ class SequentialEstimator:
         ]
         hard = [self._hard(counts[prefix]) for prefix in path.prefixes]
         hard.append(outcome_label(path.outcome))
-        rules: list[StepRule] = ["sequential"] * len(path.prefixes)
+        sources: list[LabelSource] = ["sequential"] * len(path.prefixes)
         return Judgement(
             hard=tuple(hard),
-            rules=(*rules, "outcome"),
+            sources=(*sources, "outcome"),
             first_error=first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
             root=root,

@@ -21,20 +21,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from mclabel.estimators.base import (
     ROOT,
+    Estimator,
     Follow,
     Judgement,
+    ProblemPaths,
+    RecordedRollout,
+    RolloutSettings,
     SolutionPath,
-    Told,
     outcome_estimate,
     sibling_counts,
 )
-from mclabel.records import Counts, Outcome, StepRule
+from mclabel.records import Counts, LabelSource, Outcome
+from mclabel.settings import at_most
 from mclabel.stats.values import (
     NOTHING,
-    TruncatedPolicy,
     estimate_fixed,
     first_error,
     num_trials,
@@ -67,29 +73,25 @@ class State:
     num_due: int = 0
 
 
-class TreeEstimator:
+class TreeEstimator(Estimator):
     """One search of a problem at a time; problems side by side keep the engine full."""
 
-    follow: Follow = "all"
+    class Settings(RolloutSettings):
+        """OmegaPRM's tree of rollouts; `rollouts` of every probed prefix."""
 
-    def __init__(
-        self,
-        paths: Sequence[SolutionPath],
-        *,
-        rollouts: int,
-        searches: int,
-        truncated: TruncatedPolicy = "wrong",
-    ) -> None:
-        """Args:
-        paths: the problem's solutions.
-        rollouts: of each probed prefix, k.
-        searches: of the problem, those of its wrong solutions included; these are made anyway.
-        truncated: what a rollout cut by its length counts as.
-        """
-        if rollouts < 1 or searches < 0:
-            raise ValueError(f"rollouts={rollouts}: must be >= 1; searches={searches}: >= 0")
-        self._paths, self._truncated = paths, truncated
-        self._rollouts, self._searches_left = rollouts, searches
+        searches: Annotated[int, at_most(10_000, "each adds rollouts that are held in memory")] = (
+            Field(16, ge=0)
+        )
+        """Searches of a problem; its wrong solutions are searched anyway."""
+
+    follow: ClassVar[Follow] = "all"
+    replayable: ClassVar[bool] = False
+
+    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
+        """Begin with a problem; see `Estimator`."""
+        paths = problem.paths
+        self._paths, self._truncated = paths, settings.truncated
+        self._rollouts, self._searches_left = settings.rollouts, settings.searches
         self.states: dict[int, State] = {ROOT: State(counts=sibling_counts(paths))}
         self.candidates = [
             Candidate(ROOT, path.prefixes, sum(path.step_tokens), given=True)
@@ -109,6 +111,7 @@ class TreeEstimator:
         return float(quality + C_PUCT * visits**0.5 / explored)
 
     def wanted(self) -> list[int]:
+        """All rollouts of the next probe, once those of the last one are recorded."""
         if any(state.num_due for state in self.states.values()):
             return []
         while self._search is not None or self._select():
@@ -118,7 +121,8 @@ class TreeEstimator:
                 return [probe] * self._rollouts
         return []
 
-    def tell(self, rollout: Told) -> None:
+    def record(self, rollout: RecordedRollout) -> None:
+        """Count its outcome; a wrong one becomes a candidate to be searched."""
         state = self.states[rollout.prefix]
         state.num_due -= 1
         state.counts = state.counts.plus(rollout.outcome, rollout.num_tokens)
@@ -129,6 +133,7 @@ class TreeEstimator:
             )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Labels by what the searches of the given solutions have found."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _mc(self, prefix: int) -> float | None:
@@ -182,7 +187,7 @@ class TreeEstimator:
         else:
             hard = [None] * path.num_steps
         probed = [prefix in self.states for prefix in path.prefixes]
-        rules: list[StepRule] = [
+        sources: list[LabelSource] = [
             "fixed" if there else "implied" if label is not None else "none"
             for there, label in zip(probed, hard, strict=False)
         ]
@@ -192,7 +197,7 @@ class TreeEstimator:
         ]
         return Judgement(
             hard=tuple(hard),
-            rules=(*rules, "outcome"),
+            sources=(*sources, "outcome"),
             first_error=first_error(hard),
             estimates=(*estimates, outcome_estimate(path.outcome)),
         )

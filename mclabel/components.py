@@ -1,0 +1,100 @@
+"""Finds a component by the name that a configuration gives it.
+
+Every kind of component (estimators, engines, checkers, …) is open. Built-in ones stand in a literal
+dict in their room, other packages add theirs by the entry-point group `mclabel.<kind>`, and
+`module:Class` names one without any registration. A component is imported when it is chosen, so
+none costs an import that is not used.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from mclabel.errors import ConfigError
+
+BUILT_IN: Mapping[str, str] = {
+    "estimators": "mclabel.estimators:ESTIMATORS",
+    "engines": "mclabel.engines:ENGINES",
+    "checkers": "mclabel.checkers:CHECKERS",
+    "readers": "mclabel.data.readers:READERS",
+    "formats": "mclabel.data.exchange:FORMATS",
+}
+"""By kind: `module:NAME` of the dict that holds each built-in component's name and
+`module:object`."""
+
+
+def component_names(kind: str) -> list[str]:
+    """Names of a kind's components: the built-in ones, then those of other packages."""
+    return [*_built_in(kind), *sorted(set(_added(kind)) - set(_built_in(kind)))]
+
+
+@cache
+def find_component(kind: str, name: str) -> Any:
+    """The class or function that a name stands for.
+
+    Args:
+        kind: a key of `BUILT_IN`.
+        name: of a built-in component, of another package's entry point, or `module:Class`.
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot be imported.
+    """
+    built_in, added = _built_in(kind), _added(kind)
+    if name in built_in:
+        return _imported(built_in[name])
+    if name in added:
+        point = added[name]
+        package = point.dist.name if point.dist is not None else "a package without a name"
+        try:
+            return point.load()
+        except Exception as error:  # whatever another package's code raises
+            raise ConfigError(
+                f"{name}: the entry point {point.value} of {package} cannot be loaded "
+                f"({type(error).__name__}: {error}). Mend or remove that package"
+            ) from error
+    if ":" in name:
+        try:
+            return _imported(name)
+        except Exception as error:  # whatever the user's code raises
+            raise ConfigError(
+                f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class "
+                "of a module that Python finds, on every node that runs an engine"
+            ) from error
+    known = component_names(kind)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise ConfigError(
+        f"{name}: none of the {kind}. {meant}There are {', '.join(known)}, and module:Class for "
+        "your own"
+    )
+
+
+def component_name(kind: str, target: Any) -> str:
+    """The name under which a class or function would be found: the inverse of `find_component`."""
+    path = f"{target.__module__}:{target.__qualname__}"
+    built_in = {value: name for name, value in _built_in(kind).items()}
+    added = {point.value: name for name, point in _added(kind).items()}
+    return built_in.get(path) or added.get(path) or path
+
+
+def _built_in(kind: str) -> Mapping[str, str]:
+    found: Mapping[str, str] = _imported(BUILT_IN[kind])
+    return found
+
+
+@cache
+def _added(kind: str) -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"mclabel.{kind}")}
+
+
+def _imported(target: str) -> Any:
+    module, _, name = target.partition(":")
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
