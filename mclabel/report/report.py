@@ -75,8 +75,8 @@ def make_report(runs: Sequence[Run]) -> str:
     ]
     if labelled:
         sections += [
-            ("runs", "What was run", _what_was_run(labelled)),
             ("health", "Health of the run", health_part([r for r in runs if r.kind == "labels"])),
+            ("runs", "What was run", _what_was_run(labelled)),
             ("quality", "Label quality", _quality(labelled)),
             ("step-values", "Values of steps", _values(labelled)),
         ]

@@ -1,6 +1,6 @@
 // One solution: its problem, and every step with what is known of it.
 import { get } from "./api.js";
-import { byId, h, plural, say } from "./dom.js";
+import { byId, h, say } from "./dom.js";
 import { own } from "./exports.js";
 import { copy, jsonLines } from "./files.js";
 import { MARKS } from "./filters.js";
