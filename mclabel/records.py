@@ -132,16 +132,14 @@ class Counts:
         )
 
 
-StepRule = Literal[
-    "fixed", "first_success", "sequential", "posterior", "implied", "outcome", "given", "none"
-]
+LabelSource = str
 """How a step came to its label. `fixed`: a fixed number of rollouts. `first_success`: rolled
 out until the first right completion or a cap, so a share would be biased. `sequential`: rolled
 out until an interval was decided or narrow; the value is unbiased under that rule. `posterior`:
 by the posterior of a Bayesian search, with or without rollouts of its own. `implied`: not rolled
 out, it follows from other steps or from the solution's outcome if hard labels do not rise along
 a solution. `outcome`: the last step, whose label is the solution's own outcome. `given`:
-imported, somebody else's. `none`: no label."""
+imported, somebody else's. `none`: no label. An estimator of your own may give others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,14 +149,14 @@ class StepLabel:
     prefix_id: str
     """Of the prefix that ends with this step. Shared by the solutions that begin alike."""
     counts: Counts
-    rule: StepRule
+    source: LabelSource
     hard: bool | None
     """True: the policy still recovers from here. None: no verdict."""
     value: float | None
-    """Estimated share of completions that end right; None where the rule biases it."""
+    """Estimated share of completions that end right; None where the source biases it."""
     low: float | None
     high: float | None
-    """95% interval of the value, valid under the rule."""
+    """95% interval of the value, valid under the source."""
     mean: float | None = None
     """Expected value given every piece of evidence, by a Bayesian estimator's priors."""
 

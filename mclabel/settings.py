@@ -11,7 +11,7 @@ release may add fields without orphaning a run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -26,8 +26,10 @@ OPERATIONAL = "operational"
 """Marks a field that does not change what a label means."""
 SENSITIVE = "sensitive"
 """Marks a field into which a secret could be put by mistake: messages do not repeat its value."""
-NESTED_FAULTS = "component"
-"""Type of the error that carries all errors of a component's settings."""
+CONTENT = "content"
+"""Marks a field that names a file of which the content counts, and not the place."""
+NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
+"""Types of errors: one that carries all errors of a component's settings, and one of its name."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,26 @@ class Settings(BaseModel):
             ValidationError: a value is of the wrong type or range.
         """
         return type(self).model_validate({**dict(self), **changes})
+
+
+def content_fields(
+    settings: Settings, parents: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where settings name files of which the content counts.
+
+    Args:
+        settings: that may nest others.
+        parents: names of the fields that lead to them.
+
+    Returns:
+        The path of names to each such field that is set, and its value.
+    """
+    for name, info in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from content_fields(value, (*parents, name))
+        elif CONTENT in info.metadata and value is not None:
+            yield (*parents, name), value
 
 
 class ComponentSettings(Settings):
@@ -168,7 +190,9 @@ class Chosen:
                 f"{'.'.join(map(str, e['loc'])) or kind}: {e['msg']}" for e in error.errors()
             )
             raise PydanticCustomError(
-                NESTED_FAULTS, "{faults}", {"faults": faults, "cause": error, "model": settings}
+                NESTED_FAULTS,
+                "{faults}",
+                {"faults": faults, "cause": error, "model": settings, "name": kind},
             ) from error
 
 
@@ -189,7 +213,7 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
 
 
 def _fault(message: str) -> PydanticCustomError:
-    return PydanticCustomError("component_fault", "{message}", {"message": message})
+    return PydanticCustomError(COMPONENT_FAULT, "{message}", {"message": message})
 
 
 def _plain(value: Any, *, whole: bool) -> Any:

@@ -13,7 +13,7 @@ from mclabel.records import (
     Solution,
     Step,
     StepLabel,
-    StepRule,
+    LabelSource,
 )
 
 
@@ -22,7 +22,7 @@ def step(
     value: float | None = None,
     *,
     prefix: str = "",
-    rule: StepRule = "fixed",
+    rule: LabelSource = "fixed",
     counts: Counts | None = None,
     low: float | None = None,
     high: float | None = None,

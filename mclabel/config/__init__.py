@@ -8,7 +8,6 @@ Configuration stops at the edge: library functions take plain arguments.
 from mclabel.config.evaluation import BestOfNConfig
 from mclabel.config.label import (
     BudgetConfig,
-    EstimatorConfig,
     LabelConfig,
     ProblemsConfig,
     RayConfig,
@@ -17,13 +16,12 @@ from mclabel.config.label import (
 from mclabel.config.load import bundled_config, config_file, load_config
 from mclabel.config.policy import Example, PolicyConfig, SplitConfig
 from mclabel.config.train import TrainConfig
-from mclabel.settings import Config
+from mclabel.settings import Settings
 
 __all__ = [
     "BestOfNConfig",
     "BudgetConfig",
-    "Config",
-    "EstimatorConfig",
+    "Settings",
     "Example",
     "LabelConfig",
     "PolicyConfig",

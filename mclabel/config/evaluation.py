@@ -8,10 +8,10 @@ from pydantic import Field
 
 from mclabel.config.label import MAX_BLOCK, MAX_SAMPLES, ProblemsConfig, RayConfig
 from mclabel.config.policy import PolicyConfig
-from mclabel.settings import OPERATIONAL, Config, at_most
+from mclabel.settings import OPERATIONAL, Settings, at_most
 
 
-class BestOfNConfig(Config):
+class BestOfNConfig(Settings):
     """Best-of-N evaluation of PRMs, ORMs and likelihoods."""
 
     out: Annotated[str, OPERATIONAL]

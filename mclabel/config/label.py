@@ -7,25 +7,15 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mclabel.config.policy import PolicyConfig, SplitConfig
-from mclabel.settings import OPERATIONAL, Config, at_most
+from mclabel.estimators.base import EstimatorSettings
+from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 
 MAX_SAMPLES = 16_384
-MAX_ROLLOUTS = {
-    "fixed": 16_384,
-    "first_error": 16_384,
-    "tree": 16_384,
-    "bisect": 4_096,
-    "posterior": 1_024,
-    "sequential": 256,
-    "outcome": 16_384,
-}
-"""Of a prefix, by estimator. Some compute exact intervals or expectations over all outcomes that
-are possible, in time that grows with the square of the number or faster."""
 _KEPT = "the text of every one is held in memory until its block is committed"
 MAX_BLOCK = 10_000
 
 
-class ProblemsConfig(Config):
+class ProblemsConfig(Settings):
     """Where problems come from."""
 
     source: str = "arith"
@@ -44,7 +34,7 @@ class ProblemsConfig(Config):
     """Of arith."""
 
 
-class SolutionsConfig(Config):
+class SolutionsConfig(Settings):
     """Which solutions are labelled."""
 
     per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
@@ -69,63 +59,7 @@ class SolutionsConfig(Config):
         return self
 
 
-class EstimatorConfig(Config):
-    """What is rolled out, and when to stop."""
-
-    kind: Literal[
-        "fixed", "first_error", "bisect", "sequential", "posterior", "tree", "outcome"
-    ] = "posterior"
-    """`posterior` finds first errors for a small part of the tokens of the others; `fixed` gives
-    every step an unbiased value from its own rollouts, with an exact interval. `outcome` rolls
-    nothing out: only the last step is labelled, by the answer."""
-    rollouts: Annotated[int, at_most(max(MAX_ROLLOUTS.values()), _KEPT)] = Field(16, ge=1)
-    """Of every prefix (fixed), of every one reached or probed (first_error, tree), or at most of
-    one (the others)."""
-    root_rollouts: Annotated[int, at_most(max(MAX_ROLLOUTS.values()), _KEPT)] = Field(0, ge=0)
-    """Of the bare problem (fixed)."""
-    batch: int = Field(4, ge=1)
-    """Rollouts of a prefix that are started together, where their number is not fixed."""
-    threshold: float = Field(0.25, ge=0, lt=1, allow_inf_nan=False)
-    """A step is wrong when its value is at most this times the bare problem's (sequential)."""
-    width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
-    """Of an interval that is narrow enough (sequential)."""
-    price: float = Field(3e-4, gt=0, allow_inf_nan=False)
-    """Gain a token under which nothing is rolled out (posterior): lower is dearer and better."""
-    every: int = Field(0, ge=0)
-    """Rollouts of every prefix before the search begins (posterior): soft values of all steps."""
-    tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Budget of rollouts that the price is led by as the run goes on (posterior)."""
-    max_tokens: int | None = Field(None, ge=1)
-    """Of a problem's rollouts (posterior)."""
-    agreement: bool = True
-    """Compare solutions' steps with each other (posterior)."""
-    searches: Annotated[int, at_most(10_000, "each adds rollouts that are held in memory")] = Field(
-        16, ge=0
-    )
-    """Of a problem; its wrong solutions are searched anyway (tree)."""
-    pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(100, ge=1)
-    """Solutions an engine labels before it first fits priors (posterior)."""
-    priors: str | None = None
-    """File of priors to begin with in place of a pilot, a run's priors/ID.json (posterior)."""
-    truncated: Literal["wrong", "exclude"] = "wrong"
-    """What a rollout cut by its length counts as. Excluding biases values up."""
-
-    @model_validator(mode="after")
-    def _check(self) -> EstimatorConfig:
-        if self.rollouts > (limit := MAX_ROLLOUTS[self.kind]):
-            raise ValueError(
-                f"rollouts={self.rollouts:,} must be at most {limit:,} with kind={self.kind}: its "
-                "decisions take time that grows with the square of it. kind=fixed takes more"
-            )
-        if self.kind == "posterior" and self.every > self.rollouts:
-            raise ValueError(
-                f"every={self.every:,} must be at most rollouts={self.rollouts:,}, which caps a "
-                "prefix. Raise rollouts, or lower every"
-            )
-        return self
-
-
-class RayConfig(Config):
+class RayConfig(Settings):
     """Where the engines run."""
 
     address: str = "local"
@@ -157,7 +91,7 @@ class RayConfig(Config):
         return self
 
 
-class BudgetConfig(Config):
+class BudgetConfig(Settings):
     """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
 
     max_tokens: int | None = Field(None, ge=1)
@@ -170,7 +104,13 @@ class BudgetConfig(Config):
     """Money for sampled tokens, for the forecast."""
 
 
-class LabelConfig(Config):
+def _posterior() -> EstimatorSettings:
+    from mclabel.estimators.posterior.estimator import PosteriorEstimator
+
+    return PosteriorEstimator.Settings()
+
+
+class LabelConfig(Settings):
     """A labelling job."""
 
     out: Annotated[str, OPERATIONAL]
@@ -181,7 +121,10 @@ class LabelConfig(Config):
     solutions: SolutionsConfig = SolutionsConfig()
     split: SplitConfig = SplitConfig()
     policy: PolicyConfig = PolicyConfig()
-    estimator: EstimatorConfig = EstimatorConfig()
+    estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
+        default_factory=_posterior
+    )
+    """What is rolled out, and when to stop: `kind`, and the settings of that estimator."""
     block_problems: Annotated[
         int,
         OPERATIONAL,

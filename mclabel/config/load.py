@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from mclabel.config.document import MAX_DEPTH, parse_document, read_document
 from mclabel.errors import ConfigError
-from mclabel.settings import SENSITIVE, Config
+from mclabel.settings import COMPONENT_FAULT, NESTED_FAULTS, SENSITIVE, Settings
 
-C = TypeVar("C", bound=Config)
+C = TypeVar("C", bound=Settings)
 MAX_SHOWN = 200
 """Characters of a value in a message."""
 
@@ -37,7 +37,7 @@ def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str]
         return kind.model_validate(content)
     except ValidationError as error:
         where = f" Mend {path} or pass key=value." if path is not None else ""
-        faults = "\n".join(f"  {_fault(kind, dict(e))}" for e in error.errors())
+        faults = "\n".join(f"  {fault}" for fault in _faults(kind, error))
         raise ConfigError(
             f"the configuration cannot be used:\n{faults}\n{where.strip()}".rstrip()
         ) from None
@@ -107,6 +107,8 @@ def _apply(content: dict[str, Any], override: str) -> None:
         raise ConfigError(f"{_short(override)}: nested deeper than {MAX_DEPTH}")
     for parent in parents:
         child = content.setdefault(parent, {})
+        if isinstance(child, str):  # the name of a component, whose settings follow
+            child = content[parent] = {"kind": child}
         if not isinstance(child, dict):
             raise ConfigError(f"{_short(override)}: {parent} holds a value, not keys")
         content = child
@@ -119,11 +121,38 @@ def _short(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _fault(kind: type[Config], error: Mapping[str, Any]) -> str:
+def _faults(
+    kind: type[Settings], found: ValidationError, parent: str = "", component: str = ""
+) -> Iterator[str]:
+    """One line for each error, those of nested components among them.
+
+    Args:
+        kind: of the settings that are wrong.
+        found: when they were checked.
+        parent: dotted path to them, with a dot at its end.
+        component: its kind, where they are those of a component.
+    """
+    for error in found.errors():
+        if error["type"] == NESTED_FAULTS:
+            nested, name = error["ctx"]["model"], error["ctx"]["name"]
+            path = parent + ".".join(map(str, error["loc"])) + "."
+            yield from _faults(nested, error["ctx"]["cause"], path, name)
+        else:
+            yield _fault(kind, dict(error), parent, component)
+
+
+def _fault(kind: type[Settings], error: Mapping[str, Any], parent: str, component: str) -> str:
     path = [str(part) for part in error["loc"]]
-    key = ".".join(path)
+    key = parent + ".".join(path)
+    if error["type"] == COMPONENT_FAULT:
+        return f"{key}: {error['ctx']['message']}"
     if error["type"] == "extra_forbidden":
-        known = _known_keys(kind)
+        known = [parent + name for name in _known_keys(kind)]
+        if component:
+            near = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
+            meant = f"; did you mean {near[0]}?" if near else "."
+            there = ", ".join(name for name in kind.model_fields if name != "kind")
+            return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or difflib.get_close_matches(
             path[-1], known, n=1, cutoff=0.5
         )
@@ -131,7 +160,7 @@ def _fault(kind: type[Config], error: Mapping[str, Any]) -> str:
     if error["type"] == "missing":
         return f"{key}: required. Set it in the file or pass {key}=…"
     if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
-        return f"{key}: {error['ctx']['error']}"
+        return f"{key.rstrip('.')}: {error['ctx']['error']}"
     if error["input"] is None and ":" in path[-1]:  # {name:value}
         name, _, value = path[-1].partition(":")
         shown = f"{name}: {value}"
@@ -143,11 +172,11 @@ def _fault(kind: type[Config], error: Mapping[str, Any]) -> str:
     return f"{shown}: {error['msg'].lower()}"
 
 
-def _sensitive(kind: type[Config], path: Sequence[str]) -> bool:
+def _sensitive(kind: type[Settings], path: Sequence[str]) -> bool:
     """Whether a value at this place could be a secret."""
     current: Any = kind
     for part in path:
-        if not (isinstance(current, type) and issubclass(current, Config)):
+        if not (isinstance(current, type) and issubclass(current, Settings)):
             break
         info = current.model_fields.get(part)
         if info is None:
@@ -158,10 +187,10 @@ def _sensitive(kind: type[Config], path: Sequence[str]) -> bool:
     return False
 
 
-def _known_keys(kind: type[Config], parent: str = "") -> list[str]:
+def _known_keys(kind: type[Settings], parent: str = "") -> list[str]:
     keys = []
     for name, info in kind.model_fields.items():
         keys.append(parent + name)
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Config):
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             keys += _known_keys(info.annotation, f"{parent}{name}.")
     return keys

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from mclabel.data.boundaries import check_pattern
-from mclabel.settings import OPERATIONAL, SENSITIVE, Config, at_most
+from mclabel.settings import OPERATIONAL, SENSITIVE, Settings, at_most
 
 
-class SplitConfig(Config):
+class SplitConfig(Settings):
     """Where the steps of a solution end."""
 
     by: Literal["line", "blank_line", "step", "pattern"] = "line"
@@ -46,14 +46,14 @@ MAX_EXAMPLES = 256
 """They are put before every problem."""
 
 
-class Example(Config):
+class Example(Settings):
     """A worked example that the prompt shows before the problem."""
 
     problem: str
     solution: str
 
 
-class OpenAIConfig(Config):
+class OpenAIConfig(Settings):
     """Servers behind the `openai` engine."""
 
     endpoints: Annotated[list[str], SENSITIVE] = Field([])
@@ -87,7 +87,7 @@ class OpenAIConfig(Config):
         return self
 
 
-class PolicyConfig(Config):
+class PolicyConfig(Settings):
     """The policy and how it is sampled."""
 
     engine: Annotated[Literal["hf", "vllm", "openai", "scripted"], OPERATIONAL] = "hf"

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mclabel.config.label import RayConfig
-from mclabel.settings import OPERATIONAL, Config
+from mclabel.settings import OPERATIONAL, Settings
 
 
-class TrainConfig(Config):
+class TrainConfig(Settings):
     """Training of a PRM or an ORM on labels."""
 
     out: Annotated[str, OPERATIONAL]

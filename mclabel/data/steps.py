@@ -31,7 +31,7 @@ MAX_FORWARD = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepRules:
+class StepSplitter:
     """How solutions are split."""
 
     by: Literal["line", "blank_line", "step", "pattern"] = "line"

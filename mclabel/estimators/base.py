@@ -11,18 +11,24 @@ say what it wants and how it labels. docs/extending.md writes one from the first
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field
 
+from mclabel.answers.literals import read_literal
+from mclabel.answers.normalize import normalize, squeeze
 from mclabel.records import Counts, LabelSource, Outcome
 from mclabel.settings import ComponentSettings, at_most
 from mclabel.stats.values import NOTHING, StepEstimate, TruncatedPolicy
 
 MAX_ROLLOUTS = 16_384
 """Of one prefix."""
+_BOOLEAN = {"yes", "no", "true", "false"}
+_CHOICE = re.compile(r"\(?[A-Ja-j]\)?")
 EXACT = (
     "its decisions compute over all outcomes that are possible, in time that grows with the square "
     "of the number. kind=fixed takes more"
@@ -217,11 +223,12 @@ class Estimator(Protocol):
         return cls(settings, problem)
 
     @classmethod
-    def learner(cls, settings: Any) -> RunLearner | None:
+    def learner(cls, settings: Any, read: Callable[[str], str]) -> RunLearner | None:
         """What learns over a run; None where problems are independent of one another.
 
         Args:
             settings: an instance of `Settings`.
+            read: gives the text of a file or URL that the settings name.
         """
         return None
 
@@ -268,6 +275,33 @@ class Estimator(Protocol):
             counts: outcomes so far, one per prefix index.
         """
         ...
+
+
+def decide_together(estimators: Iterable[Estimator]) -> None:
+    """Let estimators of many problems, of any classes, decide at once where they are due."""
+    due: dict[type[Estimator], list[Estimator]] = defaultdict(list)
+    for estimator in estimators:
+        if estimator.is_due:
+            due[type(estimator)].append(estimator)
+    for kind, alike in due.items():
+        kind.decide_together(alike)
+
+
+def answer_class(answer: str) -> str:
+    """The kind of a gold answer, by which it depends how often luck finds it.
+
+    `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number`, `text`.
+    """
+    plain = normalize(answer)
+    if plain.casefold() in _BOOLEAN:
+        return "boolean"
+    if _CHOICE.fullmatch(plain):
+        return "choice"
+    literal = read_literal(squeeze(plain))
+    if literal is None:
+        return "text"
+    number = literal.value
+    return "digit" if number.denominator == 1 and abs(number) < 10 else "number"
 
 
 def outcome_label(outcome: Outcome) -> bool | None:

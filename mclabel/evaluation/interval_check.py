@@ -63,8 +63,8 @@ def check_intervals(
         if step.low is not None
     ]
     groups = {"all": found}
-    for rule in sorted({step.rule for _, step, _ in found}):
-        groups[rule] = [one for one in found if one[1].rule == rule]
+    for rule in sorted({step.source for _, step, _ in found}):
+        groups[rule] = [one for one in found if one[1].source == rule]
     usable = {name: [one for one in group if num_trials(one[2])] for name, group in groups.items()}
     return {
         name: _check(group, len(groups[name]) - len(group), seed)

@@ -163,7 +163,7 @@ def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Forecast]:
         for row in rows
         if row.solution.origin == "sampled"
         for step in row.steps
-        if step.rule != "outcome" and step.value is not None
+        if step.source != "outcome" and step.value is not None
     ]
 
 
@@ -176,7 +176,7 @@ def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list
         )
         for row in rows
         for index, step in enumerate(row.steps)
-        if step.rule != "outcome" and step.value is not None
+        if step.source != "outcome" and step.value is not None
     ]
 
 
@@ -200,7 +200,7 @@ def _against_reference(
         step.prefix_id: (row.problem.id, step)
         for row in rows
         for step in row.steps
-        if step.rule != "outcome"
+        if step.source != "outcome"
     }
     found: dict[str, list[Forecast]] = {"value, reference": [], "mean, reference": []}
     for prefix, (problem, step) in steps.items():

@@ -86,7 +86,7 @@ def _labels(
     last = prefix_id(solution.problem_id, solution.ids)
     ids = [*(prefixes[number].id for number in path.prefixes), last]
     counts = [*(prefixes[number].counts for number in path.prefixes), Counts()]
-    columns = zip(ids, counts, judgement.rules, judgement.hard, judgement.estimates, strict=True)
+    columns = zip(ids, counts, judgement.sources, judgement.hard, judgement.estimates, strict=True)
     return tuple(
         StepLabel(
             prefix_id=identity,

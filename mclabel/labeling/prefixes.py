@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 from mclabel.agreement import step_key
-from mclabel.data.steps import StepRules
-from mclabel.estimators import ROOT, SolutionPath, Told
+from mclabel.data.steps import StepSplitter
+from mclabel.estimators import ROOT, SolutionPath, RecordedRollout
 from mclabel.records import Counts, Problem, Rollout, Solution, Step
 from mclabel.seeds import prefix_id
 
@@ -42,7 +42,7 @@ class PrefixTable:
         solutions: Sequence[Solution],
         *,
         free_outcomes: bool,
-        rules: StepRules | None = None,
+        rules: StepSplitter | None = None,
         thinks: bool = False,
     ) -> None:
         """Args:
@@ -52,16 +52,16 @@ class PrefixTable:
         rules: how rollouts are split, where they are followed.
         thinks: the prompt ends where the policy's thinking begins.
         """
-        self._problem_id, self._rules = problem.id, rules or StepRules()
+        self._problem_id, self._rules = problem.id, rules or StepSplitter()
         self._thinks, self._free_outcomes = thinks, free_outcomes
         self.prefixes = [Prefix(id=prefix_id(problem.id, ()), ids=(), text="")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         self.paths = [self._path(solution) for solution in solutions]
 
-    def told(self, number: int, rollout: Rollout) -> Told:
+    def told(self, number: int, rollout: Rollout) -> RecordedRollout:
         """What an estimator is to hear of a rollout from prefix `number`, as it was recorded."""
         ends = (0, *(rollout.step_ends or ()))
-        return Told(
+        return RecordedRollout(
             prefix=number,
             outcome=rollout.outcome,
             num_tokens=rollout.num_tokens,
@@ -80,7 +80,9 @@ class PrefixTable:
             through=tuple(self.prefixes[known].id for known in self._known(number, tuple(ids))),
         )
 
-    def grown(self, number: int, rollout: Rollout, ids: tuple[int, ...], decode: Decode) -> Told:
+    def grown(
+        self, number: int, rollout: Rollout, ids: tuple[int, ...], decode: Decode
+    ) -> RecordedRollout:
         """What an estimator that follows all is to hear; the table grows by the rollout's steps."""
         steps = self._split(number, rollout, ids, decode)
         path, at, begin = [], number, 0
@@ -89,7 +91,7 @@ class PrefixTable:
             path.append(at)
             begin = step.end
         begins = (0, *(step.end for step in steps[:-1]))
-        return Told(
+        return RecordedRollout(
             prefix=number,
             outcome=rollout.outcome,
             num_tokens=rollout.num_tokens,

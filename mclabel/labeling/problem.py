@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from mclabel.answers import default_checker
 from mclabel.data.readers.rows import Fault
 from mclabel.data.shards.rejects import bounded
-from mclabel.data.steps import StepRules, split_steps
+from mclabel.data.steps import StepSplitter, split_steps
 from mclabel.engines import Policy
 from mclabel.errors import DataError
 from mclabel.estimators import (
@@ -57,7 +57,7 @@ class LabelSettings:
     """Right and wrong solutions kept of a problem; None keeps all."""
     max_samples: int | None = None
     """Of a problem, to be balanced."""
-    split: StepRules = field(default_factory=StepRules)
+    split: StepSplitter = field(default_factory=StepSplitter)
     pilot: int = 100
     """Solutions labelled before priors are first fitted (`posterior`)."""
     tokens_per_solution: float | None = None
@@ -307,7 +307,7 @@ async def _given(
     problem: Problem,
     given: GivenSolution,
     index: int,
-    rules: StepRules,
+    rules: StepSplitter,
     thinks: bool,
     desk: Desk,
 ) -> Solution:

@@ -178,7 +178,7 @@ def _replay(
     def tell(number: int, rollout: Rollout) -> None:
         prefix = table.prefixes[number]
         prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-        estimator.tell(table.told(number, rollout))
+        estimator.record(table.told(number, rollout))
         used.append(rollout)
 
     while wanted := estimator.wanted():

@@ -98,7 +98,7 @@ async def roll_out(
                 told = table.grown(number, rollout, completion.ids, policy.decode)
             else:
                 told = table.told(number, rollout)
-            estimator.tell(told)
+            estimator.record(told)
             rollouts.append(rollout)
         if has_to_think(estimator):
             return None, None

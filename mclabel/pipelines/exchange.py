@@ -203,5 +203,5 @@ def label_rules(run: str) -> str:
     counts: dict[str, int] = defaultdict(int)
     for row in read_labels(Store(run)):
         for step in row.steps:
-            counts[step.rule] += 1
+            counts[step.source] += 1
     return ", ".join(f"{rule} ({count} steps)" for rule, count in sorted(counts.items()))

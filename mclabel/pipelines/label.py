@@ -25,7 +25,7 @@ from mclabel.data.shards.manifest import check_claim, claim
 from mclabel.data.shards.rejects import Reject, set_aside, write_rejects
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
-from mclabel.data.steps import StepRules
+from mclabel.data.steps import StepSplitter
 from mclabel.engines.hub import model_source, weights_fingerprint
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators import EstimatorSettings, Priors
@@ -245,7 +245,7 @@ def label_settings(config: LabelConfig) -> LabelSettings:
         num_solutions=config.solutions.per_problem,
         balance=config.solutions.balance,
         max_samples=config.solutions.max_samples or 4 * config.solutions.per_problem,
-        split=StepRules(**dict(config.split)),
+        split=StepSplitter(**dict(config.split)),
         estimator=estimator_settings(config.estimator),
         pilot=config.estimator.pilot,
         tokens_per_solution=config.estimator.tokens_per_solution,

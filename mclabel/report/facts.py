@@ -212,7 +212,7 @@ class _Gathered:
         for number, step in enumerate(row.steps):
             word = {True: "sound", False: "wrong", None: "no verdict"}[step.hard]
             self.hard[word] += 1
-            self.rules[step.rule] += 1
+            self.rules[step.source] += 1
             self.rollouts[step.prefix_id] = step.counts.num_rollouts
             if number == len(row.steps) - 1:
                 continue

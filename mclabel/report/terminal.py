@@ -255,6 +255,6 @@ def _interval(label: StepLabel) -> str:
 def _counts(label: StepLabel) -> str:
     counts = label.counts
     if not counts.num_rollouts:
-        return label.rule
+        return label.source
     extra = counts.num_truncated + counts.num_ungraded
     return f"{counts.num_right}/{counts.num_rollouts}" + (f" ({extra} undecided)" if extra else "")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.estimators import Estimator, decide
-from mclabel.records import StepRule
+from mclabel.records import LabelSource
 from mclabel.simulate.replay import Case, Game, Replay
 from mclabel.stats.intervals import clopper_pearson
 from mclabel.stats.values import StepEstimate
@@ -169,12 +169,12 @@ def _cause(truth: int | None, label: int | None) -> str:
     return "too late: recovered by luck" if label > truth else "too early: sound, never recovers"
 
 
-def distinct_labels(case: Case, done: Replay) -> Iterator[tuple[int, StepRule, StepEstimate]]:
+def distinct_labels(case: Case, done: Replay) -> Iterator[tuple[int, LabelSource, StepEstimate]]:
     """Prefix, rule and estimate of every step but the last; shared prefixes once."""
     seen: set[int] = set()
     for path, judgement in zip(case.paths, done.judgements, strict=True):
         for prefix, rule, estimate in zip(
-            path.prefixes, judgement.rules, judgement.estimates, strict=False
+            path.prefixes, judgement.sources, judgement.estimates, strict=False
         ):
             if prefix not in seen:
                 seen.add(prefix)

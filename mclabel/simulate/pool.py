@@ -16,7 +16,7 @@ from mclabel.agreement import step_key
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
-from mclabel.estimators import ROOT, SolutionPath, Told
+from mclabel.estimators import ROOT, SolutionPath, RecordedRollout
 from mclabel.estimators.posterior.priors import answer_class
 from mclabel.records import LabeledSolution, Outcome, Rollout
 from mclabel.seeds import prefix_id
@@ -96,7 +96,7 @@ def _case(
             )
         )
     texts = {index: text for text, index in index_of.items()}
-    drawn: list[list[Told]] = []
+    drawn: list[list[RecordedRollout]] = []
     for index, name in enumerate(ids):
         told = [_told(r, index, texts[index], index_of, key) for r in rollouts.get(name, [])]
         random.Random(f"{seed}:{name}").shuffle(told)
@@ -113,13 +113,13 @@ def _case(
     )
 
 
-def _draw(drawn: list[list[Told]], prefix: int, index: int) -> Told:
+def _draw(drawn: list[list[RecordedRollout]], prefix: int, index: int) -> RecordedRollout:
     return drawn[prefix][index]
 
 
 def _told(
     rollout: Rollout, index: int, prefix: str, index_of: dict[str, int], key: Callable[[str], str]
-) -> Told:
+) -> RecordedRollout:
     ends = newline_ends(rollout.text)
     path: list[int] = []
     for end in ends[:-1]:
@@ -128,7 +128,7 @@ def _told(
             break
         path.append(known)
     starts = [0, *ends[:-1]] if ends else []
-    return Told(
+    return RecordedRollout(
         prefix=index,
         outcome=rollout.outcome,
         num_tokens=rollout.num_tokens,
@@ -137,6 +137,6 @@ def _told(
     )
 
 
-def _share(told: Iterable[Told]) -> float:
+def _share(told: Iterable[RecordedRollout]) -> float:
     outcomes = [t.outcome is Outcome.RIGHT for t in told]
     return sum(outcomes) / len(outcomes) if outcomes else float("nan")

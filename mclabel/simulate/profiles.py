@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators import SolutionPath, Told
+from mclabel.estimators import SolutionPath, RecordedRollout
 from mclabel.records import Outcome
 from mclabel.simulate.replay import Case
 
@@ -168,18 +168,18 @@ def _to_go(paths: Sequence[SolutionPath], num_prefixes: int) -> list[int]:
     return tokens
 
 
-def _draws(right: NDArray[np.bool_], tokens: list[int]) -> Callable[[int, int], Told]:
+def _draws(right: NDArray[np.bool_], tokens: list[int]) -> Callable[[int, int], RecordedRollout]:
     """Draws rollouts of these outcomes, [prefix, index]."""
     told = [
         [
-            Told(prefix=prefix, outcome=outcome, num_tokens=cost)
+            RecordedRollout(prefix=prefix, outcome=outcome, num_tokens=cost)
             for outcome in (Outcome.WRONG, Outcome.RIGHT)
         ]
         for prefix, cost in enumerate(tokens)
     ]
     ends: list[list[bool]] = right.tolist()
 
-    def draw(prefix: int, index: int) -> Told:
+    def draw(prefix: int, index: int) -> RecordedRollout:
         return told[prefix][ends[prefix][index]]
 
     return draw

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mclabel.estimators import Estimator, Judgement, SolutionPath, Told
+from mclabel.estimators import Estimator, Judgement, SolutionPath, RecordedRollout
 from mclabel.records import Counts, Outcome
 
 
@@ -19,7 +19,7 @@ class Case:
     answer_class: str
     truth: tuple[int | None, ...]
     """First error of each solution, None for none."""
-    draw: Callable[[int, int], Told]
+    draw: Callable[[int, int], RecordedRollout]
     """The rollout of this index from this prefix."""
     values: tuple[float, ...] = ()
     """True value of each prefix, where it is known."""
@@ -75,7 +75,7 @@ class Game:
             asked[prefix] += 1
             self._seen[prefix][rollout.outcome] += 1
             self._tokens[prefix] += rollout.num_tokens
-            self.estimator.tell(rollout)
+            self.estimator.record(rollout)
         self._num_decisions += bool(wanted)
         return bool(wanted)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.estimators import ROOT, Estimator, EstimatorSettings, Priors, Told
+from mclabel.estimators import ROOT, Estimator, EstimatorSettings, Priors, RecordedRollout
 from mclabel.evaluation.bootstrap import interval, resample_weights
 from mclabel.records import Outcome
 from mclabel.simulate.measure import RuleTally, distinct_labels, measure
@@ -254,7 +254,7 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
     ]
 
 
-def _later(case: Case, first: int, end: int, prefix: int, index: int) -> Told:
+def _later(case: Case, first: int, end: int, prefix: int, index: int) -> RecordedRollout:
     if first + index >= end:
         raise IndexError(f"rollout {index} of a prefix that has {end - first} to draw")
     return case.draw(prefix, first + index)

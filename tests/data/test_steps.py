@@ -15,7 +15,7 @@ from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program, reference_solution
 from mclabel.data.boundaries import check_pattern, newline_ends, thinking_end
-from mclabel.data.steps import StepRules, split_steps
+from mclabel.data.steps import StepSplitter, split_steps
 from mclabel.engines.text import PolicyText
 from mclabel.records import Step
 
@@ -30,7 +30,7 @@ def decode(ids: Sequence[bytes]) -> str:
 def split(pieces: list[str], **rules: Any) -> list[str]:
     ids = [piece.encode() for piece in pieces]
     opened = rules.pop("opened", False)
-    steps = StepRules(**rules).split(ids, "".join(pieces), decode, opened=opened)  # type: ignore[arg-type]
+    steps = StepSplitter(**rules).split(ids, "".join(pieces), decode, opened=opened)  # type: ignore[arg-type]
     check_exact(ids, "".join(pieces), steps, decode)  # type: ignore[arg-type]
     return [s.text for s in steps]
 
@@ -141,7 +141,7 @@ def test_only_the_first_close_ends_the_thinking() -> None:
     think = ("<think>", "</think>")
     assert thinking_end("a</think> b</think>", think, opened=True) == len("a</think> ")
     assert thinking_end("a</think>\nb", think, opened=False) == len("a</think>\n")
-    rules = StepRules()
+    rules = StepSplitter()
     assert rules.begins_in("<|assistant|>\n<think>\n")
     assert not rules.begins_in("Explain <think> to me.\n")
     assert rules.thinks_after("a\n", opened=True)
@@ -169,7 +169,7 @@ def test_a_text_on_which_a_pattern_overruns_is_one_step(caplog: pytest.LogCaptur
 
 PIECES = st.lists(st.text(alphabet="a \n\u00e9\U0001f600.;", min_size=1, max_size=4), max_size=30)
 RULES = st.builds(
-    StepRules,
+    StepSplitter,
     by=st.sampled_from(["line", "blank_line", "step"]),
     region=st.sampled_from(["all", "think", "answer"]),
     think=st.just(("a", ".")),
@@ -180,7 +180,7 @@ RULES = st.builds(
 
 @given(PIECES, RULES, st.booleans())
 def test_steps_join_to_the_text_and_end_on_tokens(
-    pieces: list[str], rules: StepRules, opened: bool
+    pieces: list[str], rules: StepSplitter, opened: bool
 ) -> None:
     ids: Any = [piece.encode() for piece in pieces]
     text = "".join(pieces)
@@ -246,7 +246,7 @@ def test_solutions_under_real_tokenizers(make: Callable[[], PolicyText]) -> None
         worked = reference_solution(Program.from_json(problem.meta["program"])) + " ½ 😀 done"
         ids = list(text.encode(worked))
         for _ in range(3):
-            steps = StepRules().split(ids, text.decode(ids), text.decode)
+            steps = StepSplitter().split(ids, text.decode(ids), text.decode)
             check_exact(ids, text.decode(ids), steps, text.decode)
             num_steps += len(steps)
             rng.shuffle(ids)
@@ -286,9 +286,9 @@ def test_work_is_linear_in_the_length(num_tokens: int) -> None:
         return text.decode(part)
 
     whole = text.decode(ids)
-    steps = StepRules().split(ids, whole, counted)
+    steps = StepSplitter().split(ids, whole, counted)
     assert len(steps) == len(ids) // 60
     assert work < 25 * len(ids)
-    merged = StepRules(max_steps=40, min_tokens=20).split(ids, whole, text.decode)
+    merged = StepSplitter(max_steps=40, min_tokens=20).split(ids, whole, text.decode)
     assert len(merged) == 40
     assert "".join(step.text for step in merged) == whole

@@ -15,7 +15,7 @@ from mclabel.estimators import (
     FixedEstimator,
     Judgement,
     SolutionPath,
-    Told,
+    RecordedRollout,
     make_estimator,
 )
 from mclabel.records import Counts, Outcome
@@ -42,7 +42,7 @@ def drive(
             return estimator.judge(counts), counts
         prefix, result = due.pop(order(len(due)))
         counts[prefix] = counts[prefix].plus(result, 10)
-        estimator.tell(Told(prefix=prefix, outcome=result, num_tokens=10))
+        estimator.record(RecordedRollout(prefix=prefix, outcome=result, num_tokens=10))
 
 
 def path(prefixes: Sequence[int], outcome: Outcome) -> SolutionPath:
@@ -60,7 +60,7 @@ def test_fixed_rolls_out_every_distinct_prefix_once() -> None:
     assert [c.num_rollouts for c in counts] == [0, 16, 16, 16, 16]
     assert judgements[0].hard == (True, True, False, False)
     assert judgements[0].first_error == 2
-    assert judgements[0].rules == ("fixed", "fixed", "fixed", "outcome")
+    assert judgements[0].sources == ("fixed", "fixed", "fixed", "outcome")
     assert judgements[1].hard == (True, False, True)  # prefix 4 never recovers in `until(3)`
 
 
@@ -100,7 +100,7 @@ def test_bisect_gives_right_solutions_their_labels_for_free() -> None:
     judgements, counts = drive(BisectEstimator([path([1, 2, 3], RIGHT)], rollouts=16), 4, until(0))
     assert sum(c.num_rollouts for c in counts) == 0
     assert judgements[0].hard == (True, True, True, True)
-    assert judgements[0].rules == ("implied", "implied", "implied", "outcome")
+    assert judgements[0].sources == ("implied", "implied", "implied", "outcome")
 
 
 def test_bisect_does_not_judge_a_solution_without_an_outcome() -> None:
@@ -171,7 +171,7 @@ def test_any_estimator_ends_within_its_cap_whatever_the_order(
         assert all(c.num_rollouts <= rollouts for c in counts)
         for judgement, one in zip(judgements, paths, strict=True):
             assert one.num_steps == len(judgement.hard)
-            assert one.num_steps == len(judgement.rules) == len(judgement.estimates)
+            assert one.num_steps == len(judgement.sources) == len(judgement.estimates)
             if judgement.first_error is not None:
                 assert judgement.hard[judgement.first_error] is False
             if one.outcome is RIGHT and kind in ("bisect", "first_error"):
@@ -189,7 +189,7 @@ def test_first_error_stops_after_the_first_wrong_step() -> None:
     judgements, counts = drive(estimator, 6, until(2))
     assert [c.num_rollouts for c in counts] == [0, 8, 8, 0, 0, 0]
     assert judgements[0].hard == (True, False, False, False, False)
-    assert judgements[0].rules == ("fixed", "fixed", "implied", "implied", "outcome")
+    assert judgements[0].sources == ("fixed", "fixed", "implied", "implied", "outcome")
     assert judgements[0].estimates[0].value == 1.0
     assert judgements[0].estimates[2].value is None
     assert judgements[1].hard == (True, True, True)

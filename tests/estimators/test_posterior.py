@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-from mclabel.estimators import EstimatorSettings, SolutionPath, Told, make_estimator
+from mclabel.estimators import EstimatorSettings, SolutionPath, RecordedRollout, make_estimator
 from mclabel.estimators.posterior.chain import Evidence, infer
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.evidence import EvidenceTable, stack_evidence
@@ -137,14 +137,14 @@ def test_evidence_by_hand() -> None:
     assert seen.others[0].tolist() == [0, 1, 1, 2]
     assert seen.same[0].tolist() == [0, 0, 1, 1]
     # Prefixes 2 and 3 say the same: a rollout from one is evidence for both.
-    table.tell(Told(prefix=3, outcome=WRONG, step_keys=("c",)))
+    table.tell(RecordedRollout(prefix=3, outcome=WRONG, step_keys=("c",)))
     seen = table.evidence(table.counts)
     assert seen.wrong[0].tolist() == [0, 1, 0, 0]
     assert seen.wrong[1].tolist() == [0, 1, 0, 1]  # solution 0 was wrong from the bare problem
     assert seen.same[0].tolist() == [0, 1, 1, 1] and seen.same[1].tolist() == [0, 0, 1, 1]
     assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
     plain = EvidenceTable(paths, agreement=False, truncated="exclude")
-    plain.tell(Told(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
+    plain.tell(RecordedRollout(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
     assert plain.evidence(plain.counts).others.sum() == 0
     assert plain.evidence(plain.counts).wrong[0].sum() == 0
 
@@ -279,8 +279,8 @@ def test_solutions_that_share_no_prefix_are_probed_side_by_side() -> None:
         assert all(len(asked.intersection((0, *way))) <= 1 for way in ways)
         most = max(most, len(asked))
         for prefix in wanted:
-            estimator.tell(
-                Told(prefix=prefix, outcome=WRONG if prefix % 3 else RIGHT, num_tokens=9)
+            estimator.record(
+                RecordedRollout(prefix=prefix, outcome=WRONG if prefix % 3 else RIGHT, num_tokens=9)
             )
     assert most >= 3
 

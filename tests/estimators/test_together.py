@@ -13,7 +13,7 @@ from mclabel.estimators import (
     PosteriorEstimator,
     Priors,
     SolutionPath,
-    Told,
+    RecordedRollout,
     decide,
     has_to_think,
 )
@@ -147,12 +147,12 @@ def test_evidence_without_agreement_by_hand() -> None:
     ]
     table = EvidenceTable(paths, agreement=False, truncated="wrong")
     # A rollout of the bare problem that runs through prefixes 1 and 2, then its own way.
-    assert table.tell(Told(prefix=0, outcome=WRONG, path=(1, 2))) == {0, 1, 2}
+    assert table.tell(RecordedRollout(prefix=0, outcome=WRONG, path=(1, 2))) == {0, 1, 2}
     assert table.counts[1, 0].tolist() == [0, 0, 1, 0, 1]
     assert table.counts[1, 1].tolist() == [0, 0, 1, 1, 0]
     assert table.counts[1, 2].tolist() == [0, 0, 1, 0, 0]
     # A success from prefix 3 shows that prefix 1 still leads there; the bare problem is no news.
-    assert table.tell(Told(prefix=3, outcome=RIGHT)) == {0, 1}
+    assert table.tell(RecordedRollout(prefix=3, outcome=RIGHT)) == {0, 1}
     assert table.counts[0, 0].tolist() == [0, 1, 0, 0, 0]
     assert table.counts[0, 1].tolist() == [0, 0, 1, 0, 0]
     assert table.counts[0, 2].sum() == 0
@@ -161,7 +161,7 @@ def test_evidence_without_agreement_by_hand() -> None:
     assert wrong[0].tolist() == [0, 0, 0, 0, 1] and right[0].tolist() == [0, 1, 0, 0, 0]
     assert right[1].sum() == 0
     # A failure there shows nothing of prefix 1.
-    assert table.tell(Told(prefix=3, outcome=WRONG)) == {0}
+    assert table.tell(RecordedRollout(prefix=3, outcome=WRONG)) == {0}
 
 
 @given(

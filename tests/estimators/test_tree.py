@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.estimators import SolutionPath, Told
+from mclabel.estimators import SolutionPath, RecordedRollout
 from mclabel.estimators.tree import Candidate, TreeEstimator
 from mclabel.records import Counts, Outcome
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
 
-def told(prefix: int, outcome: Outcome, path: tuple[int, ...] = (), tokens: int = 50) -> Told:
-    return Told(prefix=prefix, outcome=outcome, path=path, num_tokens=tokens)
+def told(prefix: int, outcome: Outcome, path: tuple[int, ...] = (), tokens: int = 50) -> RecordedRollout:
+    return RecordedRollout(prefix=prefix, outcome=outcome, path=path, num_tokens=tokens)
 
 
 def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
@@ -55,7 +55,7 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     wrong, right = tree.judge(counts)
     assert wrong.hard == (True, True, False, False, False)
     assert wrong.first_error == 2
-    assert wrong.rules == ("implied", "fixed", "fixed", "implied", "outcome")
+    assert wrong.sources == ("implied", "fixed", "fixed", "implied", "outcome")
     assert wrong.estimates[1].value == 0.5
     assert right.hard == (True, True) and right.first_error is None
 

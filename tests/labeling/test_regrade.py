@@ -118,9 +118,9 @@ def test_an_estimator_that_wants_more_judges_with_what_there_is(tmp_path: Path) 
     unreached = [row for row in after if row.num_missing and row.first_error is not None]
     for row in unreached:  # where nothing was rolled out, nothing is said
         for step in row.steps[:-1]:
-            if step.counts.num_rollouts == 0 and step.rule == "none":
+            if step.counts.num_rollouts == 0 and step.source == "none":
                 assert step.hard is None and step.value is None
-    assert any(step.rule == "none" for row in unreached for step in row.steps)
+    assert any(step.source == "none" for row in unreached for step in row.steps)
 
 
 def test_a_killed_regrade_goes_on_and_merged_shards_are_read(

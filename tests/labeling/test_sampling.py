@@ -13,7 +13,7 @@ from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
-from mclabel.data.steps import StepRules
+from mclabel.data.steps import StepSplitter
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.estimators import EstimatorSettings
@@ -91,7 +91,7 @@ def test_outcomes_of_chosen_solutions_are_no_evidence() -> None:
         table = PrefixTable(
             problem,
             [solution(0, Outcome.RIGHT)],
-            rules=StepRules(),
+            rules=StepSplitter(),
             thinks=False,
             free_outcomes=free,
         )

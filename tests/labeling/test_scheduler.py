@@ -76,7 +76,7 @@ def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
             outcomes = Counter(r.outcome for r in result.rollouts if r.prefix_id == step.prefix_id)
             assert step.counts.num_right == outcomes[Outcome.RIGHT]
             assert step.counts.num_wrong == outcomes[Outcome.WRONG]
-        assert row.steps[-1].rule == "outcome"
+        assert row.steps[-1].source == "outcome"
         assert row.steps[-1].value == float(row.solution.outcome is Outcome.RIGHT)
         assert row.siblings.num_rollouts == 8
         assert row.root == Counts()
@@ -173,7 +173,7 @@ def test_posterior_learns_over_problems_and_names_what_its_labels_rest_on() -> N
             assert row.priors == f"{result.priors.id}@{1e-5 if number < 10 else 1e-4:g}"
             assert row.posterior is not None and len(row.posterior) == len(row.steps) + 1
             for step in row.steps[:-1]:
-                assert step.rule == "posterior" and step.value is None
+                assert step.source == "posterior" and step.value is None
                 assert step.mean is not None and 0 < step.mean < 1
                 assert (step.low is None) == (step.counts.num_rollouts == 0)
         seen.add(result.priors.id)
@@ -192,7 +192,7 @@ def test_tree_searches_inside_rollouts() -> None:
         rolled += len({r.prefix_id for r in grown.rollouts} - known)
         for one, other in zip(given.labeled, grown.labeled, strict=True):
             assert one.solution == other.solution
-            assert all(s.rule != "fixed" or s.counts.num_rollouts == 8 for s in other.steps)
+            assert all(s.source != "fixed" or s.counts.num_rollouts == 8 for s in other.steps)
     assert rolled > 0  # prefixes that no solution holds were probed
 
 

@@ -29,7 +29,7 @@ def labeled_texts(row: LabeledSolution) -> LabeledTexts:
             None
             if label.hard is None
             else 0.5
-            if label.rule == "given" and label.value == 0.5
+            if label.source == "given" and label.value == 0.5
             else float(label.hard)
             for label in row.steps
         ),
@@ -48,7 +48,7 @@ def _imported_id(row: LabeledSolution) -> str | None:
     """The id that the solution had in the file it was imported from. An `id` that other problems
     carry in their metadata is shared by their solutions.
     """
-    imported = any(step.rule == "given" for step in row.steps)
+    imported = any(step.source == "given" for step in row.steps)
     return row.problem.meta.get("id") if imported else None
 
 

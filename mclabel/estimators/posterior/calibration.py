@@ -67,14 +67,16 @@ _RIDGE = 5.0
 """Labels' worth of belief that a knot is right as it is."""
 
 
-def calibrated(posterior: Floats, *, agreement: bool, kind: Kind, price: float) -> Floats:
+def calibrated(
+    posterior: Floats, *, agreement: bool, kind: Kind, min_gain_per_token: float
+) -> Floats:
     """The posterior with its largest belief as it turns out.
 
     Args:
         posterior: [steps + 1], sums to 1.
         agreement: whether other samples' steps were compared.
         kind: of the solution.
-        price: at which rollouts were bought.
+        min_gain_per_token: under which nothing was rolled out.
     """
     mode = int(np.argmax(posterior))
     rest = posterior.copy()
@@ -84,7 +86,7 @@ def calibrated(posterior: Floats, *, agreement: bool, kind: Kind, price: float) 
         return posterior
     curve = CURVES[agreement, kind]
     found = np.interp(log_odds(posterior[mode]), KNOTS, curve.knots)
-    decades, steps = covariates(price, len(posterior) - 1)
+    decades, steps = covariates(min_gain_per_token, len(posterior) - 1)
     odds = float(exp(found + (decades * curve.price + steps * curve.steps)))
     second = float(rest.max()) / left
     # At the least as large as the second, which keeps its share of what is left.

@@ -11,18 +11,26 @@ order in which rollouts arrive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
+from mclabel.errors import ConfigError
 from mclabel.estimators.base import (
     ROOT,
+    EXACT,
+    Estimator,
     Follow,
     Judgement,
+    ProblemPaths,
+    RecordedRollout,
+    RolloutSettings,
     SolutionPath,
-    Told,
     distinct_prefixes,
     outcome_estimate,
     outcome_label,
@@ -30,73 +38,144 @@ from mclabel.estimators.base import (
 from mclabel.estimators.posterior.calibration import Kind, calibrated
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import EvidenceTable
+from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.plan import Candidates, Question, Thought, answer, rates
-from mclabel.estimators.posterior.priors import Priors
-from mclabel.records import Counts, Outcome, StepRule
-from mclabel.stats.values import TruncatedPolicy, estimate_anytime
+from mclabel.estimators.posterior.priors import Priors, wide_priors
+from mclabel.records import Counts, LabelSource, Outcome
+from mclabel.settings import CONTENT, at_most
+from mclabel.stats.values import estimate_anytime
 
 UNKNOWN_STEP_TOKENS = 20
-"""Of a step where the solution does not say."""
+"""Number of tokens assumed for a step whose length is unknown."""
 
 
-class PosteriorEstimator:
-    """Probes one prefix at a time, the one worth most."""
+class PosteriorEstimator(Estimator):
+    """Rolls out the prefix that promises most, in small batches."""
 
-    follow: Follow = "known"
+    class Settings(RolloutSettings):
+        """First errors for a small part of the tokens of the others; at most `rollouts` a prefix."""
+
+        rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
+        batch: int = Field(4, ge=1)
+        """Rollouts of a prefix that are started together."""
+        min_gain_per_token: float = Field(3e-4, gt=0, allow_inf_nan=False)
+        """Gain a token under which nothing is rolled out. Gain is about the chance that one more
+        first error is found: lower costs more tokens and finds more."""
+        every: int = Field(0, ge=0)
+        """Rollouts of every prefix before the search begins: soft values of all steps."""
+        max_tokens: int | None = Field(None, ge=1)
+        """Tokens of a problem's rollouts, as expected: no batch is started that would exceed it."""
+        tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
+        """Tokens of rollouts that a solution may cost: `min_gain_per_token` is led by it as the
+        run goes on."""
+        agreement: bool = True
+        """Compare solutions' steps with each other."""
+        pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
+            100, ge=1
+        )
+        """Solutions that an engine labels before it first fits priors."""
+        priors: Annotated[str | None, CONTENT] = None
+        """File of priors to begin with in place of a pilot: a run's priors/ID.json."""
+
+        @model_validator(mode="after")
+        def _check(self) -> Self:
+            if self.every > self.rollouts:
+                raise ValueError(
+                    f"every={self.every:,} must be at most rollouts={self.rollouts:,}, which caps "
+                    "a prefix. Raise rollouts, or lower every"
+                )
+            return self
+
+    follow: ClassVar[Follow] = "known"
+    takes_all: ClassVar[bool] = True
 
     def __init__(
         self,
-        paths: Sequence[SolutionPath],
+        settings: Settings,
+        problem: ProblemPaths,
         *,
-        priors: Priors,
-        answer_class: str,
-        price: float,
-        rollouts: int,
-        batch: int = 4,
-        every: int = 0,
-        max_tokens: float = float("inf"),
-        agreement: bool = True,
-        truncated: TruncatedPolicy = "wrong",
+        priors: Priors | None = None,
+        min_gain_per_token: float | None = None,
     ) -> None:
-        """Args:
-        paths: the problem's solutions.
-        priors: what is believed beforehand.
-        answer_class: of the problem's answer, chooses among the priors.
-        price: gain a token under which nothing is worth rolling out; gain is about the chance
-            that one more label is right. Lower is dearer and better.
-        rollouts: of each prefix, at most.
-        batch: rollouts of a prefix that are started together.
-        every: rollouts of every prefix before the search begins: soft values of all steps.
-        max_tokens: of the problem, expected: no batch is started that would exceed it.
-        agreement: whether other samples' steps are compared with the solutions'.
-        truncated: what a rollout cut by its length counts as.
+        """Begin with a problem.
+
+        Args:
+            settings: of the estimator.
+            problem: with the paths of its solutions.
+            priors: what is believed beforehand; None takes wide ones.
+            min_gain_per_token: in place of the settings'.
         """
-        if rollouts < 1 or batch < 1 or not 0 <= every <= rollouts:
-            raise ValueError(
-                f"rollouts={rollouts}, batch={batch}: must be >= 1; every={every}: 0 to rollouts"
-            )
-        own = priors.of(answer_class)
+        agreement, paths = settings.agreement, problem.paths
+        priors = priors or wide_priors()
+        own = priors.of(problem.answer_class)
         self._paths, self._priors = paths, own.with_rare_luck if agreement else own
-        self._value_priors = priors.of_values(answer_class)
-        self._price, self._max_rollouts, self._batch = price, rollouts, batch
-        self._tokens_left, self._truncated = max_tokens, truncated
-        self._agreement = agreement
-        self._table = EvidenceTable(paths, agreement=agreement, truncated=truncated)
+        self._value_priors = priors.of_values(problem.answer_class)
+        self._min_gain = min_gain_per_token or settings.min_gain_per_token
+        self._max_rollouts, self._batch = settings.rollouts, settings.batch
+        self._tokens_left: float = settings.max_tokens or math.inf
+        self._truncated, self._agreement = settings.truncated, agreement
+        self._table = EvidenceTable(paths, agreement=agreement, truncated=settings.truncated)
         self._asked: dict[int, int] = {}
         self._full: set[int] = set()  # candidates that may not be asked for again
-        self._num_due, self._every = 0, every
+        self._num_due, self._every = 0, settings.every
         self._done = not paths
         self.candidates = _candidates(self._table)
         self._thought: Thought | None = None
         self._rates: NDArray[np.float64] | None = None
         self._changed = set(range(len(self._table.num_steps)))
 
+    @classmethod
+    def begin(
+        cls,
+        settings: Settings,
+        problem: ProblemPaths,
+        *,
+        knowledge: Priors | None = None,
+        min_gain_per_token: float | None = None,
+    ) -> Self:
+        """The estimator of a problem, with the priors of the run; see `Estimator`."""
+        return cls(settings, problem, priors=knowledge, min_gain_per_token=min_gain_per_token)
+
+    @classmethod
+    def learner(cls, settings: Settings, read: Callable[[str], str]) -> PriorLearner:
+        """What learns priors over a run; see `Estimator`.
+
+        Raises:
+            ConfigError: the file of priors holds none.
+        """
+        priors = None
+        if settings.priors is not None:
+            try:
+                priors = Priors.from_json(read(settings.priors))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise ConfigError(
+                    f"estimator.priors={settings.priors!r}: not readable as priors ({error}). Give "
+                    "a file priors/ID.json of a run labelled with estimator.kind=posterior"
+                ) from error
+        return PriorLearner(
+            min_gain_per_token=settings.min_gain_per_token,
+            pilot=settings.pilot,
+            tokens_per_solution=settings.tokens_per_solution,
+            priors=priors,
+        )
+
+    @classmethod
+    def read_knowledge(cls, content: str) -> Priors:
+        """The priors in a file of a run; see `Estimator`."""
+        return Priors.from_json(content)
+
+    @classmethod
+    def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
+        """Decide for many problems at once; each then wants what it would have wanted alone."""
+        think_together(estimators)
+
     @property
     def is_due(self) -> bool:
-        """Whether `wanted` will have to think."""
+        """Whether `wanted` has to infer anew."""
         return bool(self._changed) and not (self._done or self._num_due or self._every)
 
     def wanted(self) -> list[int]:
+        """The batches that promise most, once all rollouts of the last ones are recorded."""
         if self._done or self._num_due:
             return []
         if self._every:
@@ -112,9 +191,10 @@ class PosteriorEstimator:
             self._ask(prefix, size)
         return [prefix for prefix, size in choices for _ in range(size)]
 
-    def tell(self, rollout: Told) -> None:
+    def record(self, rollout: RecordedRollout) -> None:
+        """Take its outcome as evidence."""
         self._num_due -= 1
-        self._changed |= self._table.tell(rollout)
+        self._changed |= self._table.record(rollout)
         self._tokens_left -= rollout.num_tokens
 
     def evidence(self) -> Evidence:
@@ -126,6 +206,7 @@ class PosteriorEstimator:
         return None if self._agreement else self._table.evidence(self._table.once())
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Labels by the posterior's mode."""
         if not self._paths:
             return []
         if self._changed:
@@ -192,7 +273,7 @@ class PosteriorEstimator:
         tokens_left = self._tokens_left
         free = set(range(len(self._table.num_steps)))
         for best in np.argsort(-rates, kind="stable").tolist():
-            if not free or rates[best] <= self._price:
+            if not free or rates[best] <= self._min_gain:
                 break
             if not free.issuperset(self.candidates.chains[best]):
                 continue
@@ -226,7 +307,7 @@ class PosteriorEstimator:
             np.append(by_steps_to_go[steps:0:-1], by_steps_to_go[0]),
             agreement=self._agreement,
             kind=self._kind(path, counts),
-            price=self._price,
+            min_gain_per_token=self._min_gain,
         )
         posterior = tuple(told.tolist())
         mode = int(told.argmax())
@@ -234,7 +315,7 @@ class PosteriorEstimator:
         spared = mode == steps - 1 and path.outcome is not Outcome.WRONG
         first_error = None if mode == steps or spared else mode
         hard = [first_error is None or t < first_error for t in range(steps - 1)]
-        rules: list[StepRule] = ["posterior"] * (steps - 1)
+        sources: list[LabelSource] = ["posterior"] * (steps - 1)
         estimates = [
             estimate_anytime(
                 counts[prefix],
@@ -246,7 +327,7 @@ class PosteriorEstimator:
         ]
         return Judgement(
             hard=(*hard, outcome_label(path.outcome)),
-            rules=(*rules, "outcome"),
+            sources=(*sources, "outcome"),
             first_error=first_error,
             estimates=(*estimates, outcome_estimate(path.outcome)),
             posterior=posterior,

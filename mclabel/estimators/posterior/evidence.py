@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators.base import ROOT, SolutionPath, Told
+from mclabel.estimators.base import ROOT, SolutionPath, RecordedRollout
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.records import Outcome
 from mclabel.stats.values import TruncatedPolicy
@@ -71,7 +71,7 @@ class EvidenceTable:
                 others = [(chain, 0) for chain in range(len(chains)) if chain != own]
                 self._add(others, path.prefixes, path.step_keys, path.outcome)
 
-    def tell(self, rollout: Told) -> set[int]:
+    def record(self, rollout: RecordedRollout) -> set[int]:
         """Take a rollout from one of the prefixes; returns the chains that it says something of."""
         holders = self.holders[rollout.prefix]
         self._add(holders, rollout.path, rollout.step_keys, rollout.outcome)

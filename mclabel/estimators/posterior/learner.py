@@ -16,10 +16,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
+from typing import TYPE_CHECKING
 
+from mclabel.estimators.base import ProblemPaths
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.fit import fit_priors
 from mclabel.estimators.posterior.priors import Priors, wide_priors
+
+if TYPE_CHECKING:
+    from mclabel.estimators.posterior.estimator import PosteriorEstimator
 
 GROWTH = 1.5
 MAX_PROBLEMS = 2000
@@ -30,51 +35,49 @@ ADAPTATION = 0.05
 
 
 class PriorLearner:
-    """Priors and price for the next problem."""
+    """Learns priors, and leads the least gain a token by a budget; see `RunLearner`."""
 
     def __init__(
         self,
         *,
-        price: float,
+        min_gain_per_token: float,
         pilot: int,
         tokens_per_solution: float | None = None,
         priors: Priors | None = None,
     ) -> None:
-        """Args:
-        price: gain a token under which nothing is rolled out.
-        pilot: solutions labelled before priors are first fitted.
-        tokens_per_solution: budget that the price is led by, `price` being the first.
-        priors: to begin with, in place of wide ones and of a pilot.
+        """Begin a run.
+
+        Args:
+            min_gain_per_token: gain a token under which nothing is rolled out.
+            pilot: solutions labelled before priors are first fitted.
+            tokens_per_solution: budget that `min_gain_per_token` is led by.
+            priors: to begin with, in place of wide ones and of a pilot.
         """
-        self.priors = priors or wide_priors()
-        self._price, self._pilot, self._budget = price, pilot, tokens_per_solution
+        self.knowledge = priors or wide_priors()
+        self._min_gain, self._pilot, self._budget = min_gain_per_token, pilot, tokens_per_solution
         self._evidence: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
         self._once: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
         self._num_solutions = 0
         self._fitted_at = self._adopted = 0
 
     @property
-    def price(self) -> float:
-        """Of the next problem."""
-        learned = self.priors.num_solutions > 0
-        return self._price if learned else self._price * PILOT_DISCOUNT
+    def min_gain_per_token(self) -> float:
+        """For the next problem: rounded to six digits, as it is written down."""
+        learned = self.knowledge.num_solutions > 0
+        return float(f"{self._min_gain if learned else self._min_gain * PILOT_DISCOUNT:.6g}")
 
-    def add(
-        self,
-        answer_class: str,
-        evidence: Evidence,
-        *,
-        num_tokens: int,
-        once: Evidence | None = None,
+    def record(
+        self, problem: ProblemPaths, estimator: PosteriorEstimator, *, num_tokens: int
     ) -> None:
-        """Take what was seen of a finished problem, and what its rollouts cost.
+        """Take what an estimator has seen of a finished problem, and what its rollouts cost.
 
         Args:
-            answer_class: of the problem's answer.
-            evidence: that first errors were found on.
-            num_tokens: of its rollouts.
-            once: the same with every outcome counted once, where that is another.
+            problem: that it labelled.
+            estimator: when it is done.
+            num_tokens: of the problem's rollouts.
         """
+        answer_class = problem.answer_class
+        evidence, once = estimator.evidence(), estimator.evidence_once()
         solutions = len(evidence.num_steps)
         if not solutions:
             return
@@ -82,20 +85,21 @@ class PriorLearner:
         if once is not None:
             self._once[answer_class].append(once)
         self._num_solutions += solutions
-        if self._budget is not None and self.priors.num_solutions:
+        if self._budget is not None and self.knowledge.num_solutions:
             excess = num_tokens / (solutions * self._budget) - 1
-            self._price *= math.exp(ADAPTATION * max(-1.0, min(1.0, excess)))
+            self._min_gain *= math.exp(ADAPTATION * max(-1.0, min(1.0, excess)))
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether there is evidence enough for another fit."""
-        first = self._pilot if self.priors.num_solutions == 0 else 2 * self._pilot
+        first = self._pilot if self.knowledge.num_solutions == 0 else 2 * self._pilot
         return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
 
-    def adopt(self, priors: Priors) -> None:
-        """Take priors that another learner of this run fitted, if it had seen more."""
-        if priors.num_solutions > self.priors.num_solutions:
-            self.priors, self._adopted = priors, priors.num_solutions
+    def adopt(self, content: str) -> None:
+        """Take the priors in a file that another learner of this run wrote, if it had seen more."""
+        priors = Priors.from_json(content)
+        if priors.num_solutions > self.knowledge.num_solutions:
+            self.knowledge, self._adopted = priors, priors.num_solutions
 
     def fit(self) -> None:
         """Fit the priors again; seconds, for thousands of solutions."""
@@ -104,4 +108,4 @@ class PriorLearner:
             {name: list(parts) for name, parts in kept.items()}
             for kept in (self._evidence, self._once)
         )
-        self.priors = fit_priors(evidence, once).as_written
+        self.knowledge = fit_priors(evidence, once).as_written

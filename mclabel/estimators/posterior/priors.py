@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
@@ -21,8 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.answers.literals import read_literal
-from mclabel.answers.normalize import normalize, squeeze
 from mclabel.estimators.posterior.arithmetic import exp, log
 
 Floats = NDArray[np.float64]
@@ -170,27 +167,6 @@ def _read(classes: Mapping[str, Any]) -> dict[str, ClassPriors]:
 
 def _listed(array: Floats) -> Any:
     return np.vectorize(lambda x: float(f"{x:.7g}"))(array).tolist()
-
-
-_BOOLEAN = {"yes", "no", "true", "false"}
-_CHOICE = re.compile(r"\(?[A-Ja-j]\)?")
-
-
-def answer_class(answer: str) -> str:
-    """What kind of answer a problem has, which decides how often luck finds it.
-
-    `boolean`, `choice` (one letter), `digit` (a whole number of one digit), `number`, `text`.
-    """
-    plain = normalize(answer)
-    if plain.casefold() in _BOOLEAN:
-        return "boolean"
-    if _CHOICE.fullmatch(plain):
-        return "choice"
-    literal = read_literal(squeeze(plain))
-    if literal is None:
-        return "text"
-    number = literal.value
-    return "digit" if number.denominator == 1 and abs(number) < 10 else "number"
 
 
 @lru_cache(maxsize=1)

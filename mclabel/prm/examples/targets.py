@@ -108,7 +108,7 @@ def _three(step: StepLabel, root_value: float | None) -> float | None:
 
 
 def _weight(step: StepLabel, how: Weights, most: int) -> float:
-    if step.rule in ("outcome", "implied", "given") or not step.counts.num_rollouts:
+    if step.source in ("outcome", "implied", "given") or not step.counts.num_rollouts:
         return 1.0
     if how == "rollouts":
         return step.counts.num_rollouts / most
