@@ -45,9 +45,14 @@ def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str]
 
 def bundled_config(name: str) -> Path:
     """A configuration that comes with the package, e.g. `label/quickstart.yaml`."""
+    return _bundled_configs() / name
+
+
+def _bundled_configs() -> Path:
+    """The folder of configurations: in the package where it is installed, beside it in a clone."""
     package = Path(__file__).parents[1]
-    installed = package / "configs" / name
-    return installed if installed.is_file() else package.parent / "configs" / name
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
 
 
 def config_file(path: str | Path) -> Path:
@@ -81,7 +86,7 @@ def _read_yaml(given: Path) -> dict[str, Any]:
 
 
 def _no_such_file(given: Path) -> str:
-    folder = bundled_config("")
+    folder = _bundled_configs()
     bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
     where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
     near = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
