@@ -183,7 +183,9 @@ class LabeledSolution:
     """Chance of each step that it is the first wrong one, and last of none, by a Bayesian
     estimator."""
     priors: str | None = None
-    """What the posterior rests on, `ID@PRICE`; the priors lie in the run's `priors/`."""
+    """Id of what the estimator had learned over the run, in its `priors/ID.json`."""
+    min_gain_per_token: float | None = None
+    """Gain a token under which the estimator asked for no rollouts."""
     num_sampled: int = 0
     """Solutions sampled of the problem, before any were chosen; 0 if they were given."""
     num_sampled_right: int = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mclabel.estimators import Estimator, decide
+from mclabel.estimators import Estimator, decide_together
 from mclabel.work.desk import Desk
 
 WINDOW_S = 0.015
@@ -66,5 +66,5 @@ class Decisions:
 
     def together(self, estimators: Sequence[Estimator]) -> list[Sequence[int]]:
         """What each wants, decided in one batch."""
-        decide(estimators)
+        decide_together(estimators)
         return [estimator.wanted() for estimator in estimators]

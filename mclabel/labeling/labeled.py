@@ -31,7 +31,8 @@ def labeled_solutions(
     judgements: Sequence[Judgement],
     *,
     sampling: Sampling,
-    rests_on: str | None,
+    priors: str | None,
+    min_gain_per_token: float | None,
     truncated: TruncatedPolicy,
     num_missing: int | None = None,
 ) -> list[LabeledSolution]:
@@ -44,7 +45,8 @@ def labeled_solutions(
         table: of the prefixes of those with steps, with their counts.
         judgements: one a solution with steps, in order.
         sampling: of the solutions.
-        rests_on: priors and price of a Bayesian estimator, `ID@PRICE`.
+        priors: id of what the estimator had learned over the run, if it learns.
+        min_gain_per_token: under which it asked for no rollouts.
         truncated: what a rollout cut by its length counts as.
         num_missing: rollouts that were wanted and are not there; None where they were sampled.
     """
@@ -70,7 +72,8 @@ def labeled_solutions(
                 siblings=sampling.siblings,
                 root_value=share if stopped is None else stopped.value,
                 posterior=judgement.posterior if judgement else None,
-                priors=rests_on,
+                priors=priors,
+                min_gain_per_token=min_gain_per_token,
                 num_sampled=sampling.num_sampled,
                 num_sampled_right=sampling.num_sampled_right,
                 chosen_by_outcome=sampling.chosen_by_outcome,
@@ -91,12 +94,12 @@ def _labels(
         StepLabel(
             prefix_id=identity,
             counts=count,
-            rule=rule,
+            source=source,
             hard=hard,
             value=estimate.value,
             low=estimate.low,
             high=estimate.high,
             mean=estimate.mean,
         )
-        for identity, count, rule, hard, estimate in columns
+        for identity, count, source, hard, estimate in columns
     )

@@ -42,24 +42,24 @@ class PrefixTable:
         solutions: Sequence[Solution],
         *,
         free_outcomes: bool,
-        rules: StepSplitter | None = None,
+        splitter: StepSplitter | None = None,
         thinks: bool = False,
     ) -> None:
         """Args:
         problem: the prefixes begin with.
         solutions: with at least one step each.
         free_outcomes: sampled solutions were not chosen by their outcomes.
-        rules: how rollouts are split, where they are followed.
+        splitter: of rollouts, where they are followed.
         thinks: the prompt ends where the policy's thinking begins.
         """
-        self._problem_id, self._rules = problem.id, rules or StepSplitter()
+        self._problem_id, self._splitter = problem.id, splitter or StepSplitter()
         self._thinks, self._free_outcomes = thinks, free_outcomes
         self.prefixes = [Prefix(id=prefix_id(problem.id, ()), ids=(), text="")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         self.paths = [self._path(solution) for solution in solutions]
 
-    def told(self, number: int, rollout: Rollout) -> RecordedRollout:
-        """What an estimator is to hear of a rollout from prefix `number`, as it was recorded."""
+    def received(self, number: int, rollout: Rollout) -> RecordedRollout:
+        """What an estimator receives of a rollout from prefix `number` that says its own way."""
         ends = (0, *(rollout.step_ends or ()))
         return RecordedRollout(
             prefix=number,
@@ -83,7 +83,7 @@ class PrefixTable:
     def grown(
         self, number: int, rollout: Rollout, ids: tuple[int, ...], decode: Decode
     ) -> RecordedRollout:
-        """What an estimator that follows all is to hear; the table grows by the rollout's steps."""
+        """What an estimator that follows all receives; the table grows by the rollout's steps."""
         steps = self._split(number, rollout, ids, decode)
         path, at, begin = [], number, 0
         for step in steps[:-1]:
@@ -103,8 +103,8 @@ class PrefixTable:
     def _split(
         self, number: int, rollout: Rollout, ids: Sequence[int], decode: Decode
     ) -> tuple[Step, ...]:
-        opened = self._rules.thinks_after(self.prefixes[number].text, opened=self._thinks)
-        return self._rules.split(ids, rollout.text, decode, opened=opened)
+        opened = self._splitter.thinks_after(self.prefixes[number].text, opened=self._thinks)
+        return self._splitter.split(ids, rollout.text, decode, opened=opened)
 
     def _path(self, solution: Solution) -> SolutionPath:
         path, at, begin = [], ROOT, 0

@@ -9,7 +9,7 @@ for another. Identical prefixes of a problem are rolled out once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mclabel.answers import default_checker
 from mclabel.data.readers.rows import Fault
@@ -18,18 +18,16 @@ from mclabel.data.steps import StepSplitter, split_steps
 from mclabel.engines import Policy
 from mclabel.errors import DataError
 from mclabel.estimators import (
-    Estimator,
     EstimatorSettings,
-    PosteriorEstimator,
-    PriorLearner,
-    Priors,
-    make_estimator,
+    Knowledge,
+    ProblemPaths,
+    RunLearner,
+    answer_class,
 )
-from mclabel.estimators.posterior.priors import answer_class
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import grade_rollout, roll_out
+from mclabel.labeling.rollouts import EstimatorRun, Sampler, grade_rollout, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.records import (
     Completion,
@@ -56,27 +54,10 @@ class LabelSettings:
     balance: int | None = None
     """Right and wrong solutions kept of a problem; None keeps all."""
     max_samples: int | None = None
-    """Of a problem, to be balanced."""
+    """Solutions sampled of a problem at most, to balance them."""
     split: StepSplitter = field(default_factory=StepSplitter)
-    pilot: int = 100
-    """Solutions labelled before priors are first fitted (`posterior`)."""
-    tokens_per_solution: float | None = None
-    """Budget that the price of `posterior` is led by."""
-    priors: Priors | None = None
-    """To begin with, in place of a pilot (`posterior`)."""
     strict: bool = False
-    """A problem that cannot be labelled is an error."""
-
-    def make_learner(self) -> PriorLearner | None:
-        """What learns priors over a run, if the estimator has any."""
-        if self.estimator.kind != "posterior":
-            return None
-        return PriorLearner(
-            price=self.estimator.price,
-            pilot=self.pilot,
-            tokens_per_solution=self.tokens_per_solution,
-            priors=self.priors,
-        )
+    """Whether a problem that cannot be labelled is an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +77,8 @@ class ProblemLabels:
     rollouts: list[Rollout]
     num_tokens: int = 0
     """Of all solutions that were sampled, kept or not, and of all rollouts."""
-    priors: Priors | None = None
-    """What the labels rest on."""
+    knowledge: Knowledge | None = None
+    """What the estimator had learned from other problems when it began."""
     dropped: Mapping[str, int] | None = None
     """Of a problem without labels, as no right and wrong solutions could be kept: how many were
     sampled, and how many were right."""
@@ -105,39 +86,46 @@ class ProblemLabels:
     """Why the problem cannot be labelled."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What the problems on one engine share."""
+
+    policy: Policy
+    """Started."""
+    settings: LabelSettings
+    desk: Desk
+    """Where grading and the estimators' decisions are done."""
+    decisions: Decisions
+    """Where estimators decide together."""
+    learner: RunLearner | None = None
+    """Learns over the problems, where the estimator has one."""
+
+
 async def label_problem(
     problem: Problem,
-    policy: Policy,
-    settings: LabelSettings,
+    shared: Shared,
     *,
     given: Sequence[GivenSolution] = (),
-    learner: PriorLearner | None = None,
-    decisions: Decisions | None = None,
     priority: int = 0,
     on_completion: Callable[[Outcome], None] = lambda outcome: None,
     journal: BlockJournal | None = None,
-    desk: Desk | None = None,
 ) -> ProblemLabels:
     """Label one problem's solutions.
 
     Args:
         problem: with its gold answer.
-        policy: started.
-        settings: how.
+        shared: with the other problems on the engine.
         given: solutions to label; without any, the policy samples them.
-        learner: gives priors and price, and learns from this problem.
-        decisions: where problems that share an engine decide together.
         priority: of this problem's completions in the engine, lower first.
         on_completion: called with the outcome of every completion that the engine samples.
-        journal: has completions of an earlier attempt, and notes those of this one.
-        desk: where grading and the estimator's decisions are done; None is one of its own.
+        journal: has completions of an earlier attempt, and receives those of this one.
 
     Raises:
         EngineError: the engine died.
         DataError: a given solution does not survive the policy's tokenizer; if strict, the problem
             cannot be labelled.
     """
-    desk = desk or Desk()
+    policy, settings, desk = shared.policy, shared.settings, shared.desk
     prompt: tuple[int, ...] = ()
     if (fault := _too_long(problem, given, policy)) is None:
         prompt = policy.prompt_ids(problem.text)
@@ -146,95 +134,109 @@ async def label_problem(
         if settings.strict:
             raise DataError(f"problem {problem.id}: {fault.detail}")
         return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
-    thinks = settings.split.begins_in(policy.decode(prompt))
-
-    async def sample(index: int) -> Solution:
-        known = journal.take_solution(problem.id, index) if journal is not None else None
-        if known is not None:
-            return known
-        solution = await _sample(policy, problem, prompt, settings, index, thinks, priority, desk)
-        on_completion(solution.outcome)
-        if journal is not None:
-            journal.add_solution(solution)
-        return solution
-
-    if given:
-        rules = settings.split
-        solutions = [
-            await _given(policy, problem, one, i, rules, thinks, desk)
-            for i, one in enumerate(given)
-        ]
-        sampled = Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
-    else:
-        sampled = await sample_solutions(
-            sample,
-            count=settings.num_solutions,
-            balance=settings.balance,
-            max_samples=settings.max_samples,
-        )
-        solutions = list(sampled.kept)
-        if not solutions:
-            counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
-            return ProblemLabels(
-                labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts
-            )
-    chosen_by_outcome = settings.balance is not None and not given
-    learner = learner or settings.make_learner()
-    chosen, priors, rests_on = settings.estimator, None, None
-    if learner is not None:
-        price = f"{learner.price:.6g}"  # used as it is written down
-        priors, chosen = learner.priors, replace(chosen, price=float(price))
-        rests_on = f"{priors.id}@{price}"
-    kind = answer_class(problem.answer)
-
-    def begin() -> tuple[PrefixTable, Estimator]:
-        table = PrefixTable(
-            problem,
-            [s for s in solutions if s.steps],
-            rules=settings.split,
-            thinks=thinks,
-            free_outcomes=not chosen_by_outcome,
-        )
-        return table, make_estimator(chosen, table.paths, priors=priors, answer_class=kind)
-
-    table, estimator = await desk.run(begin)
-    judgements, rollouts = await roll_out(
-        problem,
-        prompt,
-        table,
-        policy,
-        estimator,
+    sampler = Sampler(
+        problem=problem,
+        prompt=prompt,
+        policy=policy,
         run_seed=settings.seed,
         priority=priority,
         on_completion=on_completion,
         journal=journal,
         desk=desk,
-        decisions=decisions or Decisions(desk),
     )
-    if learner is not None and isinstance(estimator, PosteriorEstimator):
-        tokens = sum(rollout.num_tokens for rollout in rollouts)
-        evidence, once = await desk.run(lambda e: (e.evidence(), e.evidence_once()), estimator)
-        learner.add(kind, evidence, num_tokens=tokens, once=once)
+    solutions, sampled = await _solutions(sampler, settings, given)
+    if not solutions:
+        counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
+        return ProblemLabels(
+            labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts
+        )
+    sampling = Sampling(
+        siblings=sampled.first,
+        num_sampled=sampled.num_sampled,
+        num_sampled_right=sampled.num_right,
+        chosen_by_outcome=settings.balance is not None and not given,
+    )
+    return await _estimate(shared, sampler, solutions, sampling, num_tokens=sampled.num_tokens)
+
+
+async def _solutions(
+    sampler: Sampler, settings: LabelSettings, given: Sequence[GivenSolution]
+) -> tuple[list[Solution], Sampled]:
+    """The solutions to label, and how they were sampled; none if the problem is dropped."""
+    splitter = settings.split
+    thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
+    if given:
+        solutions = [
+            await _given(sampler, one, index, splitter, thinks) for index, one in enumerate(given)
+        ]
+        return solutions, Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
+    sampled = await sample_solutions(
+        lambda index: _sampled(sampler, index, splitter, thinks),
+        count=settings.num_solutions,
+        balance=settings.balance,
+        max_samples=settings.max_samples,
+    )
+    return list(sampled.kept), sampled
+
+
+async def _estimate(
+    shared: Shared,
+    sampler: Sampler,
+    solutions: Sequence[Solution],
+    sampling: Sampling,
+    *,
+    num_tokens: int,
+) -> ProblemLabels:
+    """Roll out what the estimator wants, and label by it.
+
+    Args:
+        shared: with the other problems on the engine.
+        sampler: of the problem.
+        solutions: to label.
+        sampling: how they were sampled.
+        num_tokens: of all that were sampled.
+    """
+    policy, settings, learner = shared.policy, shared.settings, shared.learner
+    problem, desk = sampler.problem, shared.desk
+    knowledge, min_gain = None, None
+    if learner is not None:
+        knowledge, min_gain = learner.knowledge, learner.min_gain_per_token
+
+    def begin() -> tuple[ProblemPaths, EstimatorRun]:
+        table = PrefixTable(
+            problem,
+            [solution for solution in solutions if solution.steps],
+            splitter=settings.split,
+            thinks=settings.split.begins_in(policy.decode(sampler.prompt)),
+            free_outcomes=not sampling.chosen_by_outcome,
+        )
+        paths = ProblemPaths(paths=table.paths, answer_class=answer_class(problem.answer))
+        estimator = settings.estimator.component.begin(
+            settings.estimator, paths, knowledge=knowledge, min_gain_per_token=min_gain
+        )
+        return paths, EstimatorRun(estimator, table, policy.decode)
+
+    paths, run = await desk.run(begin)
+    judgements = await roll_out(run, sampler, desk=desk, decisions=shared.decisions)
+    num_rolled = sum(rollout.num_tokens for rollout in run.rollouts)
+    if learner is not None:
+        await desk.run(learner.record, paths, run.estimator, num_tokens=num_rolled)
     labeled = labeled_solutions(
         problem,
-        prompt,
+        sampler.prompt,
         solutions,
-        table,
+        run.table,
         judgements,
-        sampling=Sampling(
-            siblings=sampled.first,
-            num_sampled=sampled.num_sampled,
-            num_sampled_right=sampled.num_right,
-            chosen_by_outcome=chosen_by_outcome,
-        ),
-        rests_on=rests_on,
+        sampling=sampling,
+        priors=None if knowledge is None else knowledge.id,
+        min_gain_per_token=min_gain,
         truncated=settings.estimator.truncated,
     )
     return ProblemLabels(
         labeled=labeled,
-        rollouts=rollouts,
-        num_tokens=sampled.num_tokens + sum(rollout.num_tokens for rollout in rollouts),
-        priors=priors,
+        rollouts=run.rollouts,
+        num_tokens=num_tokens + num_rolled,
+        knowledge=knowledge,
     )
 
 
@@ -275,42 +277,40 @@ def _fault(problem: Problem, num_prompt: int, max_context: float) -> Fault | Non
     )
 
 
-async def _sample(
-    policy: Policy,
-    problem: Problem,
-    prompt: tuple[int, ...],
-    settings: LabelSettings,
-    index: int,
-    thinks: bool,
-    priority: int,
-    desk: Desk,
+async def _sampled(
+    sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool
 ) -> Solution:
-    seed = sampling_seed(settings.seed, problem.id, "solution", index)
-    completion = await policy.sample(prompt, (), seed=seed, priority=priority)
-    prediction, outcome = await grade_rollout(completion, problem.answer, desk=desk)
-    return Solution(
+    problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
+    if journal is not None:
+        known = journal.take_solution(problem.id, index)
+        if known is not None:
+            return known
+    seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
+    completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
+    prediction, outcome = await grade_rollout(completion, problem.answer, desk=sampler.desk)
+    steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
+    solution = Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
         sample_index=index,
         text=completion.text,
         ids=completion.ids,
-        steps=settings.split.split(completion.ids, completion.text, policy.decode, opened=thinks),
+        steps=steps,
         finish_reason=completion.finish_reason,
         origin="sampled",
         prediction=prediction,
         outcome=outcome,
     )
+    sampler.on_completion(outcome)
+    if journal is not None:
+        journal.add_solution(solution)
+    return solution
 
 
 async def _given(
-    policy: Policy,
-    problem: Problem,
-    given: GivenSolution,
-    index: int,
-    rules: StepSplitter,
-    thinks: bool,
-    desk: Desk,
+    sampler: Sampler, given: GivenSolution, index: int, splitter: StepSplitter, thinks: bool
 ) -> Solution:
+    problem, policy = sampler.problem, sampler.policy
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
         raise DataError(
@@ -318,11 +318,11 @@ async def _given(
             "text back, so its steps have no exact token boundaries. Remove it or mend its text"
         )
     if given.step_ends is None:
-        steps = rules.split(ids, given.text, policy.decode, opened=thinks)
+        steps = splitter.split(ids, given.text, policy.decode, opened=thinks)
     else:
         steps = split_steps(ids, given.text, given.step_ends, policy.decode)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    prediction, outcome = await grade_rollout(completion, problem.answer, desk=desk)
+    prediction, outcome = await grade_rollout(completion, problem.answer, desk=sampler.desk)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,

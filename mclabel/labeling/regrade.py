@@ -15,19 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mclabel.answers import GradeRules
-from mclabel.estimators import (
-    Estimator,
-    EstimatorSettings,
-    PosteriorEstimator,
-    Priors,
-    make_estimator,
-)
-from mclabel.estimators.posterior.priors import answer_class
+from mclabel.estimators import EstimatorSettings, ProblemPaths, answer_class
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import grade_recorded
+from mclabel.labeling.rollouts import EstimatorRun, grade_recorded, replay
 from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
 
 
@@ -51,7 +45,7 @@ def regrade_block(
     *,
     settings: EstimatorSettings,
     golds: Mapping[str, str],
-    read_priors: Callable[[str], Priors],
+    read_knowledge: Callable[[str], Any],
     rules: GradeRules | None = None,
 ) -> Regraded:
     """Grade the solutions and rollouts of whole problems again, and judge them again.
@@ -61,7 +55,7 @@ def regrade_block(
         rollouts: that their labels rest on.
         settings: of the estimator that asked for the rollouts.
         golds: by problem id, in place of those on record.
-        read_priors: by id, of `posterior`.
+        read_knowledge: what the estimator had learned over the run, by its id.
         rules: of the verdicts.
     """
     problems = {
@@ -89,7 +83,7 @@ def regrade_block(
     num_missing = 0
     for name, mine in by_problem.items():
         again, theirs, missing = _judge(
-            problems[name], mine, tables[name], recorded[name], settings, read_priors, before
+            problems[name], mine, tables[name], recorded[name], settings, read_knowledge, before
         )
         labeled += again
         used += theirs
@@ -142,17 +136,20 @@ def _judge(
     table: PrefixTable,
     recorded: dict[tuple[str, int], Rollout],
     settings: EstimatorSettings,
-    read_priors: Callable[[str], Priors],
+    read_knowledge: Callable[[str], Any],
     before: Mapping[str, Outcome],
 ) -> tuple[list[LabeledSolution], list[Rollout], int]:
-    first, priors = rows[0], None
-    if first.priors is not None:
-        identity, _, price = first.priors.partition("@")
-        priors, settings = read_priors(identity), replace(settings, price=float(price))
-    kind = answer_class(problem.answer)
-    estimator = make_estimator(settings, table.paths, priors=priors, answer_class=kind)
-    rollouts, missing = _replay(estimator, table, recorded)
-    judgements = estimator.judge([prefix.counts for prefix in table.prefixes])
+    first = rows[0]
+    paths = ProblemPaths(paths=table.paths, answer_class=answer_class(problem.answer))
+    estimator = settings.component.begin(
+        settings,
+        paths,
+        knowledge=None if first.priors is None else read_knowledge(first.priors),
+        min_gain_per_token=first.min_gain_per_token,
+    )
+    run = EstimatorRun(estimator, table, None)
+    missing = replay(run, recorded)
+    judgements = run.judge()
     solutions = [row.solution for row in rows]
     labeled = labeled_solutions(
         problem,
@@ -161,40 +158,12 @@ def _judge(
         table,
         judgements,
         sampling=_sampling(first, solutions, before),
-        rests_on=first.priors,
+        priors=first.priors,
+        min_gain_per_token=first.min_gain_per_token,
         truncated=settings.truncated,
         num_missing=missing,
     )
-    return labeled, rollouts, missing
-
-
-def _replay(
-    estimator: Estimator, table: PrefixTable, recorded: dict[tuple[str, int], Rollout]
-) -> tuple[list[Rollout], int]:
-    """The rollouts that the estimator was told, by prefix and index, and how many it missed."""
-    used: list[Rollout] = []
-    missing = 0
-
-    def tell(number: int, rollout: Rollout) -> None:
-        prefix = table.prefixes[number]
-        prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-        estimator.record(table.told(number, rollout))
-        used.append(rollout)
-
-    while wanted := estimator.wanted():
-        for number in wanted:
-            prefix = table.prefixes[number]
-            rollout = recorded.pop((prefix.id, prefix.num_asked), None)
-            prefix.num_asked += 1
-            if rollout is None:
-                missing += 1
-            else:
-                tell(number, rollout)
-    if isinstance(estimator, PosteriorEstimator):
-        numbers = {prefix.id: number for number, prefix in enumerate(table.prefixes)}
-        for _, rollout in sorted(recorded.items()):
-            tell(numbers[rollout.prefix_id], rollout)
-    return sorted(used, key=lambda r: (r.prefix_id, r.index)), missing
+    return labeled, run.rollouts, missing
 
 
 def _sampling(

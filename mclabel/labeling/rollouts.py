@@ -4,71 +4,60 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from mclabel.answers import GradeRules, default_checker, extract_answer
 from mclabel.engines import Policy
-from mclabel.estimators import Estimator, Judgement, has_to_think
+from mclabel.estimators import Estimator, Judgement
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.prefixes import Decode, Prefix, PrefixTable
 from mclabel.records import Completion, FinishReason, Outcome, Problem, Rollout, Verdict
 from mclabel.seeds import sampling_seed
 from mclabel.work.attempt import BlockJournal
 from mclabel.work.desk import Desk
 
-MAX_UNDER_WAY = 1024
+MAX_RUNNING = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""
 
 
-async def roll_out(
-    problem: Problem,
-    prompt: tuple[int, ...],
-    table: PrefixTable,
-    policy: Policy,
-    estimator: Estimator,
-    *,
-    run_seed: int,
-    priority: int,
-    on_completion: Callable[[Outcome], None],
-    journal: BlockJournal | None,
-    desk: Desk,
-    decisions: Decisions,
-) -> tuple[list[Judgement], list[Rollout]]:
-    """Do what an estimator wants until it wants no more.
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """Samples and grades completions of one problem, or takes them from a journal."""
 
-    Args:
-        problem: with its gold answer.
-        prompt: ids of the rendered problem.
-        table: of the prefixes; counts are added to it, and prefixes if the estimator follows all.
-        policy: started.
-        estimator: says which prefixes to roll out.
-        run_seed: of the job.
-        priority: in the engine, lower first.
-        on_completion: called with the outcome of every completion that the engine samples.
-        journal: has completions of an earlier attempt, and notes those of this one.
-        desk: where grading and the estimator's decisions are done.
-        decisions: where problems that share an engine decide together.
+    problem: Problem
+    prompt: tuple[int, ...]
+    """Ids of the rendered problem."""
+    policy: Policy
+    """Started."""
+    run_seed: int
+    priority: int
+    """In the engine, lower first."""
+    on_completion: Callable[[Outcome], None]
+    """Called with the outcome of every completion that the engine samples."""
+    journal: BlockJournal | None
+    """Holds completions of earlier attempts, and receives those of this one."""
+    desk: Desk
+    """Where completions are graded."""
 
-    Returns:
-        A judgement on each solution, and all rollouts by prefix and index.
-    """
-    rollouts: list[Rollout] = []
-
-    async def roll(number: int) -> tuple[int, Completion, Rollout]:
-        prefix = table.prefixes[number]
+    async def roll_out(self, prefix: Prefix) -> tuple[Completion, Rollout]:
+        """One more rollout from a prefix."""
         index = prefix.num_asked
         prefix.num_asked += 1
-        known = journal.take_rollout(prefix.id, index) if journal is not None else None
-        if known is not None:
-            return number, known.completion, known.rollout
-        seed = sampling_seed(run_seed, problem.id, prefix.id, index)
-        completion = await policy.sample(prompt, prefix.ids, seed=seed, priority=priority)
-        prediction, outcome = await grade_rollout(
-            completion, problem.answer, prefix=prefix.text, desk=desk
+        if self.journal is not None:
+            known = self.journal.take_rollout(prefix.id, index)
+            if known is not None:
+                return known.completion, known.rollout
+        seed = sampling_seed(self.run_seed, self.problem.id, prefix.id, index)
+        completion = await self.policy.sample(
+            self.prompt, prefix.ids, seed=seed, priority=self.priority
         )
-        on_completion(outcome)
+        prediction, outcome = await grade_rollout(
+            completion, self.problem.answer, prefix=prefix.text, desk=self.desk
+        )
+        self.on_completion(outcome)
         rollout = Rollout(
-            problem_id=problem.id,
+            problem_id=self.problem.id,
             prefix_id=prefix.id,
             index=index,
             seed=seed,
@@ -78,57 +67,133 @@ async def roll_out(
             prediction=prediction,
             outcome=outcome,
         )
-        if journal is not None:
-            journal.add_rollout(rollout, completion)
-        return number, completion, rollout
+        if self.journal is not None:
+            self.journal.add_rollout(rollout, completion)
+        return completion, rollout
 
-    def tell(
-        ended: Sequence[tuple[int, Completion, Rollout]], *, all_ended: bool
-    ) -> tuple[Sequence[int] | None, list[Judgement] | None]:
-        """Tell the estimator, and hear what it wants next, or its judgements at the end.
 
-        Neither, if it has to think.
+Ended = tuple[int, Completion | None, Rollout]
+"""Index of a prefix, and one rollout from it; no completion where it was read from a shard."""
+
+
+class EstimatorRun:
+    """An estimator and the table of prefixes that its rollouts are recorded in."""
+
+    def __init__(self, estimator: Estimator, table: PrefixTable, decode: Decode | None) -> None:
+        """Begin.
+
+        Args:
+            estimator: of the problem.
+            table: of its prefixes; counts are added to it, and prefixes if the estimator follows
+                all.
+            decode: of the policy's tokens; None where rollouts already say which way they went.
         """
+        self.estimator, self.table, self._decode = estimator, table, decode
+        self.rollouts: list[Rollout] = []
+        """Those that were recorded."""
+
+    def record(self, ended: Iterable[Ended]) -> None:
+        """Count rollouts and give them to the estimator."""
+        follow, decode = self.estimator.follow, self._decode
         for number, completion, rollout in ended:
-            prefix = table.prefixes[number]
+            prefix = self.table.prefixes[number]
             prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-            if estimator.follow == "known":
-                rollout = table.followed(number, rollout, completion.ids, policy.decode)
-            if estimator.follow == "all":
-                told = table.grown(number, rollout, completion.ids, policy.decode)
+            if completion is not None and decode is not None and follow == "known":
+                rollout = self.table.followed(number, rollout, completion.ids, decode)
+            if completion is not None and decode is not None and follow == "all":
+                received = self.table.grown(number, rollout, completion.ids, decode)
             else:
-                told = table.told(number, rollout)
-            estimator.record(told)
-            rollouts.append(rollout)
-        if has_to_think(estimator):
+                received = self.table.received(number, rollout)
+            self.estimator.record(received)
+            self.rollouts.append(rollout)
+
+    def judge(self) -> list[Judgement]:
+        """The labels, once nothing is wanted and nothing due."""
+        self.rollouts.sort(key=lambda r: (r.prefix_id, r.index))
+        return self.estimator.judge([prefix.counts for prefix in self.table.prefixes])
+
+
+async def roll_out(
+    run: EstimatorRun, sampler: Sampler, *, desk: Desk, decisions: Decisions
+) -> list[Judgement]:
+    """Do what an estimator wants until it wants no more.
+
+    Args:
+        run: with the estimator; its table and rollouts grow.
+        sampler: of the problem.
+        desk: where the estimator's decisions are computed.
+        decisions: where problems that share an engine decide together.
+
+    Returns:
+        A judgement on each solution.
+    """
+    estimator, prefixes = run.estimator, run.table.prefixes
+
+    async def one(number: int) -> Ended:
+        return (number, *await sampler.roll_out(prefixes[number]))
+
+    def advance(
+        ended: Sequence[Ended], *, is_last: bool
+    ) -> tuple[Sequence[int] | None, list[Judgement] | None]:
+        """Record, then give what is wanted next, or the judgements at the end.
+
+        Neither, if the decision is due to be made with those of other problems.
+        """
+        run.record(ended)
+        if estimator.is_due:
             return None, None
         wanted = estimator.wanted()
-        return wanted, None if wanted or not all_ended else judge()
-
-    def judge() -> list[Judgement]:
-        rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-        return estimator.judge([prefix.counts for prefix in table.prefixes])
+        return wanted, None if wanted or not is_last else run.judge()
 
     pending: deque[int] = deque()
-    due: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
-    done: set[asyncio.Task[tuple[int, Completion, Rollout]]] = set()
+    running: set[asyncio.Task[Ended]] = set()
+    done: set[asyncio.Task[Ended]] = set()
     try:
         while True:
             ended = [task.result() for task in done]
-            wanted, judgements = await desk.run(tell, ended, all_ended=not (due or pending))
+            wanted, judgements = await desk.run(advance, ended, is_last=not (running or pending))
             if wanted is None:
                 wanted = await decisions.wanted(estimator)
-                judgements = None if wanted or due or pending else await desk.run(judge)
+                is_over = not (wanted or running or pending)
+                judgements = await desk.run(run.judge) if is_over else None
             if judgements is not None:
-                return judgements, rollouts
+                return judgements
             pending.extend(wanted)
-            while pending and len(due) < MAX_UNDER_WAY:
-                due.add(asyncio.create_task(roll(pending.popleft())))
-            done, due = await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
+            while pending and len(running) < MAX_RUNNING:
+                running.add(asyncio.create_task(one(pending.popleft())))
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in due:
+        for task in running:
             task.cancel()
-        await asyncio.gather(*due, *done, return_exceptions=True)
+        await asyncio.gather(*running, *done, return_exceptions=True)
+
+
+def replay(run: EstimatorRun, recorded: dict[tuple[str, int], Rollout]) -> int:
+    """Ask an estimator again, and give it recorded rollouts in place of sampled ones.
+
+    Args:
+        run: with the estimator; its table and rollouts grow.
+        recorded: rollouts by prefix id and index; those that are used are taken out.
+
+    Returns:
+        How many rollouts were wanted and are not on record.
+    """
+    estimator, prefixes = run.estimator, run.table.prefixes
+    num_missing = 0
+    while wanted := estimator.wanted():
+        for number in wanted:
+            prefix = prefixes[number]
+            rollout = recorded.pop((prefix.id, prefix.num_asked), None)
+            prefix.num_asked += 1
+            if rollout is None:
+                num_missing += 1
+            else:
+                run.record([(number, None, rollout)])
+    if estimator.takes_all:
+        numbers = {prefix.id: number for number, prefix in enumerate(prefixes)}
+        rest = [(numbers[r.prefix_id], None, r) for _, r in sorted(recorded.items())]
+        run.record(rest)
+    return num_missing
 
 
 async def grade_rollout(

@@ -124,7 +124,7 @@ class LabelWorker:
         self._journal_s = journal_s
         self._id = uuid.uuid4().hex[:12]
         self._policy: GatedPolicy | None = None
-        self._learner = settings.make_learner()
+        self._learner = make_learner(settings.estimator)
         self._fitting = asyncio.Lock()
         self._desk, self._lag = Desk(), LoopLag()
         self._decisions = Decisions(self._desk)
