@@ -21,12 +21,12 @@ from mclabel.settings import Settings
 __all__ = [
     "BestOfNConfig",
     "BudgetConfig",
-    "Settings",
     "Example",
     "LabelConfig",
     "PolicyConfig",
     "ProblemsConfig",
     "RayConfig",
+    "Settings",
     "SolutionsConfig",
     "SplitConfig",
     "TrainConfig",

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 
 from mclabel.agreement import step_key
 from mclabel.data.steps import StepSplitter
-from mclabel.estimators import ROOT, SolutionPath, RecordedRollout
+from mclabel.estimators import ROOT, RecordedRollout, SolutionPath
 from mclabel.records import Counts, Problem, Rollout, Solution, Step
 from mclabel.seeds import prefix_id
 

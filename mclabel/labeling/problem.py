@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mclabel.answers import default_checker
+from mclabel.data.readers.remote import read_text
 from mclabel.data.readers.rows import Fault
 from mclabel.data.shards.rejects import bounded
 from mclabel.data.steps import StepSplitter, split_steps
@@ -58,6 +59,11 @@ class LabelSettings:
     split: StepSplitter = field(default_factory=StepSplitter)
     strict: bool = False
     """Whether a problem that cannot be labelled is an error."""
+
+    def learner(self) -> RunLearner | None:
+        """What learns over the problems of a run, where the estimator has one."""
+        learner: RunLearner | None = self.estimator.component.learner(self.estimator, read_text)
+        return learner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +115,7 @@ async def label_problem(
     priority: int = 0,
     on_completion: Callable[[Outcome], None] = lambda outcome: None,
     journal: BlockJournal | None = None,
+    learns: bool = True,
 ) -> ProblemLabels:
     """Label one problem's solutions.
 
@@ -119,6 +126,7 @@ async def label_problem(
         priority: of this problem's completions in the engine, lower first.
         on_completion: called with the outcome of every completion that the engine samples.
         journal: has completions of an earlier attempt, and receives those of this one.
+        learns: whether the run's learner records the problem.
 
     Raises:
         EngineError: the engine died.
@@ -147,16 +155,20 @@ async def label_problem(
     solutions, sampled = await _solutions(sampler, settings, given)
     if not solutions:
         counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
-        return ProblemLabels(
-            labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts
-        )
+        return ProblemLabels(labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts)
     sampling = Sampling(
         siblings=sampled.first,
         num_sampled=sampled.num_sampled,
         num_sampled_right=sampled.num_right,
         chosen_by_outcome=settings.balance is not None and not given,
     )
-    return await _estimate(shared, sampler, solutions, sampling, num_tokens=sampled.num_tokens)
+    labels, paths, run = await _estimate(shared, sampler, solutions, sampling)
+    num_rolled = labels.num_tokens
+    if shared.learner is not None and learns:
+        record = shared.learner.record
+        await desk.run(record, paths, run.estimator, num_tokens=num_rolled)
+    labels.num_tokens += sampled.num_tokens
+    return labels
 
 
 async def _solutions(
@@ -184,18 +196,8 @@ async def _estimate(
     sampler: Sampler,
     solutions: Sequence[Solution],
     sampling: Sampling,
-    *,
-    num_tokens: int,
-) -> ProblemLabels:
-    """Roll out what the estimator wants, and label by it.
-
-    Args:
-        shared: with the other problems on the engine.
-        sampler: of the problem.
-        solutions: to label.
-        sampling: how they were sampled.
-        num_tokens: of all that were sampled.
-    """
+) -> tuple[ProblemLabels, ProblemPaths, EstimatorRun]:
+    """Roll out what the estimator wants, and label by it; tokens are those of rollouts."""
     policy, settings, learner = shared.policy, shared.settings, shared.learner
     problem, desk = sampler.problem, shared.desk
     knowledge, min_gain = None, None
@@ -218,9 +220,6 @@ async def _estimate(
 
     paths, run = await desk.run(begin)
     judgements = await roll_out(run, sampler, desk=desk, decisions=shared.decisions)
-    num_rolled = sum(rollout.num_tokens for rollout in run.rollouts)
-    if learner is not None:
-        await desk.run(learner.record, paths, run.estimator, num_tokens=num_rolled)
     labeled = labeled_solutions(
         problem,
         sampler.prompt,
@@ -232,12 +231,13 @@ async def _estimate(
         min_gain_per_token=min_gain,
         truncated=settings.estimator.truncated,
     )
-    return ProblemLabels(
+    labels = ProblemLabels(
         labeled=labeled,
         rollouts=run.rollouts,
-        num_tokens=num_tokens + num_rolled,
+        num_tokens=sum(rollout.num_tokens for rollout in run.rollouts),
         knowledge=knowledge,
     )
+    return labels, paths, run
 
 
 def _too_long(problem: Problem, given: Sequence[GivenSolution], policy: Policy) -> Fault | None:
@@ -277,9 +277,7 @@ def _fault(problem: Problem, num_prompt: int, max_context: float) -> Fault | Non
     )
 
 
-async def _sampled(
-    sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool
-) -> Solution:
+async def _sampled(sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool) -> Solution:
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
     if journal is not None:
         known = journal.take_solution(problem.id, index)

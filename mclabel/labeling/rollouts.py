@@ -1,4 +1,4 @@
-"""Rollouts of one problem: sampled or taken from a journal, graded, told to the estimator."""
+"""Rollouts of one problem: sampled or replayed, graded, and recorded by its estimator."""
 
 from __future__ import annotations
 

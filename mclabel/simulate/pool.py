@@ -16,7 +16,7 @@ from mclabel.agreement import step_key
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
-from mclabel.estimators import ROOT, SolutionPath, RecordedRollout
+from mclabel.estimators import ROOT, RecordedRollout, SolutionPath
 from mclabel.estimators.posterior.priors import answer_class
 from mclabel.records import LabeledSolution, Outcome, Rollout
 from mclabel.seeds import prefix_id

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators import SolutionPath, RecordedRollout
+from mclabel.estimators import RecordedRollout, SolutionPath
 from mclabel.records import Outcome
 from mclabel.simulate.replay import Case
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mclabel.estimators import Estimator, Judgement, SolutionPath, RecordedRollout
+from mclabel.estimators import Estimator, Judgement, RecordedRollout, SolutionPath
 from mclabel.records import Counts, Outcome
 
 

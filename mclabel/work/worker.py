@@ -20,9 +20,15 @@ from mclabel.data.sizes import Size
 from mclabel.engines import EngineStats, Policy
 from mclabel.engines.gate import GatedPolicy
 from mclabel.errors import ShardError
-from mclabel.estimators import PriorLearner, Priors
+from mclabel.estimators import Knowledge, RunLearner
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.problem import GivenSolution, LabelSettings, ProblemLabels, label_problem
+from mclabel.labeling.problem import (
+    GivenSolution,
+    LabelSettings,
+    ProblemLabels,
+    Shared,
+    label_problem,
+)
 from mclabel.records import Outcome, Problem
 from mclabel.work.attempt import BlockJournal
 from mclabel.work.desk import Desk, LoopLag
@@ -124,11 +130,12 @@ class LabelWorker:
         self._journal_s = journal_s
         self._id = uuid.uuid4().hex[:12]
         self._policy: GatedPolicy | None = None
-        self._learner = make_learner(settings.estimator)
+        self._shared: Shared | None = None
+        self._learner = settings.learner()
         self._fitting = asyncio.Lock()
         self._desk, self._lag = Desk(), LoopLag()
         self._decisions = Decisions(self._desk)
-        self._known_priors: set[str] = set()
+        self._known_knowledge: set[str] = set()
         self._journals: dict[str, BlockJournal] = {}
         self._beside: list[asyncio.Task[None]] = []
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -143,6 +150,13 @@ class LabelWorker:
         policy = GatedPolicy(self._make_policy())
         await policy.start()
         self._policy = policy
+        self._shared = Shared(
+            policy=policy,
+            settings=self._settings,
+            desk=self._desk,
+            decisions=self._decisions,
+            learner=self._learner,
+        )
         create = asyncio.get_running_loop().create_task
         self._beside = [
             create(self._lag.watch()),
@@ -180,10 +194,7 @@ class LabelWorker:
         """Label one problem of a block into its journal, to see whether the engine survives it."""
         (problem,) = [problem for problem in block.problems if problem.id == problem_id]
         async with self._attempt(block, replay=True) as journal:
-            learner = self._settings.make_learner()
-            if learner is not None and self._learner is not None:
-                learner.adopt(self._learner.priors)  # and learns nothing: the block will
-            await self._sample(problem, block, journal, learner)
+            await self._sample(problem, block, journal, learns=False)
             await asyncio.to_thread(journal.flush)
 
     async def give_up(self) -> None:
@@ -204,7 +215,7 @@ class LabelWorker:
             if replay:
                 await asyncio.to_thread(journal.read)
             if self._learner is not None:
-                await asyncio.to_thread(self._adopt_priors, self._learner)
+                await asyncio.to_thread(self._adopt_knowledge, self._learner)
             yield journal
         except BaseException:
             journal.flush()
@@ -251,30 +262,27 @@ class LabelWorker:
             await self._policy.close()
 
     async def _label(self, problem: Problem, block: Block, journal: BlockJournal) -> ProblemLabels:
-        result = await self._sample(problem, block, journal, self._learner)
+        result = await self._sample(problem, block, journal)
         self._num_problems += 1
         self._num_labeled_tokens += result.num_tokens
         self._num_steps += sum(len(row.steps) for row in result.labeled)
         async with self._fitting:
-            if self._learner is not None and self._learner.due:
+            if self._learner is not None and self._learner.is_due:
                 await asyncio.to_thread(self._learn, self._learner)
         return result
 
     async def _sample(
-        self, problem: Problem, block: Block, journal: BlockJournal, learner: PriorLearner | None
+        self, problem: Problem, block: Block, journal: BlockJournal, *, learns: bool = True
     ) -> ProblemLabels:
-        assert self._policy is not None, "start() first"
+        assert self._shared is not None, "start() first"
         return await label_problem(
             problem,
-            self._policy,
-            self._settings,
+            self._shared,
             given=block.given.get(problem.id, ()),
-            learner=learner,
             priority=block.priority,
             on_completion=self._count,
             journal=journal,
-            desk=self._desk,
-            decisions=self._decisions,
+            learns=learns,
         )
 
     def _commit(
@@ -287,8 +295,9 @@ class LabelWorker:
     ) -> BlockReport:
         labeled = [row for result in results for row in result.labeled]
         rollouts = [row for result in results for row in result.rollouts]
-        for priors in {r.priors.id: r.priors for r in results if r.priors is not None}.values():
-            self._write_priors(priors)
+        learned = {r.knowledge.id: r.knowledge for r in results if r.knowledge is not None}
+        for knowledge in learned.values():
+            self._write_knowledge(knowledge)
         set_aside = dict(left_out) | {
             problem.id: result.set_aside
             for problem, result in zip(problems, results, strict=True)
@@ -323,21 +332,21 @@ class LabelWorker:
             size=Size.of(block.problems),
         )
 
-    def _learn(self, learner: PriorLearner) -> None:
-        """Fit priors, and let other engines and later runs know them."""
+    def _learn(self, learner: RunLearner) -> None:
+        """Learn from finished problems, and write the result for other engines and later runs."""
         learner.fit()
-        self._write_priors(learner.priors)
+        self._write_knowledge(learner.knowledge)
 
-    def _write_priors(self, priors: Priors) -> None:
-        self._store.create(f"priors/{priors.id}.json", priors.to_json().encode())
+    def _write_knowledge(self, knowledge: Knowledge) -> None:
+        self._store.create(f"priors/{knowledge.id}.json", knowledge.to_json().encode())
 
-    def _adopt_priors(self, learner: PriorLearner) -> None:
-        """Hear of priors that were fitted elsewhere in this run."""
-        for name in set(self._store.names("priors")) - self._known_priors:
+    def _adopt_knowledge(self, learner: RunLearner) -> None:
+        """Read what was learned elsewhere in this run."""
+        for name in set(self._store.names("priors")) - self._known_knowledge:
             content = read_priors(self._store, name.removeprefix("priors/").removesuffix(".json"))
             if content is not None:
-                learner.adopt(Priors.from_json(content.decode()))
-            self._known_priors.add(name)
+                learner.adopt(content.decode())
+            self._known_knowledge.add(name)
 
     def _count(self, outcome: Outcome) -> None:
         self._num_completions += 1

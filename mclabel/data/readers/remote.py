@@ -36,6 +36,21 @@ def local_path(source: str) -> Path:
     return path
 
 
+def read_text(source: str) -> str:
+    """The text of a file.
+
+    Args:
+        source: path or URL.
+
+    Raises:
+        DataError: there is no such file, or it holds no UTF-8.
+    """
+    try:
+        return local_path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: cannot be read as a text ({error})") from error
+
+
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="mclabel-inputs-")

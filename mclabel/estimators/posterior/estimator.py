@@ -22,8 +22,8 @@ from pydantic import Field, model_validator
 
 from mclabel.errors import ConfigError
 from mclabel.estimators.base import (
-    ROOT,
     EXACT,
+    ROOT,
     Estimator,
     Follow,
     Judgement,

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators.base import ROOT, SolutionPath, RecordedRollout
+from mclabel.estimators.base import ROOT, RecordedRollout, SolutionPath
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.records import Outcome
 from mclabel.stats.values import TruncatedPolicy
