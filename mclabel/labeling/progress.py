@@ -93,7 +93,8 @@ class StageProgress:
         self._eta_s = eta_s
         if self._bar is not None:
             left = self._left_s()
-            eta = "-" if left is None else str(timedelta(seconds=max(1, round(left))))
+            least = 0 if done == total else 1
+            eta = "-" if left is None else str(timedelta(seconds=max(least, round(left))))
             self._bar.update(self._task, completed=done, total=total, detail=detail, eta=eta)
         elif time.monotonic() - self._shown >= PLAIN_S:
             self._shown = time.monotonic()
