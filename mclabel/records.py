@@ -47,6 +47,15 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GivenSolution:
+    """A solution to be labelled that the policy did not sample."""
+
+    text: str
+    step_ends: tuple[int, ...] | None = None
+    """Character positions where its steps end; None splits it as sampled ones are."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """One step of a solution. The texts of a solution's steps join to its text exactly."""
 

@@ -5,8 +5,8 @@ component that `kind` names, and a key of another component's is an error.
 
 A field is *semantic* if it changes what a label means, or *operational* (engines, paths, sizes:
 free to change when a run is resumed). The identity of a run is made of the semantic fields of the
-components that are chosen; a field at the default that it was born with is left out, so that a later
-release may add fields without orphaning a run.
+components that are chosen; a field at the default that it was born with is left out, so that a
+later release may add fields without orphaning a run.
 """
 
 from __future__ import annotations

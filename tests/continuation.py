@@ -18,7 +18,8 @@ from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.engines import Policy
 from mclabel.estimators import EstimatorSettings
-from mclabel.labeling.problem import LabelSettings, ProblemLabels, label_problem
+from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.problem import ProblemLabels, label_problem
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

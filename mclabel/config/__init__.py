@@ -11,10 +11,9 @@ from mclabel.config.label import (
     LabelConfig,
     ProblemsConfig,
     RayConfig,
-    SolutionsConfig,
 )
 from mclabel.config.load import bundled_config, config_file, load_config
-from mclabel.config.policy import Example, PolicyConfig, SplitConfig
+from mclabel.config.policy import Example, PolicyConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
 
@@ -27,8 +26,6 @@ __all__ = [
     "ProblemsConfig",
     "RayConfig",
     "Settings",
-    "SolutionsConfig",
-    "SplitConfig",
     "TrainConfig",
     "bundled_config",
     "config_file",

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.config.label import MAX_BLOCK, MAX_SAMPLES, ProblemsConfig, RayConfig
+from mclabel.config.label import MAX_BLOCK, ProblemsConfig, RayConfig
 from mclabel.config.policy import PolicyConfig
+from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.settings import OPERATIONAL, Settings, at_most
 
 

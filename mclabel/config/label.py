@@ -6,12 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from mclabel.config.policy import PolicyConfig, SplitConfig
-from mclabel.estimators.base import EstimatorSettings
-from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
+from mclabel.config.policy import PolicyConfig
+from mclabel.labeling.settings import LabelSettings
+from mclabel.settings import OPERATIONAL, Settings, at_most
 
-MAX_SAMPLES = 16_384
-_KEPT = "the text of every one is held in memory until its block is committed"
 MAX_BLOCK = 10_000
 
 
@@ -32,31 +30,6 @@ class ProblemsConfig(Settings):
     """Of arith; None takes those that its policy was trained on."""
     seed: int = Field(0, ge=0)
     """Of arith."""
-
-
-class SolutionsConfig(Settings):
-    """Which solutions are labelled."""
-
-    per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
-    """Sampled from the policy, unless `path` gives solutions."""
-    balance: int | None = Field(None, ge=1)
-    """Keep so many right and as many wrong solutions of each problem, fewer where one of the
-    two runs short; a problem with none of one kind is dropped. None keeps all."""
-    max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
-    """Of a problem, where `balance` is set: `per_problem` more are sampled until both kinds are
-    there, or so many are. By default four times `per_problem`."""
-    path: Annotated[str | None, OPERATIONAL] = None
-    """File of given solutions: problem_id (or problem), and solution (text) or steps (list)."""
-
-    @model_validator(mode="after")
-    def _check(self) -> SolutionsConfig:
-        if self.balance is not None and self.path is not None:
-            raise ValueError("balance needs sampled solutions, path gives them: set one of the two")
-        if self.max_samples is not None and self.balance is None:
-            raise ValueError("max_samples bounds what balance samples: set balance, too")
-        if self.max_samples is not None and self.max_samples < self.per_problem:
-            raise ValueError("max_samples must be at least per_problem")
-        return self
 
 
 class RayConfig(Settings):
@@ -104,27 +77,14 @@ class BudgetConfig(Settings):
     """Money for sampled tokens, for the forecast."""
 
 
-def _posterior() -> EstimatorSettings:
-    from mclabel.estimators.posterior.estimator import PosteriorEstimator
-
-    return PosteriorEstimator.Settings()
-
-
-class LabelConfig(Settings):
+class LabelConfig(LabelSettings):
     """A labelling job."""
 
     out: Annotated[str, OPERATIONAL]
     """Folder or object store URL for the shards."""
-    seed: int = Field(0, ge=0)
     problems: Annotated[ProblemsConfig, OPERATIONAL] = ProblemsConfig()
     """The run's plan holds which problems these are, so a file may move or grow."""
-    solutions: SolutionsConfig = SolutionsConfig()
-    split: SplitConfig = SplitConfig()
     policy: PolicyConfig = PolicyConfig()
-    estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
-        default_factory=_posterior
-    )
-    """What is rolled out, and when to stop: `kind`, and the settings of that estimator."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
@@ -136,6 +96,4 @@ class LabelConfig(Settings):
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
     """Seconds between two flushes of the journals: what a kill costs of an engine's work."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
-    strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row or problem that cannot be labelled, in place of leaving it out."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()

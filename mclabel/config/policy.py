@@ -1,4 +1,4 @@
-"""Configuration of the policy: model, prompt, sampling, engine, servers; and of the split."""
+"""Configuration of the policy: model, prompt, sampling, engine, servers."""
 
 from __future__ import annotations
 
@@ -8,39 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from mclabel.data.boundaries import check_pattern
 from mclabel.settings import OPERATIONAL, SENSITIVE, Settings, at_most
-
-
-class SplitConfig(Settings):
-    """Where the steps of a solution end."""
-
-    by: Literal["line", "blank_line", "step", "pattern"] = "line"
-    """A step a line; a step a paragraph; a step begins at "Step k" at the beginning of a line;
-    or at each match of `pattern`."""
-    pattern: str | None = None
-    """Regular expression (of the `regex` module); `(?<=;)` would split after semicolons. One that
-    runs away on simple texts is refused; a solution on which it takes a second stays one step."""
-    region: Literal["all", "think", "answer"] = "all"
-    """Of a reasoning model: what is split. The thinking, if it is not, is the first step; the
-    answer, if it is not, the last."""
-    think: tuple[str, str] = ("<think>", "</think>")
-    """Texts that open and close the thinking."""
-    min_tokens: int = Field(1, ge=1)
-    """A shorter step is joined to the next one, the last to the one before it."""
-    max_steps: int | None = Field(None, ge=1)
-    """More steps than this in the region are joined to neighbours, evenly."""
-
-    @model_validator(mode="after")
-    def _check(self) -> SplitConfig:
-        if (self.by == "pattern") != (self.pattern is not None):
-            raise ValueError("pattern and by=pattern belong together: set both or none")
-        if self.pattern is not None:
-            check_pattern(self.pattern)
-        if not all(self.think):
-            raise ValueError("think must hold two texts, not empty ones")
-        return self
-
 
 MAX_EXAMPLES = 256
 """They are put before every problem."""

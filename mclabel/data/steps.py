@@ -9,11 +9,13 @@ solution's text exactly, and their ids to its ids. Time is linear in the solutio
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from mclabel.data.boundaries import (
+    check_pattern,
     newline_ends,
     paragraph_ends,
     pattern_ends,
@@ -21,6 +23,7 @@ from mclabel.data.boundaries import (
     thinking_end,
 )
 from mclabel.records import Step
+from mclabel.settings import Settings
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -30,20 +33,34 @@ MAX_FORWARD = 64
 """Tokens by which a boundary may move."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepSplitter:
-    """How solutions are split."""
+class StepSplitter(Settings):
+    """Where the steps of a solution end."""
 
     by: Literal["line", "blank_line", "step", "pattern"] = "line"
+    """A step a line; a step a paragraph; a step begins at "Step k" at the beginning of a line;
+    or at each match of `pattern`."""
     pattern: str | None = None
-    """A step begins where it matches, with by=pattern."""
+    """Regular expression (of the `regex` module); `(?<=;)` would split after semicolons. One that
+    runs away on simple texts is refused; a solution on which it takes a second stays one step."""
     region: Literal["all", "think", "answer"] = "all"
-    """What is split. Thinking that is not is the first step, an answer that is not the last."""
+    """Of a reasoning model: what is split. The thinking, if it is not, is the first step; the
+    answer, if it is not, the last."""
     think: tuple[str, str] = ("<think>", "</think>")
-    min_tokens: int = 1
-    """Shorter steps of the region are joined to the next one, the last to the one before."""
-    max_steps: int | None = None
-    """Of the region: more are joined to neighbours, evenly in number."""
+    """Texts that open and close the thinking."""
+    min_tokens: int = Field(1, ge=1)
+    """A shorter step is joined to the next one, the last to the one before it."""
+    max_steps: int | None = Field(None, ge=1)
+    """More steps than this in the region are joined to neighbours, evenly."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.by == "pattern") != (self.pattern is not None):
+            raise ValueError("pattern and by=pattern belong together: set both or none")
+        if self.pattern is not None:
+            check_pattern(self.pattern)
+        if not all(self.think):
+            raise ValueError("think must hold two texts, not empty ones")
+        return self
 
     def split(
         self, ids: Sequence[int], text: str, decode: Decode, *, opened: bool = False

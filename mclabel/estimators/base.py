@@ -44,6 +44,11 @@ class EstimatorSettings(ComponentSettings):
     truncated: TruncatedPolicy = "wrong"
     """What a rollout cut by its length counts as. Excluding biases values up."""
 
+    @property
+    def summary(self) -> str:
+        """What is rolled out, for people: one short line."""
+        return self.kind
+
 
 class RolloutSettings(EstimatorSettings):
     """Settings of estimators that roll prefixes out."""
@@ -51,6 +56,11 @@ class RolloutSettings(EstimatorSettings):
     rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(16, ge=1)
     """Rollouts of every prefix, of every one that is reached or probed, or at most of one: see the
     estimator."""
+
+    @property
+    def summary(self) -> str:
+        """What is rolled out, for people: one short line."""
+        return f"{self.kind}, {self.rollouts} a prefix at most"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +167,11 @@ class RunLearner(Protocol):
         ...
 
     @property
+    def num_pilot(self) -> int:
+        """Solutions that an engine labels before it learns anything; 0 if it began with some."""
+        ...
+
+    @property
     def is_due(self) -> bool:
         """Whether there is evidence enough for `fit`."""
         ...
@@ -191,7 +206,7 @@ class Estimator(Protocol):
     follow: ClassVar[Follow] = "nothing"
     """What it wants to receive of a rollout's way."""
     replayable: ClassVar[bool] = True
-    """Whether recorded rollouts with other verdicts can be given to it again (`mclabel regrade`)."""
+    """Whether recorded rollouts can be given to it again with other verdicts (by `regrade`)."""
     takes_all: ClassVar[bool] = False
     """Whether rollouts that it did not ask for are evidence to it, too, when it is replayed."""
 

@@ -9,7 +9,7 @@ for another. Identical prefixes of a problem are rolled out once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mclabel.answers import default_checker
 from mclabel.data.readers.remote import read_text
@@ -19,7 +19,6 @@ from mclabel.data.steps import StepSplitter, split_steps
 from mclabel.engines import Policy
 from mclabel.errors import DataError
 from mclabel.estimators import (
-    EstimatorSettings,
     Knowledge,
     ProblemPaths,
     RunLearner,
@@ -30,9 +29,11 @@ from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, Sampler, grade_rollout, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
+from mclabel.labeling.settings import LabelSettings
 from mclabel.records import (
     Completion,
     Counts,
+    GivenSolution,
     LabeledSolution,
     Outcome,
     Problem,
@@ -44,35 +45,14 @@ from mclabel.work.attempt import BlockJournal
 from mclabel.work.desk import Desk
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelSettings:
-    """How problems are labelled, beside the policy."""
+def run_learner(settings: LabelSettings) -> RunLearner | None:
+    """What learns over the problems of a run, where the estimator has one.
 
-    seed: int
-    num_solutions: int
-    """Sampled for a problem that has no given solutions."""
-    estimator: EstimatorSettings
-    balance: int | None = None
-    """Right and wrong solutions kept of a problem; None keeps all."""
-    max_samples: int | None = None
-    """Solutions sampled of a problem at most, to balance them."""
-    split: StepSplitter = field(default_factory=StepSplitter)
-    strict: bool = False
-    """Whether a problem that cannot be labelled is an error."""
-
-    def learner(self) -> RunLearner | None:
-        """What learns over the problems of a run, where the estimator has one."""
-        learner: RunLearner | None = self.estimator.component.learner(self.estimator, read_text)
-        return learner
-
-
-@dataclass(frozen=True, kw_only=True)
-class GivenSolution:
-    """A solution to be labelled that the policy did not sample."""
-
-    text: str
-    step_ends: tuple[int, ...] | None = None
-    """Character positions where its steps end; None splits it as sampled ones are."""
+    Raises:
+        ConfigError: a file that the settings name cannot be read.
+    """
+    learner: RunLearner | None = settings.estimator.component.learner(settings.estimator, read_text)
+    return learner
 
 
 @dataclass(kw_only=True)
@@ -160,7 +140,7 @@ async def label_problem(
         siblings=sampled.first,
         num_sampled=sampled.num_sampled,
         num_sampled_right=sampled.num_right,
-        chosen_by_outcome=settings.balance is not None and not given,
+        chosen_by_outcome=settings.solutions.balance is not None and not given,
     )
     labels, paths, run = await _estimate(shared, sampler, solutions, sampling)
     num_rolled = labels.num_tokens
@@ -184,9 +164,9 @@ async def _solutions(
         return solutions, Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
     sampled = await sample_solutions(
         lambda index: _sampled(sampler, index, splitter, thinks),
-        count=settings.num_solutions,
-        balance=settings.balance,
-        max_samples=settings.max_samples,
+        count=settings.solutions.per_problem,
+        balance=settings.solutions.balance,
+        max_samples=settings.solutions.most_samples,
     )
     return list(sampled.kept), sampled
 

@@ -10,11 +10,50 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
 
 from mclabel.records import Counts, Outcome, Solution
+from mclabel.settings import OPERATIONAL, Settings, at_most
 
+MAX_SAMPLES = 16_384
+"""Of a problem, without `balance`."""
 MAX_UNDER_WAY = 1024
 """Solutions of a problem that are asked for at a time; more would only wait in memory."""
+_KEPT = "the text of every one is held in memory until its block is committed"
+
+
+class SolutionSettings(Settings):
+    """Which solutions are labelled."""
+
+    per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
+    """Sampled from the policy, unless `path` gives solutions."""
+    balance: int | None = Field(None, ge=1)
+    """Keep so many right and as many wrong solutions of each problem, fewer where one of the
+    two runs short; a problem with none of one kind is dropped. None keeps all."""
+    max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
+    """Of a problem, where `balance` is set: `per_problem` more are sampled until both kinds are
+    there, or so many are. By default four times `per_problem`."""
+    path: Annotated[str | None, OPERATIONAL] = None
+    """File of given solutions: problem_id (or problem), and solution (text) or steps (list)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.balance is not None and self.path is not None:
+            raise ValueError("balance needs sampled solutions, path gives them: set one of the two")
+        if self.max_samples is not None and self.balance is None:
+            raise ValueError("max_samples bounds what balance samples: set balance, too")
+        if self.max_samples is not None and self.max_samples < self.per_problem:
+            raise ValueError("max_samples must be at least per_problem")
+        return self
+
+    @property
+    def most_samples(self) -> int:
+        """Solutions that are sampled of a problem at most."""
+        if self.balance is None:
+            return self.per_problem
+        return self.max_samples or 4 * self.per_problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import cast
 
 from mclabel.answers import default_checker, group_answers
-from mclabel.config import BestOfNConfig, EstimatorConfig, LabelConfig, SolutionsConfig
+from mclabel.config import BestOfNConfig, LabelConfig
 from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places, check_run
 from mclabel.data.outputs import output_folder
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines.text import check_model
 from mclabel.errors import ConfigError, DataError
+from mclabel.estimators.outcome import OutcomeEstimator
 from mclabel.evaluation.best_of_n import BestOfN
 from mclabel.evaluation.best_of_n import best_of_n as measure
 from mclabel.evaluation.choosing import ProblemSamples
+from mclabel.labeling.sampling import SolutionSettings
 from mclabel.pipelines.label import label
 from mclabel.pipelines.policy import resolve_model
 from mclabel.pipelines.scores import ScoreCache
@@ -171,9 +173,9 @@ def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
         out=run,
         seed=config.seed,
         problems=config.problems,
-        solutions=SolutionsConfig(per_problem=config.samples),
+        solutions=SolutionSettings(per_problem=config.samples),
         policy=config.policy,
-        estimator=EstimatorConfig(kind="outcome"),
+        estimator=OutcomeEstimator.Settings(),
         block_problems=config.block_problems,
         keep_rollouts=False,
         ray=config.ray,

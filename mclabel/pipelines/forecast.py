@@ -12,9 +12,12 @@ from mclabel.config import LabelConfig
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.labels import read_shard
 from mclabel.data.shards.manifest import check_claim
+from mclabel.data.shards.priors import FOLDER as PRIORS
+from mclabel.data.shards.priors import priors_name
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
-from mclabel.estimators.posterior.priors import wide_priors
+from mclabel.estimators import RunLearner
+from mclabel.labeling.problem import run_learner
 from mclabel.pipelines.label import label, load_work, semantic_config
 from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.work.blocks import JobBlocks, plan_blocks
@@ -27,7 +30,7 @@ MIN_BLOCKS = 8
 NUM_PROBLEMS = 96
 """Of a pilot, where the user does not say."""
 _MARGIN = 1.25
-"""Of what priors are first learned on, as some solutions have no steps."""
+"""Of what is first learned from, as some solutions have no steps."""
 MAX_BLOCKS = 500
 """That a forecast looks at."""
 
@@ -53,7 +56,7 @@ class Forecast:
     money: Interval | None
     """None without a price."""
     still_learning: bool
-    """All blocks rest on the priors that a run of `posterior` begins with: later ones cost less."""
+    """All blocks rest on what the estimator knew when the run began: later ones cost less."""
 
     def lines(self) -> list[tuple[str, str]]:
         """What to show: names and what is forecast."""
@@ -96,15 +99,14 @@ def run_pilot(
     Args:
         config: of the job.
         on_state: called often with the state of the pilot.
-        num_problems: about. Those that `posterior` learns its first priors on come on top.
+        num_problems: about. Those that an estimator first learns from come on top.
         accept_changes: as in `label`.
     """
     wanted = num_problems or max(NUM_PROBLEMS, MIN_BLOCKS * config.block_problems)
-    estimator = config.estimator
-    learns = estimator.kind == "posterior" and estimator.priors is None
-    if learns and not _learned(config.out):
-        # What is begun before priors are learned costs more than all that comes later.
-        first = _MARGIN * estimator.pilot / config.solutions.per_problem
+    learner = run_learner(config)
+    if learner is not None and learner.num_pilot and not _learned(config.out, learner):
+        # What is begun before anything is learned costs more than all that comes later.
+        first = _MARGIN * learner.num_pilot / config.solutions.per_problem
         alone = config.ray.model_copy(update={"min_engines": 1, "max_engines": 1})
         before = config.model_copy(update={"ray": alone})
         few = _choice(config, ceil(first), seed=config.seed)
@@ -126,12 +128,12 @@ def _choice(
     return choose
 
 
-def _learned(out: str) -> bool:
-    """Whether a run has fitted priors."""
+def _learned(out: str, learner: RunLearner) -> bool:
+    """Whether a run has learned more than it began with."""
     if "://" not in out and not Path(out).is_dir():
         return False
-    names = set(Store(out).names("priors"))
-    return bool(names - {f"priors/{wide_priors().id}.json"})
+    names = set(Store(out).names(PRIORS))
+    return bool(names - {priors_name(learner.knowledge.id)})
 
 
 def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast | None:
@@ -156,7 +158,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         store,
         work.problems,
         given=work.given,
-        semantic=semantic,
+        semantic=semantic.identity,
         block_problems=config.block_problems,
         accept_changes=accept_changes,
         commit=False,
@@ -168,7 +170,9 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         else:
             size_left += size
     files = sorted({catalog.blocks[block].file for block in done})
-    seen = list(_seen(store, catalog.by_file(), files, done, seed=config.seed))
+    learner = run_learner(config)
+    beginning = learner.knowledge.id if learner is not None and learner.num_pilot else None
+    seen = list(_seen(store, catalog.by_file(), files, done, beginning=beginning, seed=config.seed))
     if not seen:
         return None
     learned = [one for one in seen if not one.learning]
@@ -213,7 +217,7 @@ class _Seen:
     num_tokens: int
     num_rollouts: int
     learning: bool
-    """Labels among them rest on the priors that a run begins with."""
+    """Labels among them rest on what a run begins with."""
 
 
 def _seen(
@@ -222,11 +226,12 @@ def _seen(
     files: list[str],
     done: dict[str, Size],
     *,
+    beginning: str | None,
     seed: int,
 ) -> Iterator[_Seen]:
+    """What files of labels cost; `beginning` is the id of what a run knows before it learns."""
     if len(files) > MAX_BLOCKS:
         files = random.Random(seed).sample(files, MAX_BLOCKS)
-    wide = f"{wide_priors().id}@"
     for file in files:
         metadata, table = read_shard(store, file, "labels")
         sizes = [done[block] for block in by_file[file] if block in done]
@@ -238,7 +243,7 @@ def _seen(
             size=sum(sizes, Size()),
             num_tokens=metadata["cost"]["num_tokens"],
             num_rollouts=metadata["cost"]["num_rollouts"],
-            learning=any(name is not None and name.startswith(wide) for name in priors),
+            learning=beginning is not None and beginning in priors,
         )
 
 

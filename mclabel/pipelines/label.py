@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
 import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,20 +16,17 @@ from typing import Any
 from mclabel.answers import CHECKER_VERSION
 from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
-from mclabel.config import EstimatorConfig, LabelConfig, ProblemsConfig
+from mclabel.config import LabelConfig, ProblemsConfig
 from mclabel.data.layout import check_run
 from mclabel.data.readers.problems import Chosen, Problems, read_problems
 from mclabel.data.readers.remote import local_path
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.data.shards.manifest import check_claim, claim
+from mclabel.data.shards.manifest import Semantic, check_claim, claim
 from mclabel.data.shards.rejects import Reject, set_aside, write_rejects
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
-from mclabel.data.steps import StepSplitter
 from mclabel.engines.hub import model_source, weights_fingerprint
 from mclabel.errors import ConfigError, DataError
-from mclabel.estimators import EstimatorSettings, Priors
-from mclabel.labeling.problem import GivenSolution, LabelSettings
 from mclabel.pipelines.policy import (
     check_policy,
     policy_maker,
@@ -37,6 +34,9 @@ from mclabel.pipelines.policy import (
     resolved_policy,
     resources_of,
 )
+from mclabel.records import GivenSolution
+from mclabel.seeds import ID_LENGTH
+from mclabel.settings import content_fields
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import Ledger, Limits
 from mclabel.work.fleet import Fleet, LocalFleet
@@ -83,8 +83,8 @@ def label(
         LabelWorker,
         make_policy=make_policy,
         out=location,
-        settings=label_settings(config),
-        provenance={**provenance, "config": semantic},
+        settings=config,
+        provenance={**provenance, "config": semantic.config},
         keep_rollouts=config.keep_rollouts,
         journal_s=config.journal_s,
     )
@@ -93,7 +93,7 @@ def label(
         store,
         work.problems,
         given=work.given,
-        semantic=semantic,
+        semantic=semantic.identity,
         block_problems=config.block_problems,
         accept_changes=accept_changes,
     )
@@ -140,23 +140,42 @@ def _check_none_left_out(store: Store) -> None:
         )
 
 
-def semantic_config(config: LabelConfig) -> dict[str, Any]:
-    """What labels depend on: the semantic fields, the checker, and the weights of a local model.
+def semantic_config(config: LabelConfig) -> Semantic:
+    """What labels depend on: the semantic fields, the checker, and the content of local files.
 
-    A local model is known by its content, so a folder may move, and may not change. Which engine
-    runs the model is free to change; the scripted one has no model.
+    A local model is known by its content, so a folder may move, and may not change; so is a file
+    that a setting names. Which engine runs the model is free to change; the scripted one has no
+    model.
     """
-    semantic = config.semantic()
-    semantic["checker"] = CHECKER_VERSION
+    known: dict[tuple[str, ...], Any] = {("checker",): CHECKER_VERSION}
     if config.policy.engine == "scripted":
-        semantic["policy"]["model"] = "scripted"
+        known["policy", "model"] = "scripted"
     else:
         model = resolve_model(config.policy.model)
         if Path(model_source(model)).is_dir():
-            semantic["policy"]["model"] = f"weights:{weights_fingerprint(Path(model))}"
-    if (priors := read_priors(config.estimator.priors)) is not None:
-        semantic["estimator"]["priors"] = priors.id
+            known["policy", "model"] = f"weights:{weights_fingerprint(Path(model))}"
+    for path, file in content_fields(config):
+        known[path] = _content_of(".".join(path), file)
+    semantic = Semantic(identity=config.identity(), config=config.semantic())
+    for path, value in known.items():
+        for tree in (semantic.identity, semantic.config):
+            _put(tree, path, value)
     return semantic
+
+
+def _content_of(key: str, place: str) -> str:
+    """A name of a file's content, which stays when the file moves."""
+    try:
+        content = local_path(place).read_bytes()
+    except (DataError, OSError) as error:
+        raise ConfigError(f"{key}={place!r}: cannot be read ({error})") from error
+    return f"content:{hashlib.sha256(content).hexdigest()[:ID_LENGTH]}"
+
+
+def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
 
 
 def input_config(config: LabelConfig) -> dict[str, Any]:
@@ -236,56 +255,6 @@ def _arith_problems(config: ProblemsConfig) -> Problems:
     if config.split == "train" and (held := set(families or ()) & set(HELD_OUT_FAMILIES)):
         raise ConfigError(f"problems.families={sorted(held)}: kept out of training; use split=test")
     return generate(config.limit, seed=config.seed, split=config.split, families=families)  # type: ignore[arg-type]
-
-
-def label_settings(config: LabelConfig) -> LabelSettings:
-    """How problems are labelled."""
-    return LabelSettings(
-        seed=config.seed,
-        num_solutions=config.solutions.per_problem,
-        balance=config.solutions.balance,
-        max_samples=config.solutions.max_samples or 4 * config.solutions.per_problem,
-        split=StepSplitter(**dict(config.split)),
-        estimator=estimator_settings(config.estimator),
-        pilot=config.estimator.pilot,
-        tokens_per_solution=config.estimator.tokens_per_solution,
-        priors=read_priors(config.estimator.priors),
-        strict=config.strict,
-    )
-
-
-def estimator_settings(config: EstimatorConfig) -> EstimatorSettings:
-    """What is rolled out, and when to stop."""
-    return EstimatorSettings(
-        kind=config.kind,
-        rollouts=config.rollouts,
-        root_rollouts=config.root_rollouts,
-        batch=config.batch,
-        threshold=config.threshold,
-        width=config.width,
-        price=config.price,
-        every=config.every,
-        max_tokens=config.max_tokens or math.inf,
-        agreement=config.agreement,
-        searches=config.searches,
-        truncated=config.truncated,
-    )
-
-
-def read_priors(path: str | None) -> Priors | None:
-    """Priors of an earlier run."""
-    if path is None:
-        return None
-    try:
-        return Priors.from_json(local_path(path).read_text(encoding="utf-8"))
-    except (
-        *(DataError, OSError, ValueError, KeyError, TypeError),
-        *(AttributeError, RecursionError),  # of JSON that is no object, or nested without end
-    ) as error:
-        raise ConfigError(
-            f"estimator.priors={path!r}: not readable as priors ({error}). Give a file "
-            "priors/ID.json of a run labelled with estimator.kind=posterior"
-        ) from error
 
 
 def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:

@@ -27,7 +27,7 @@ class LabelPlan:
         elif solutions.balance is None:
             chosen = f"{solutions.per_problem} sampled of each problem"
         else:
-            most = solutions.max_samples or 4 * solutions.per_problem
+            most = solutions.most_samples
             chosen = (
                 f"{solutions.balance} right and {solutions.balance} wrong ones kept of each "
                 f"problem, {solutions.per_problem} to {most} sampled"
@@ -37,7 +37,7 @@ class LabelPlan:
             ("problems", f"{config.problems.source}, in blocks of {config.block_problems}"),
             ("solutions", chosen),
             ("steps", f"by {split.by}, of {split.region}{limit}"),
-            ("rollouts", f"{config.estimator.kind}, {config.estimator.rollouts} a prefix at most"),
+            ("rollouts", config.estimator.summary),
             ("model", policy.model + (f"@{policy.revision}" if policy.revision else "")),
             ("engine", f"{policy.engine}, {where.get(policy.engine, engine_device(policy))}"),
             ("an engine takes", _taken(self.resources)),

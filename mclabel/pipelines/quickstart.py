@@ -88,7 +88,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     console.print(
         f"Sampling {config.solutions.per_problem} solutions of each of {config.problems.limit} "
-        f"problems, and {config.estimator.rollouts} rollouts from every step prefix.",
+        f"problems, and rollouts from every step prefix ({config.estimator.summary}).",
         highlight=False,
     )
     with _timed(seconds, "label"), job_progress(console, "label") as job:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
 from mclabel.answers import CHECKER_VERSION, GradeRules, reference_answer
-from mclabel.config import EstimatorConfig
 from mclabel.data.layout import check_run
 from mclabel.data.readers.problems import text_of
 from mclabel.data.readers.rows import Fault, file_rows
@@ -26,17 +25,18 @@ from mclabel.data.shards.labels import (
     named_rollouts,
     read_shard,
 )
-from mclabel.data.shards.manifest import claim, claimed_config
+from mclabel.data.shards.manifest import Semantic, claim, claimed_config
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.schema import labeled_solution, recorded_rollout
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
-from mclabel.estimators import EstimatorSettings, Priors
+from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.regrade import Regraded, regrade_block
-from mclabel.pipelines.label import estimator_settings, versions
+from mclabel.pipelines.label import versions
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
+from mclabel.settings import CONTENT, settings_class
 from mclabel.work.job import MANIFEST
 
 
@@ -135,7 +135,7 @@ def regrade(
     check_run(out)
     target = Store(out, create=True)
     made_by = {"versions": versions()}
-    claim(target, MANIFEST, semantic, made_by)
+    claim(target, MANIFEST, Semantic.of(semantic), made_by)
     work = _Regrading(source, target, settings, corrected, applied, {**made_by, "config": semantic})
     return work.run(str(config.get("checker")), on_progress)
 
@@ -153,7 +153,7 @@ class _Regrading:
         self._source, self._target = source, target
         self._settings, self._golds, self._rules = settings, golds, rules
         self._provenance = provenance
-        self._priors = lru_cache(maxsize=None)(self._read_priors)
+        self._knowledge = lru_cache(maxsize=None)(self._read_knowledge)
 
     def run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
         catalog = read_catalog(self._source)
@@ -206,7 +206,7 @@ class _Regrading:
                 "nothing to grade again. Label it anew with keep_rollouts=true"
             )
         kept = [rollout for name in names for rollout in (rollouts or {}).get(name, ())]
-        if self._settings.kind == "posterior" and any(r.step_ends is None for r in kept):
+        if self._settings.component.follow != "nothing" and any(r.step_ends is None for r in kept):
             raise DataError(
                 f"{self._source.location}: its rollouts do not say what way they went, as those of "
                 "an older mclabel. Label it anew to be able to grade it again"
@@ -216,7 +216,7 @@ class _Regrading:
             kept,
             settings=self._settings,
             golds=self._golds,
-            read_priors=self._priors,
+            read_knowledge=self._knowledge,
             rules=self._rules,
         )
         commit_block(
@@ -243,12 +243,12 @@ class _Regrading:
             found[row["problem_id"]].append(recorded_rollout(row))
         return found
 
-    def _read_priors(self, identity: str) -> Priors:
+    def _read_knowledge(self, identity: str) -> Any:
         content = read_priors(self._source, identity)
         if content is None:
             raise missing_priors(self._source, identity)
         self._target.create(priors_name(identity), content)
-        return Priors.from_json(content.decode())
+        return self._settings.component.read_knowledge(content.decode())
 
 
 def _count(report: RegradeReport, rows: list[LabeledSolution], again: Regraded) -> None:
@@ -273,16 +273,37 @@ def _config(source: Store) -> dict[str, Any]:
     return config
 
 
+def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
+    """The settings of an estimator as a manifest records them.
+
+    Files that they name are left out: what was read of them is on record with the labels. Earlier
+    versions recorded every estimator's keys; those of others are left out, too.
+
+    Raises:
+        ConfigError: there is no such estimator.
+        ValidationError: the settings are not its own.
+    """
+    known = settings_class("estimators", content["kind"])
+    values = dict(content)
+    if "price" in values:  # until manifests of format 2
+        values["min_gain_per_token"] = values.pop("price")
+        values = {name: value for name, value in values.items() if name in known.model_fields}
+    for name, info in known.model_fields.items():
+        if CONTENT in info.metadata:
+            values.pop(name, None)
+    return cast(EstimatorSettings, known.model_validate(values))
+
+
 def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:
     try:
-        settings = estimator_settings(EstimatorConfig(**config["estimator"]))
-    except (KeyError, TypeError, ValidationError) as error:
+        settings = recorded_settings(config["estimator"])
+    except (KeyError, TypeError, ValidationError, ConfigError) as error:
         raise ConfigError(
             f"{run}: its manifest names no estimator that this mclabel knows ({error})"
         ) from error
-    if settings.kind == "tree":
+    if not settings.component.replayable:
         raise ConfigError(
-            f"{run}: was labelled with estimator.kind=tree, whose searches went where earlier "
+            f"{run}: was labelled with estimator.kind={settings.kind}, which went where earlier "
             "verdicts led and cannot be asked again. Label anew, with another estimator to be able "
             "to grade again"
         )

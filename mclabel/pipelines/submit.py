@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mclabel.config import LabelConfig, config_file, load_config
 from mclabel.config.document import read_document
 from mclabel.errors import ConfigError, EngineError
+from mclabel.settings import content_fields
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -124,7 +125,7 @@ def _check_reachable(config: LabelConfig) -> None:
         "out": config.out,
         "problems.source": config.problems.source,
         "solutions.path": config.solutions.path,
-        "estimator.priors": config.estimator.priors,
+        **{".".join(path): place for path, place in content_fields(config)},
     }
     for key, place in places.items():
         if place is None or "://" in place or (key == "problems.source" and _is_name(place)):

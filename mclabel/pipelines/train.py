@@ -14,7 +14,7 @@ from mclabel.data.layout import TRAINING_FILES, TRAINING_FOLDERS, check_places
 from mclabel.data.leaks import leak_keys
 from mclabel.data.outputs import output_folder
 from mclabel.data.shards.labels import committed_blocks, read_labels
-from mclabel.data.shards.manifest import check_claim, claim
+from mclabel.data.shards.manifest import Semantic, check_claim, claim
 from mclabel.data.shards.store import Store
 from mclabel.engines.hub import model_source, weights_fingerprint
 from mclabel.engines.pretrained import check_device, check_weights, load_model_config
@@ -79,7 +79,7 @@ def train(
         output_folder(config.out, "out=", make=False)
     semantic, blocks = _semantic(config)
     if out.is_dir():
-        check_claim(Store(config.out), CLAIM, semantic)
+        check_claim(Store(config.out), CLAIM, Semantic.of(semantic))
     if (report := _finished(out)) is not None:
         return report
     data = _prepare(config, blocks)
@@ -89,7 +89,7 @@ def train(
     claim(
         Store(config.out, create=True),
         CLAIM,
-        semantic,
+        Semantic.of(semantic),
         {"versions": versions(), "blocks": blocks},
     )
     if config.workers == 1:

@@ -28,8 +28,7 @@ from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.plan import CONTENT_BYTES, META_BYTES, PLAN_SCHEMA, commit_part, read_parts
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError, ShardError
-from mclabel.labeling.problem import GivenSolution
-from mclabel.records import Problem
+from mclabel.records import GivenSolution, Problem
 from mclabel.seeds import ID_LENGTH, canonical_json
 from mclabel.work.worker import Block
 

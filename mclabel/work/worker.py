@@ -23,13 +23,13 @@ from mclabel.errors import ShardError
 from mclabel.estimators import Knowledge, RunLearner
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.problem import (
-    GivenSolution,
-    LabelSettings,
     ProblemLabels,
     Shared,
     label_problem,
+    run_learner,
 )
-from mclabel.records import Outcome, Problem
+from mclabel.labeling.settings import LabelSettings
+from mclabel.records import GivenSolution, Outcome, Problem
 from mclabel.work.attempt import BlockJournal
 from mclabel.work.desk import Desk, LoopLag
 
@@ -131,7 +131,7 @@ class LabelWorker:
         self._id = uuid.uuid4().hex[:12]
         self._policy: GatedPolicy | None = None
         self._shared: Shared | None = None
-        self._learner = settings.learner()
+        self._learner = run_learner(settings)
         self._fitting = asyncio.Lock()
         self._desk, self._lag = Desk(), LoopLag()
         self._decisions = Decisions(self._desk)

@@ -27,7 +27,7 @@ from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.estimators import Estimator, EstimatorSettings
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.problem import LabelSettings
+from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Problem
 from mclabel.work.desk import Desk
 from mclabel.work.worker import Block, LabelWorker

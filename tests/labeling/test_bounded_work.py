@@ -14,9 +14,9 @@ from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError
 from mclabel.estimators import EstimatorSettings
 from mclabel.labeling import rollouts, sampling
+from mclabel.records import GivenSolution
+from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.problem import (
-    GivenSolution,
-    LabelSettings,
     ProblemLabels,
     label_problem,
 )

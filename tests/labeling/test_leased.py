@@ -15,7 +15,7 @@ from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.errors import DataError, EngineDied
 from mclabel.estimators import EstimatorSettings
-from mclabel.labeling.problem import LabelSettings
+from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Problem
 from mclabel.work.actor import LabelActor, NotLoaded
 from mclabel.work.leased import LeasedWork

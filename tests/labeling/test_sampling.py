@@ -18,7 +18,8 @@ from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.problem import LabelSettings, ProblemLabels, label_problem
+from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.records import Counts, Outcome, Problem, Solution, Step
 

@@ -11,9 +11,9 @@ from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.errors import DataError
 from mclabel.estimators import EstimatorSettings
+from mclabel.records import GivenSolution
+from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.problem import (
-    GivenSolution,
-    LabelSettings,
     ProblemLabels,
     label_problem,
 )

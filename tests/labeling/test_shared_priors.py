@@ -12,7 +12,7 @@ from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.estimators.posterior.priors import wide_priors
-from mclabel.labeling.problem import LabelSettings
+from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Problem
 from mclabel.work.worker import Block, LabelWorker
 

@@ -66,7 +66,7 @@ def labeled_solution(
         StepLabel(
             prefix_id=content_id("text prefix", problem.id, prefix),
             counts=Counts(),
-            rule="none" if rating is None else "given",
+            source="none" if rating is None else "given",
             hard=None if rating is None else rating > 0,
             value=rating,
             low=None,

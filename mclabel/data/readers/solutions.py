@@ -11,8 +11,7 @@ from typing import Any
 from mclabel.data.readers.rows import LONE_SURROGATES, Fault, is_unicode, row_place, scan_rows
 from mclabel.data.shards.rejects import Reject, bounded
 from mclabel.errors import DataError
-from mclabel.labeling.problem import GivenSolution
-from mclabel.records import Problem
+from mclabel.records import GivenSolution, Problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,9 @@
-"""The claim of an output: the semantic configuration that a folder belongs to, created once.
+"""The claim of an output: the configuration that a folder belongs to, created once.
 
-Running a job again with the same configuration resumes it; another configuration is refused. Its
-`id` is random: it tells outputs of one configuration from each other, wherever they are moved.
+A manifest holds the whole semantic configuration, for the record, and its identity: the fields
+that differ from the defaults they were born with. Running a job again with the same identity
+resumes it; another one is refused. The manifest's `id` is random: it distinguishes outputs of one
+configuration, wherever they are moved.
 """
 
 from __future__ import annotations
@@ -9,38 +11,59 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 
-FORMAT = 2
-"""Manifests of format 1 carry no digest."""
+FORMAT = 3
+"""Manifests of format 1 carry no digest, those of format 2 no identity."""
 
 
-def claim(
-    store: Store, name: str, semantic: Mapping[str, Any], provenance: Mapping[str, Any]
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Semantic:
+    """What the content of an output depends on; JSON-serialisable."""
+
+    identity: Mapping[str, Any]
+    """The fields that are not at the defaults they were born with: compared, hashed into ids."""
+    config: Mapping[str, Any]
+    """All fields, for the record."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """Of a configuration that is its own identity."""
+        return cls(identity=config, config=config)
+
+
+def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, Any]) -> None:
     """Create the manifest, or check that the one there is of the same configuration.
 
     Args:
         store: of the output.
         name: of the manifest's file.
-        semantic: what the content of the output depends on, JSON-serialisable.
+        semantic: what the content of the output depends on.
         provenance: versions and the like, kept beside it and not compared.
 
     Raises:
         ShardError: the output belongs to another configuration.
     """
-    identity = secrets.token_hex(8)
-    manifest = with_digest({"format": FORMAT, "id": identity, "config": semantic, **provenance})
+    manifest = with_digest(
+        {
+            "format": FORMAT,
+            "id": secrets.token_hex(8),
+            "identity": semantic.identity,
+            "config": semantic.config,
+            **provenance,
+        }
+    )
     if not store.create(name, json.dumps(manifest, indent=1, sort_keys=True).encode()):
         check_claim(store, name, semantic)
 
 
-def check_claim(store: Store, name: str, semantic: Mapping[str, Any]) -> None:
+def check_claim(store: Store, name: str, semantic: Semantic) -> None:
     """Refuse an output that belongs to another configuration.
 
     Raises:
@@ -55,11 +78,15 @@ def check_claim(store: Store, name: str, semantic: Mapping[str, Any]) -> None:
             f"{manifest['format']!r}, this one writes {FORMAT}). It can be read, not resumed: "
             "choose another out=…, or go on with the version that began it"
         )
-    theirs = _flat(manifest["config"])
-    ours = _flat(json.loads(json.dumps(semantic)))
+    theirs = _flat(manifest["identity"])
+    ours = _flat(json.loads(json.dumps(semantic.identity)))
     changed = sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
     if changed:
-        lines = "\n".join(f"  {k}: {theirs.get(k)!r} there, {ours.get(k)!r} here" for k in changed)
+        all_theirs = _flat(manifest["config"]) | theirs
+        all_ours = _flat(json.loads(json.dumps(semantic.config))) | ours
+        lines = "\n".join(
+            f"  {k}: {all_theirs.get(k)!r} there, {all_ours.get(k)!r} here" for k in changed
+        )
         raise ShardError(
             f"{store.location}: holds a run of another configuration:\n{lines}\n"
             "Choose another out=…, or restore these values to resume that run"
@@ -90,6 +117,8 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
         manifest, check = read_object(raw)
         if not isinstance(manifest["config"], dict) or not isinstance(manifest["format"], int):
             raise ValueError("config must be an object, format a number")
+        if manifest["format"] >= FORMAT and not isinstance(manifest["identity"], dict):
+            raise ValueError("identity must be an object")
     except (ValueError, KeyError) as error:
         fault = f"damaged, or not a manifest of mclabel ({error})"
         raise damaged(store, name, fault) from error

@@ -53,7 +53,7 @@ class PosteriorEstimator(Estimator):
     """Rolls out the prefix that promises most, in small batches."""
 
     class Settings(RolloutSettings):
-        """First errors for a small part of the tokens of the others; at most `rollouts` a prefix."""
+        """First errors for a small part of others' tokens; at most `rollouts` a prefix."""
 
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1)

@@ -90,6 +90,11 @@ class PriorLearner:
             self._min_gain *= math.exp(ADAPTATION * max(-1.0, min(1.0, excess)))
 
     @property
+    def num_pilot(self) -> int:
+        """Solutions labelled before priors are first fitted; 0 if it began with some."""
+        return 0 if self.knowledge.num_solutions else self._pilot
+
+    @property
     def is_due(self) -> bool:
         """Whether there is evidence enough for another fit."""
         first = self._pilot if self.knowledge.num_solutions == 0 else 2 * self._pilot

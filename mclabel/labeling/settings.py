@@ -1,0 +1,35 @@
+"""How problems are labelled: the settings that a label depends on, beside the policy's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from mclabel.data.steps import StepSplitter
+from mclabel.estimators.base import EstimatorSettings
+from mclabel.labeling.sampling import SolutionSettings
+from mclabel.settings import OPERATIONAL, Chosen, Settings
+
+
+def _posterior() -> EstimatorSettings:
+    from mclabel.estimators.posterior.estimator import PosteriorEstimator
+
+    return PosteriorEstimator.Settings()
+
+
+class LabelSettings(Settings):
+    """How problems are labelled."""
+
+    seed: int = Field(0, ge=0)
+    """Of sampling: the same seed gives the same completions where the engine allows it."""
+    solutions: SolutionSettings = SolutionSettings()
+    """Which solutions are labelled."""
+    split: StepSplitter = StepSplitter()
+    """Where their steps end."""
+    estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
+        default_factory=_posterior
+    )
+    """What is rolled out, and when to stop: `kind`, and the settings of that estimator."""
+    strict: Annotated[bool, OPERATIONAL] = False
+    """Stop at the first row or problem that cannot be labelled, in place of leaving it out."""
