@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from one_engine import on_one_engine
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.engines import Policy
-from mclabel.estimators import EstimatorSettings
-from mclabel.labeling.settings import LabelSettings
+from mclabel.estimators.fixed import FixedEstimator
 from mclabel.labeling.problem import ProblemLabels, label_problem
+from mclabel.labeling.sampling import SolutionSettings
+from mclabel.labeling.settings import LabelSettings
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -55,14 +57,14 @@ def chat_model(folder: Path) -> str:
 async def label_all(policy: Policy) -> list[ProblemLabels]:
     """Labels of the solutions to many problems, one rollout of every prefix."""
     settings = LabelSettings(
-        seed=0,
-        num_solutions=PER_PROBLEM,
-        estimator=EstimatorSettings(kind="fixed", rollouts=1),
+        solutions=SolutionSettings(per_problem=PER_PROBLEM),
+        estimator=FixedEstimator.Settings(rollouts=1),
     )
     problems = generate(NUM_SOLUTIONS // PER_PROBLEM, seed=11, split="test")
     await policy.start()
     try:
-        return await asyncio.gather(*(label_problem(p, policy, settings) for p in problems))
+        shared = on_one_engine(policy, settings)
+        return await asyncio.gather(*(label_problem(problem, shared) for problem in problems))
     finally:
         await policy.close()
 

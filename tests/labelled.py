@@ -48,7 +48,7 @@ def arith_rows(count: int, *, per_problem: int = 2, seed: int = 0) -> list[Label
                     StepLabel(
                         prefix_id=prefix_id(problem.id, ids[: step.end]),
                         counts=Counts(num_right=good, num_wrong=8 - good),
-                        rule="fixed" if number < len(steps) - 1 else "outcome",
+                        source="fixed" if number < len(steps) - 1 else "outcome",
                         hard=sound,
                         value=good / 8 if number < len(steps) - 1 else float(sound),
                         low=None,

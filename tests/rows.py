@@ -8,12 +8,12 @@ from typing import Literal
 from mclabel.records import (
     Counts,
     LabeledSolution,
+    LabelSource,
     Outcome,
     Problem,
     Solution,
     Step,
     StepLabel,
-    LabelSource,
 )
 
 
@@ -22,7 +22,7 @@ def step(
     value: float | None = None,
     *,
     prefix: str = "",
-    rule: LabelSource = "fixed",
+    source: LabelSource = "fixed",
     counts: Counts | None = None,
     low: float | None = None,
     high: float | None = None,
@@ -32,7 +32,7 @@ def step(
     return StepLabel(
         prefix_id=prefix,
         counts=counts or Counts(),
-        rule=rule,
+        source=source,
         hard=hard,
         value=value,
         low=low,

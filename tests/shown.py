@@ -65,7 +65,7 @@ def solution(
             StepLabel(
                 prefix_id=f"prefix-{number}-{index}",
                 counts=Counts() if last else counts,
-                rule="outcome" if last else "fixed",
+                source="outcome" if last else "fixed",
                 hard=hard,
                 value=float(hard) if last else estimate.value,
                 low=None if last else estimate.low,

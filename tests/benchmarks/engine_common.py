@@ -18,7 +18,6 @@ from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines import EngineStats, Policy, SamplingParams
 from mclabel.evaluation.label_quality import arith_truth
-from mclabel.pipelines.label import label_settings
 from mclabel.records import Completion, Problem
 from mclabel.work.blocks import plan_blocks
 from mclabel.work.fleet import run_blocks
@@ -123,7 +122,7 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
         worker = LabelWorker(
             make_policy=partial(_same, policy),
             out=folder,
-            settings=label_settings(config),
+            settings=config,
             provenance={},
             keep_rollouts=True,
         )

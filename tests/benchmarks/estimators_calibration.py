@@ -37,8 +37,8 @@ from mclabel.estimators.posterior.calibration import (
 )
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.problem import label_problem
+from mclabel.labeling.settings import LabelSettings
 from mclabel.pipelines.policy import policy_maker
 from mclabel.records import Completion, LabeledSolution, Outcome, Problem
 from mclabel.work.desk import Desk

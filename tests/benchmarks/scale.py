@@ -30,7 +30,6 @@ from mclabel.config import LabelConfig
 from mclabel.data.shards.store import Store
 from mclabel.engines import EngineStats, Policy, SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
-from mclabel.pipelines.label import label_settings
 from mclabel.records import Problem
 from mclabel.work.blocks import plan_blocks
 from mclabel.work.fleet import OnProgress
@@ -143,7 +142,7 @@ def _job(count: int, folder: Path) -> float:
         LabelWorker,
         make_policy=_make_policy,
         out=str(folder),
-        settings=label_settings(config),
+        settings=config,
         provenance={},
         keep_rollouts=True,
     )

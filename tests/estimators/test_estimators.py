@@ -14,8 +14,8 @@ from mclabel.estimators import (
     EstimatorSettings,
     FixedEstimator,
     Judgement,
-    SolutionPath,
     RecordedRollout,
+    SolutionPath,
     make_estimator,
 )
 from mclabel.records import Counts, Outcome

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-from mclabel.estimators import EstimatorSettings, SolutionPath, RecordedRollout, make_estimator
+from mclabel.estimators import EstimatorSettings, RecordedRollout, SolutionPath, make_estimator
 from mclabel.estimators.posterior.chain import Evidence, infer
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.evidence import EvidenceTable, stack_evidence

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mclabel.estimators import (
     PosteriorEstimator,
     Priors,
-    SolutionPath,
     RecordedRollout,
+    SolutionPath,
     decide,
     has_to_think,
 )

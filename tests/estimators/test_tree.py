@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.estimators import SolutionPath, RecordedRollout
+from mclabel.estimators import RecordedRollout, SolutionPath
 from mclabel.estimators.tree import Candidate, TreeEstimator
 from mclabel.records import Counts, Outcome
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
 
-def told(prefix: int, outcome: Outcome, path: tuple[int, ...] = (), tokens: int = 50) -> RecordedRollout:
+def told(
+    prefix: int, outcome: Outcome, path: tuple[int, ...] = (), tokens: int = 50
+) -> RecordedRollout:
     return RecordedRollout(prefix=prefix, outcome=outcome, path=path, num_tokens=tokens)
 
 

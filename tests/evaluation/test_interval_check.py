@@ -29,7 +29,7 @@ def test_by_hand() -> None:
     shared = step(prefix="x", low=0.5, high=0.9)
     rows = [
         row("a", [shared, step(prefix="y", low=0.0, high=0.2)]),
-        row("a", [shared, step(prefix="z", low=0.0, high=1.0, rule="posterior")], sample=1),
+        row("a", [shared, step(prefix="z", low=0.0, high=1.0, source="posterior")], sample=1),
         row(
             "b",
             [step(prefix="not in the reference", low=0.0, high=1.0), step(prefix="no interval")],

@@ -9,7 +9,7 @@ from mclabel.evaluation.label_report import label_report
 from mclabel.evaluation.truth import Truth
 from mclabel.records import Counts, LabeledSolution, Outcome
 
-LAST = step(rule="outcome", value=0.0)
+LAST = step(source="outcome", value=0.0)
 
 
 def report_rows() -> list[LabeledSolution]:

@@ -12,8 +12,8 @@ from mclabel.records import Outcome
 def test_positions() -> None:
     # Of five steps the first lies in the first fifth; of two the first lies at half.
     rows = [
-        row("a", [step(value=v) for v in (1.0, 0.8, 0.6, 0.4)] + [step(value=0, rule="outcome")]),
-        row("b", [step(mean=0.2), step(value=1, rule="outcome")], outcome=Outcome.RIGHT),
+        row("a", [step(value=v) for v in (1.0, 0.8, 0.6, 0.4)] + [step(value=0, source="outcome")]),
+        row("b", [step(mean=0.2), step(value=1, source="outcome")], outcome=Outcome.RIGHT),
         row("c", [step(), step()]),
     ]
     found = values_by_position(

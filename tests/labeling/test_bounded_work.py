@@ -6,22 +6,24 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from one_engine import on_one_engine
 
 from mclabel.config import BestOfNConfig, LabelConfig, load_config
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError
-from mclabel.estimators import EstimatorSettings
+from mclabel.estimators.fixed import FixedEstimator
+from mclabel.estimators.outcome import OutcomeEstimator
 from mclabel.labeling import rollouts, sampling
-from mclabel.records import GivenSolution
-from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.problem import (
     ProblemLabels,
     label_problem,
 )
-from mclabel.records import Completion, Problem
-from mclabel.settings import Config
+from mclabel.labeling.sampling import SolutionSettings
+from mclabel.labeling.settings import LabelSettings
+from mclabel.records import Completion, GivenSolution, Problem
+from mclabel.settings import Settings
 
 PROBLEM = Problem(id="p", text="P [answer 4]", answer="4")
 
@@ -51,9 +53,11 @@ class Counting(ScriptedPolicy):
 def label(
     policy: Counting, problem: Problem = PROBLEM, *given: GivenSolution, solutions: int, per: int
 ) -> ProblemLabels:
-    estimator = EstimatorSettings(kind="fixed" if per else "outcome", rollouts=per)
-    settings = LabelSettings(seed=1, num_solutions=solutions, estimator=estimator)
-    return asyncio.run(label_problem(problem, policy, settings, given=given))
+    estimator = FixedEstimator.Settings(rollouts=per) if per else OutcomeEstimator.Settings()
+    settings = LabelSettings(
+        seed=1, solutions=SolutionSettings(per_problem=solutions), estimator=estimator
+    )
+    return asyncio.run(label_problem(problem, on_one_engine(policy, settings), given=given))
 
 
 def test_rollouts_are_asked_for_a_bounded_number_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +126,7 @@ def test_no_text_that_fits_is_refused_by_its_length() -> None:
     ],
 )
 def test_numbers_have_upper_bounds_that_say_why(
-    kind: type[Config], override: str, reason: str
+    kind: type[Settings], override: str, reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         load_config(kind, None, ["out=x", override])

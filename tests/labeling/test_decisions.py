@@ -6,27 +6,31 @@ import asyncio
 
 import pytest
 
-from mclabel.estimators import Estimator, EstimatorSettings, has_to_think, make_estimator
+from mclabel.estimators import Estimator, ProblemPaths
 from mclabel.labeling import decisions
 from mclabel.labeling.decisions import Decisions
+from mclabel.settings import settings_class
 from mclabel.simulate.profiles import simulated_cases
 from mclabel.work.desk import Desk
 
 
 def estimators(kind: str, count: int) -> list[Estimator]:
-    chosen = EstimatorSettings(kind=kind, rollouts=8)  # type: ignore[arg-type]
-    return [make_estimator(chosen, case.paths) for case in simulated_cases("sharp", count)]
+    settings = settings_class("estimators", kind)(rollouts=8)
+    begin = settings.component.begin
+    return [
+        begin(settings, ProblemPaths(paths=case.paths)) for case in simulated_cases("sharp", count)
+    ]
 
 
 def count_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
-    real = decisions.decide
+    real = decisions.decide_together
 
     def counting(some: list[Estimator]) -> None:
         sizes.append(len(some))
         real(some)
 
-    monkeypatch.setattr(decisions, "decide", counting)
+    monkeypatch.setattr(decisions, "decide_together", counting)
     return sizes
 
 
@@ -44,14 +48,14 @@ def test_what_is_due_together_is_decided_together(monkeypatch: pytest.MonkeyPatc
     assert found == [list(e.wanted()) for e in estimators("posterior", 50)]
 
 
-def test_only_who_has_to_think_is_worth_waiting_for() -> None:
-    assert not any(map(has_to_think, estimators("bisect", 3)))
-    thinking = estimators("posterior", 1)[0]
-    assert has_to_think(thinking)
-    assert thinking.wanted() and not has_to_think(thinking)  # rollouts are due
+def test_an_estimator_whose_decision_takes_no_time_is_never_due() -> None:
+    assert not any(one.is_due for one in estimators("bisect", 3))
+    bayesian = estimators("posterior", 1)[0]
+    assert bayesian.is_due
+    assert bayesian.wanted() and not bayesian.is_due  # rollouts are due
 
 
-def test_who_gives_up_waiting_does_no_harm() -> None:
+def test_a_request_that_is_cancelled_does_no_harm() -> None:
     async def run() -> int:
         shared = Decisions(Desk())
         first, second = estimators("posterior", 2)
@@ -69,7 +73,7 @@ def test_a_failure_reaches_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -
     def fail(some: list[Estimator]) -> None:
         raise FloatingPointError("impossible")
 
-    monkeypatch.setattr(decisions, "decide", fail)
+    monkeypatch.setattr(decisions, "decide_together", fail)
 
     async def run() -> list[object]:
         shared = Decisions(Desk())

@@ -14,7 +14,8 @@ from mclabel.data.shards.store import Store
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.errors import DataError, EngineDied
-from mclabel.estimators import EstimatorSettings
+from mclabel.estimators.fixed import FixedEstimator
+from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Problem
 from mclabel.work.actor import LabelActor, NotLoaded
@@ -30,9 +31,8 @@ def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> Label
         make_policy=partial(ScriptedPolicy, sampling=sampling, delay_s=delay_s, poison=True),
         out=str(folder),
         settings=LabelSettings(
-            seed=0,
-            num_solutions=1,
-            estimator=EstimatorSettings(kind="fixed", rollouts=1),
+            solutions=SolutionSettings(per_problem=1),
+            estimator=FixedEstimator.Settings(rollouts=1),
             strict=strict,
         ),
         provenance={},

@@ -23,7 +23,6 @@ from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
 from mclabel.engines import Policy
 from mclabel.errors import EngineError
-from mclabel.pipelines.label import label_settings
 from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_fleet import RayFleet
 from mclabel.work.worker import Block, LabelWorker
@@ -75,7 +74,7 @@ def test_three_failed_loads_stop_the_job(
         LabelWorker,
         make_policy=make_policy,
         out=str(tmp_path),
-        settings=label_settings(config),
+        settings=config,
         provenance={},
         keep_rollouts=True,
     )

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from one_engine import on_one_engine
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -16,11 +17,11 @@ from mclabel.data.shards.store import Store
 from mclabel.data.steps import StepSplitter
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
-from mclabel.estimators import EstimatorSettings
+from mclabel.estimators.fixed import FixedEstimator
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.settings import LabelSettings
 from mclabel.labeling.problem import ProblemLabels, label_problem
-from mclabel.labeling.sampling import Sampled, sample_solutions
+from mclabel.labeling.sampling import Sampled, SolutionSettings, sample_solutions
+from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Counts, Outcome, Problem, Solution, Step
 
 LETTERS = {
@@ -92,22 +93,20 @@ def test_outcomes_of_chosen_solutions_are_no_evidence() -> None:
         table = PrefixTable(
             problem,
             [solution(0, Outcome.RIGHT)],
-            rules=StepSplitter(),
+            splitter=StepSplitter(),
             thinks=False,
             free_outcomes=free,
         )
         assert [path.sampled for path in table.paths] == [free]
 
 
-def label(number: int, policy: ScriptedPolicy, **changes: object) -> ProblemLabels:
+def label(number: int, policy: ScriptedPolicy, **changes: int) -> ProblemLabels:
     settings = LabelSettings(
-        seed=0,
-        num_solutions=4,
-        estimator=EstimatorSettings(kind="fixed", rollouts=4),
-        **changes,  # type: ignore[arg-type]
+        solutions=SolutionSettings(per_problem=4, **changes),
+        estimator=FixedEstimator.Settings(rollouts=4),
     )
     problem = Problem(id=f"p{number}", text=f"P{number} [answer {number}]", answer=str(number))
-    return asyncio.run(label_problem(problem, policy, settings))
+    return asyncio.run(label_problem(problem, on_one_engine(policy, settings)))
 
 
 def test_balanced_labels_carry_the_pass_rate_before_the_choice() -> None:

@@ -10,8 +10,9 @@ from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
-from mclabel.estimators import EstimatorSettings, Priors
-from mclabel.estimators.posterior.priors import wide_priors
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.posterior.priors import Priors, wide_priors
+from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Problem
 from mclabel.work.worker import Block, LabelWorker
@@ -29,10 +30,8 @@ def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "run"), create=True)
     make_policy = partial(ScriptedPolicy, sampling=SamplingParams(max_tokens=1000))
     settings = LabelSettings(
-        seed=0,
-        num_solutions=2,
-        estimator=EstimatorSettings(kind="posterior", rollouts=8, price=1e-3),
-        pilot=20,
+        solutions=SolutionSettings(per_problem=2),
+        estimator=PosteriorEstimator.Settings(rollouts=8, min_gain_per_token=1e-3, pilot=20),
     )
 
     async def run(some: list[Block]) -> None:
@@ -49,7 +48,7 @@ def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
 
     asyncio.run(run(blocks[:2]))
     asyncio.run(run(blocks[2:]))
-    rests_on = {row.problem.id: str(row.priors).split("@")[0] for row in read_labels(store)}
+    rests_on = {row.problem.id: row.priors for row in read_labels(store)}
     wide = wide_priors().id
     assert rests_on["p0"] == wide
     assert rests_on["p19"] != wide

@@ -21,11 +21,11 @@ TEXT = arith_text()
 STEP = TEXT.token_id("<|step|>")
 
 
-def label(right: int, trials: int, *, rule: str = "fixed", **changes: object) -> StepLabel:
+def label(right: int, trials: int, *, source: str = "fixed", **changes: object) -> StepLabel:
     found = StepLabel(
         prefix_id="",
         counts=Counts(num_right=right, num_wrong=trials - right),
-        rule=rule,  # type: ignore[arg-type]
+        source=source,  # type: ignore[arg-type]
         hard=right > 0,
         value=right / trials if trials else None,
         low=0.1,
@@ -42,7 +42,7 @@ def row() -> LabeledSolution:
         label(4, 8),
         label(1, 4, low=0.0, high=0.75),
         label(0, 8),
-        label(0, 0, rule="outcome", hard=False, value=0.0),
+        label(0, 0, source="outcome", hard=False, value=0.0),
     )
     solution = replace(some.solution, steps=some.solution.steps[:4], outcome=Outcome.WRONG)
     return replace(

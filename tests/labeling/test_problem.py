@@ -6,19 +6,20 @@ import asyncio
 from collections import Counter
 
 import pytest
+from one_engine import on_one_engine
 
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.errors import DataError
-from mclabel.estimators import EstimatorSettings
-from mclabel.records import GivenSolution
-from mclabel.labeling.settings import LabelSettings
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import (
     ProblemLabels,
     label_problem,
+    run_learner,
 )
 from mclabel.labeling.rollouts import grade_rollout
-from mclabel.records import Completion, Counts, Outcome, Problem
+from mclabel.labeling.settings import LabelSettings
+from mclabel.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.work.desk import Desk
 
 SAMPLING = SamplingParams(max_tokens=1000)
@@ -35,13 +36,13 @@ def label(
     **changes: object,
 ) -> ProblemLabels:
     num_solutions = changes.pop("num_solutions", 4)
-    chosen = {"kind": "fixed", "rollouts": 16, **changes}
-    settings = LabelSettings(
-        seed=0,
-        num_solutions=num_solutions,  # type: ignore[arg-type]
-        estimator=EstimatorSettings(**chosen),  # type: ignore[arg-type]
+    settings = LabelSettings.model_validate(
+        {
+            "solutions": {"per_problem": num_solutions},
+            "estimator": {"kind": "fixed", "rollouts": 16, **changes},
+        }
     )
-    return asyncio.run(label_problem(problem(number), policy, settings, given=given))
+    return asyncio.run(label_problem(problem(number), on_one_engine(policy, settings), given=given))
 
 
 def test_intervals_hold_the_true_value_at_the_promised_rate() -> None:
@@ -161,23 +162,25 @@ def test_sequential_stores_an_unbiased_value_of_the_bare_problem() -> None:
 
 def test_posterior_learns_over_problems_and_names_what_its_labels_rest_on() -> None:
     policy = ScriptedPolicy(sampling=SAMPLING)
-    chosen = EstimatorSettings(kind="posterior", rollouts=16, price=1e-4)
-    settings = LabelSettings(seed=0, num_solutions=4, estimator=chosen, pilot=40)
-    learner = settings.make_learner()
+    chosen = PosteriorEstimator.Settings(rollouts=16, min_gain_per_token=1e-4, pilot=40)
+    settings = LabelSettings(estimator=chosen)
+    learner = run_learner(settings)
     assert learner is not None
     seen = set()
     for number in range(12):
-        result = asyncio.run(label_problem(problem(number), policy, settings, learner=learner))
-        assert result.priors is not None
+        shared = on_one_engine(policy, settings, learner)
+        result = asyncio.run(label_problem(problem(number), shared))
+        assert result.knowledge is not None
         for row in result.labeled:
-            assert row.priors == f"{result.priors.id}@{1e-5 if number < 10 else 1e-4:g}"
+            assert row.priors == result.knowledge.id
+            assert row.min_gain_per_token == (1e-5 if number < 10 else 1e-4)
             assert row.posterior is not None and len(row.posterior) == len(row.steps) + 1
             for step in row.steps[:-1]:
                 assert step.source == "posterior" and step.value is None
                 assert step.mean is not None and 0 < step.mean < 1
                 assert (step.low is None) == (step.counts.num_rollouts == 0)
-        seen.add(result.priors.id)
-        if learner.due:
+        seen.add(result.knowledge.id)
+        if learner.is_due:
             learner.fit()
     assert len(seen) == 2  # wide ones, and those of the pilot
 

@@ -1,0 +1,20 @@
+"""What `label_problem` needs beside a problem, for tests that label without a job."""
+
+from __future__ import annotations
+
+from mclabel.engines import Policy
+from mclabel.estimators import RunLearner
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.problem import Shared
+from mclabel.labeling.settings import LabelSettings
+from mclabel.work.desk import Desk
+
+
+def on_one_engine(
+    policy: Policy, settings: LabelSettings, learner: RunLearner | None = None
+) -> Shared:
+    """What problems share on an engine that is started."""
+    desk = Desk()
+    return Shared(
+        policy=policy, settings=settings, desk=desk, decisions=Decisions(desk), learner=learner
+    )
