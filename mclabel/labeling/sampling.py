@@ -19,7 +19,7 @@ from mclabel.settings import OPERATIONAL, Settings, at_most
 
 MAX_SAMPLES = 16_384
 """Of a problem, without `balance`."""
-MAX_UNDER_WAY = 1024
+MAX_RUNNING = 1024
 """Solutions of a problem that are asked for at a time; more would only wait in memory."""
 _KEPT = "the text of every one is held in memory until its block is committed"
 
@@ -116,7 +116,7 @@ async def _sampled(sample: Callable[[int], Awaitable[Solution]], indices: range)
             found[index] = await sample(index)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(min(MAX_UNDER_WAY, len(indices))):
+        for _ in range(min(MAX_RUNNING, len(indices))):
             group.create_task(work())
     return [found[index] for index in sorted(found)]
 

@@ -61,13 +61,13 @@ def label(
 
 
 def test_rollouts_are_asked_for_a_bounded_number_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts, "MAX_UNDER_WAY", 50)
+    monkeypatch.setattr(rollouts, "MAX_RUNNING", 50)
     policy = Counting()
     found = label(policy, solutions=1, per=100)
     assert policy.most == 50
     (solution,) = found.labeled
     assert len(found.rollouts) == 100 * (len(solution.steps) - 1)
-    monkeypatch.setattr(rollouts, "MAX_UNDER_WAY", 10_000)
+    monkeypatch.setattr(rollouts, "MAX_RUNNING", 10_000)
     free = Counting()
     assert label(free, solutions=1, per=100) == found  # in another order, the same
     assert free.most > 50
@@ -76,12 +76,12 @@ def test_rollouts_are_asked_for_a_bounded_number_at_a_time(monkeypatch: pytest.M
 def test_solutions_are_asked_for_a_bounded_number_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sampling, "MAX_UNDER_WAY", 20)
+    monkeypatch.setattr(sampling, "MAX_RUNNING", 20)
     policy = Counting()
     found = label(policy, solutions=70, per=0)
     assert [row.solution.sample_index for row in found.labeled] == list(range(70))
     assert policy.most == 20
-    monkeypatch.setattr(sampling, "MAX_UNDER_WAY", 10_000)
+    monkeypatch.setattr(sampling, "MAX_RUNNING", 10_000)
     assert label(Counting(), solutions=70, per=0) == found
 
 
@@ -114,7 +114,11 @@ def test_no_text_that_fits_is_refused_by_its_length() -> None:
         ),
         (LabelConfig, "solutions.per_problem=1000000000", "held in memory until its block is"),
         (LabelConfig, "block_problems=1000000000", "a block is held in memory"),
-        (LabelConfig, "estimator={kind: sequential, rollouts: 300}", "at most 256 with"),
+        (
+            LabelConfig,
+            "estimator={kind: sequential, rollouts: 300}",
+            "at most 256, not 300: its decisions",
+        ),
         (LabelConfig, "estimator={kind: bisect, rollouts: 5000}", "kind=fixed takes more"),
         (
             LabelConfig,

@@ -20,7 +20,14 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.records import LabeledSolution, Outcome, Rollout
 
-KINDS = ["fixed", "bisect", "first_error", "sequential", "posterior", "outcome"]
+SETTINGS = {
+    "fixed": "{kind: fixed, rollouts: 8, root_rollouts: 2}",
+    "bisect": "{kind: bisect, rollouts: 8}",
+    "first_error": "{kind: first_error, rollouts: 8}",
+    "sequential": "{kind: sequential, rollouts: 8}",
+    "posterior": "{kind: posterior, rollouts: 8, pilot: 20}",
+    "outcome": "{kind: outcome}",
+}
 
 
 def label(folder: Path, *overrides: str, count: int = 20) -> Path:
@@ -44,10 +51,10 @@ def write_golds(folder: Path, golds: dict[str, str]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SETTINGS)
 def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, kind: str) -> None:
-    more = ["estimator.pilot=20", "estimator.rollouts=8", "policy.scripted={truncate_rate: 0.05}"]
-    run = label(tmp_path, f"estimator.kind={kind}", "estimator.root_rollouts=2", *more)
+    cut = "policy.scripted={truncate_rate: 0.05}"
+    run = label(tmp_path, f"estimator={SETTINGS[kind]}", cut)
     report = pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
     assert rollouts(tmp_path / "again") == rollouts(run)
@@ -66,19 +73,19 @@ def test_without_agreement_rollouts_go_through_the_prefixes_on_record(tmp_path: 
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
 
 
-def test_a_price_that_a_budget_leads_is_asked_again_as_it_was(tmp_path: Path) -> None:
+def test_a_least_gain_that_a_budget_leads_is_used_again_as_it_was(tmp_path: Path) -> None:
     more = ["estimator.tokens_per_solution=40", "estimator.pilot=8", "block_problems=1"]
     run = label(tmp_path, "estimator.kind=posterior", *more)
-    assert len({row.priors for row in rows(run)}) >= 3
+    assert len({(row.priors, row.min_gain_per_token) for row in rows(run)}) >= 3
     pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SETTINGS)
 def test_corrected_golds_give_labels_that_rest_on_their_own_rollouts(
     tmp_path: Path, kind: str
 ) -> None:
-    run = label(tmp_path, f"estimator.kind={kind}", "estimator.rollouts=8")
+    run = label(tmp_path, f"estimator={SETTINGS[kind]}")
     # What the policy answers where it errs: its wrong answers become right ones, and in turn.
     golds = write_golds(tmp_path, {"p3": "301", "p4": "402", "p5": r"\boxed{5}", "zz": "1"})
     report = pipelines.regrade(str(run), str(tmp_path / "again"), golds=golds)
