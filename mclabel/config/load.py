@@ -155,7 +155,7 @@ def _fault(kind: type[Settings], error: Mapping[str, Any], parent: str, componen
         known = [parent + name for name in _known_keys(kind)]
         if component:
             near = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
-            meant = f"; did you mean {near[0]}?" if near else "."
+            meant = f"; did you mean {parent}{near[0]}?" if near else "."
             there = ", ".join(name for name in kind.model_fields if name != "kind")
             return f"{key}: not a setting of kind={component}{meant} It has {there or 'none'}"
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or difflib.get_close_matches(

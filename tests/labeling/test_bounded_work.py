@@ -109,7 +109,7 @@ def test_no_text_that_fits_is_refused_by_its_length() -> None:
     [
         (
             LabelConfig,
-            "estimator.rollouts=1000000000",
+            "estimator={kind: fixed, rollouts: 1000000000}",
             "at most 16,384, not 1,000,000,000",
         ),
         (LabelConfig, "solutions.per_problem=1000000000", "held in memory until its block is"),

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from exactness import check_exact
 
-from mclabel.data.shards.journal import Rolled, delete_journal, read_journal, write_journal
 from mclabel.data.shards import durable
+from mclabel.data.shards.journal import Rolled, delete_journal, read_journal, write_journal
 from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
 from mclabel.records import Completion, Outcome, Rollout, Solution, Step
