@@ -1,0 +1,121 @@
+"""Identity of a run: what enters it, and what a later release may add without changing it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from pydantic import Field
+from scripted_jobs import scripted_overrides, write_problems
+
+from mclabel import pipelines
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.manifest import read_claim
+from mclabel.data.shards.store import Store
+from mclabel.errors import ConfigError, ShardError
+from mclabel.estimators.fixed import FixedEstimator
+from mclabel.pipelines.label import semantic_config
+from mclabel.seeds import content_id
+from mclabel.settings import OPERATIONAL, Born, Settings
+from mclabel.work.job import MANIFEST
+
+GOLDEN = {
+    "estimator={kind: fixed, rollouts: 8}": "4192363d8cb4fb91",
+    "estimator={kind: posterior, rollouts: 64, min_gain_per_token: 0.001}": "78179a24ca56a423",
+    "policy={temperature: 0.7, template: 'Q: {problem}'}": "3a3a1be569a1459b",
+    "split={by: step, max_steps: 12}": "92556d9a0cefd584",
+}
+"""Ids of configurations. One that changes orphans all runs with it: readers resume by these."""
+
+
+def config(*overrides: str) -> LabelConfig:
+    base = ["out=x", "policy.engine=scripted", "problems.limit=1"]
+    return load_config(LabelConfig, None, [*base, *overrides])
+
+
+@pytest.mark.parametrize(("override", "golden"), GOLDEN.items())
+def test_identities_stay_from_release_to_release(override: str, golden: str) -> None:
+    assert content_id("run", config(override).identity()) == golden
+
+
+def test_a_setting_at_its_default_is_not_part_of_the_identity() -> None:
+    plain = semantic_config(config("estimator=bisect"))
+    written = semantic_config(config("estimator={kind: bisect, rollouts: 16, batch: 4}", "seed=0"))
+    assert plain.identity == written.identity
+    assert plain.identity["estimator"] == {"kind": "bisect"}
+    assert plain.config["estimator"]["batch"] == 4  # on record all the same
+
+
+def test_an_identity_stays_when_a_settings_class_grows() -> None:
+    class Grown(FixedEstimator):
+        class Settings(FixedEstimator.Settings):
+            patience: int = Field(3, ge=1)
+            """A setting of a later release."""
+
+    then = FixedEstimator.Settings(kind="fixed", rollouts=8).identity()
+    assert Grown.Settings(kind="fixed", rollouts=8).identity() == then
+    assert Grown.Settings(kind="fixed", rollouts=8, patience=4).identity() == then | {"patience": 4}
+
+
+def test_a_default_that_changes_is_left_out_at_the_one_it_was_born_with() -> None:
+    class Then(Settings):
+        temperature: float = 0.8
+
+    class Now(Settings):
+        temperature: Annotated[float, Born(0.8)] = 1.0
+
+    assert Then().identity() == Now(temperature=0.8).identity() == {}
+    assert Now().identity() == {"temperature": 1.0} == Then(temperature=1.0).identity()
+
+
+def test_an_operational_setting_is_no_part_of_it() -> None:
+    class Some(Settings):
+        path: Annotated[str, OPERATIONAL] = "a"
+        nested: Annotated[FixedEstimator.Settings, OPERATIONAL] = FixedEstimator.Settings()
+
+    assert Some(path="b").identity() == {} and Some(path="b").semantic() == {}
+
+
+def label(folder: Path, *overrides: str) -> Store:
+    base = scripted_overrides(folder / "problems.jsonl", folder / "out", "ray.address=none")
+    pipelines.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    return Store(str(folder / "out"))
+
+
+def test_another_estimator_s_setting_does_not_slip_into_a_run(tmp_path: Path) -> None:
+    write_problems(tmp_path, 4)
+    with pytest.raises(ConfigError, match="width: not a setting of kind=fixed"):
+        label(tmp_path, "estimator={kind: fixed, width: 0.9}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_resumed_run_is_refused_by_the_field_that_differs_alone(tmp_path: Path) -> None:
+    write_problems(tmp_path, 4)
+    store = label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
+    blocks = set(read_catalog(store).blocks)
+    label(tmp_path, "estimator={rollouts: 2, kind: fixed}", "block_problems=1")
+    assert set(read_catalog(store).blocks) == blocks
+    with pytest.raises(ShardError) as caught:
+        label(tmp_path, "estimator={kind: fixed, rollouts: 3}")
+    assert "estimator.rollouts: 2 there, 3 here" in str(caught.value)
+    with pytest.raises(ShardError) as caught:
+        label(tmp_path, "estimator=fixed")
+    assert "estimator.rollouts: 2 there, 16 here" in str(caught.value)  # also of a default
+    assert str(caught.value).count(" there, ") == 1
+
+
+def test_a_run_that_an_earlier_version_began_is_read_and_not_resumed(tmp_path: Path) -> None:
+    write_problems(tmp_path, 4)
+    store = label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
+    raw = store.read(MANIFEST)
+    assert raw is not None
+    manifest = read_claim(store, MANIFEST)
+    assert manifest is not None
+    before = {key: manifest[key] for key in ("config", "id")} | {"format": 1}
+    (tmp_path / "out" / MANIFEST).write_text(json.dumps(before))
+    with pytest.raises(ShardError, match="begun by another version of mclabel .manifest format 1"):
+        label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
+    assert pipelines.regrade(str(tmp_path / "out"), str(tmp_path / "again")).num_solutions == 16
