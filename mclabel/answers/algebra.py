@@ -121,7 +121,10 @@ def symbols(a: Value) -> frozenset[str]:
 
 
 def _plain_atom(x: Atom) -> bool:
-    return not isinstance(x, tuple) or x[0] in ("ln", "^")
+    """A power b^m is plain where m is a product of symbols: 2^(ln 3) is 3^(ln 2)."""
+    if not isinstance(x, tuple) or x[0] == "ln":
+        return True
+    return x[0] == "^" and not any(isinstance(y, tuple) for y, _ in x[2])
 
 
 def inverse(a: Value) -> Value:

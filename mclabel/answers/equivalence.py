@@ -225,6 +225,8 @@ def _atom(x: Atom) -> sympy.Expr:
             return _key(base) ** _key(exponent)
         case ("root", inner):
             return _key(inner)
+    if x[0] == "binomial":
+        return sympy.binomial(_key(x[1]), _key(x[2]))
     known = _FUNCTIONS.get(x[0])
     return (known or sympy.Function(_plain_name(x[0].replace(" ", "_"))))(_key(x[1]))
 

@@ -7,10 +7,15 @@ from fractions import Fraction
 
 from mclabel.answers import algebra, powers
 from mclabel.answers.algebra import Value, atom, number
-from mclabel.answers.monomials import NotClosed
+from mclabel.answers.monomials import UNIT, Monomial, NotClosed
 from mclabel.answers.sampling import real
 
-MAX_FACTORIAL = 500
+MAX_FACTORIAL = 2_000
+MAX_BINOMIAL = 10**9
+"""Largest upper number of a binomial; the smaller of its lower numbers is held to MAX_CHOSEN."""
+MAX_CHOSEN = 500
+MAX_SYMBOLIC_CHOSEN = 12
+"""Lower number of a binomial whose upper one is a formula, which becomes a polynomial."""
 
 
 def apply(name: str, argument: Value, base: Value | None) -> Value:
@@ -105,21 +110,59 @@ def factorial(value: Value) -> Value:
 def binomial(top: Value, bottom: Value) -> Value:
     """`n` over `k`, both integers within limits."""
     n, k = top.rational, bottom.rational
-    if n is None or k is None or n.denominator != 1 or k.denominator != 1:
-        raise NotClosed("a symbolic binomial")
-    if not 0 <= k <= n <= MAX_FACTORIAL:
+    if k is None or k.denominator != 1 or not 0 <= k <= MAX_BINOMIAL:
+        return atom(("binomial", algebra.key(top), algebra.key(bottom)))
+    if n is None:
+        return _symbolic_binomial(top, int(k))
+    if n.denominator != 1 or not k <= n <= MAX_BINOMIAL:
         raise NotClosed("a binomial out of range")
-    return number(math.comb(int(n), int(k)))
+    chosen = min(int(k), int(n - k))
+    if chosen > MAX_CHOSEN:
+        raise NotClosed("a binomial out of range")
+    return number(math.comb(int(n), chosen))
+
+
+def _symbolic_binomial(top: Value, k: int) -> Value:
+    """`n(n-1)…(n-k+1)/k!` of a formula n."""
+    if k > MAX_SYMBOLIC_CHOSEN:
+        return atom(("binomial", algebra.key(top), algebra.key(number(k))))
+    product = number(Fraction(1, math.factorial(k)))
+    for i in range(k):
+        product = algebra.multiply(product, algebra.add(top, number(-i)))
+    return product
 
 
 def absolute(value: Value) -> Value:
     """Exact of a number, an atom of anything with symbols."""
     if algebra.symbols(value):
-        return atom(("abs", algebra.key(value)))
+        return atom(("abs", algebra.key(_of_either_sign(value))))
     size = real(value)
     if size is None:
-        raise NotClosed("the absolute value of a number that is not real")
+        return _modulus(value)
     return algebra.negate(value) if size < 0 else value
+
+
+def _of_either_sign(value: Value) -> Value:
+    """The same for a formula and its opposite."""
+    first = min(value.num, key=lambda mono: sorted(map(repr, mono)))
+    return algebra.negate(value) if value.num[first] < 0 else value
+
+
+def _modulus(value: Value) -> Value:
+    """Of a complex number: the root of the sum of the squares of its parts."""
+    if value.den is not UNIT:
+        return algebra.divide(_modulus(Value(value.num, UNIT)), _modulus(Value(value.den, UNIT)))
+    parts: tuple[dict[Monomial, int | Fraction], ...] = ({}, {})
+    for mono, coefficient in value.num.items():
+        rest = frozenset((x, n) for x, n in mono if x != "i")
+        parts[len(rest) != len(mono)][rest] = coefficient
+    total = number(0)
+    for part in parts:
+        one = Value(part, UNIT)
+        if part and real(one) is None:
+            raise NotClosed("parts that are not real numbers")
+        total = algebra.add(total, algebra.multiply(one, one))
+    return powers.power(total, number(Fraction(1, 2)))
 
 
 def rounded(value: Value, *, up: bool) -> Value:

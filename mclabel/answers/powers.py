@@ -16,6 +16,7 @@ from mclabel.answers.monomials import (
     check_size,
     power_of_monomial,
 )
+from mclabel.answers.nested import cube_root_parts, split_surd, square_root_parts
 
 MAX_POWER = 40
 """Of a sum of several terms."""
@@ -65,11 +66,18 @@ def logarithm(a: Value) -> Value:
         return total
     if len(a.num) == 1 and a.den is UNIT:
         ((mono, coefficient),) = a.num.items()
-        if coefficient == 1 and len(mono) == 1:
-            ((base, n_of_e),) = mono
-            if base == "e":
-                return number(Fraction(n_of_e))
+        n = Fraction(coefficient)
+        if n > 0 and mono and all(_is_power_of_e(x) for x, _ in mono):
+            total = logarithm(number(n))
+            for x, exponent in mono:
+                logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number(1)
+                total = add(total, multiply(number(Fraction(exponent)), logged))
+            return total
     return atom(("log", key(a)))
+
+
+def _is_power_of_e(x: Atom) -> bool:
+    return x == "e" or (isinstance(x, tuple) and x[:2] == ("^", "e"))
 
 
 def _whole_power(base: Value, n: int) -> Value:
@@ -127,8 +135,30 @@ def _root_of_sum(base: Value, exponent: Fraction) -> Value:
         math.lcm(*(c.denominator for c in coefficients)),
     )
     rest = Value({m: Fraction(c) / content for m, c in base.num.items()}, UNIT)
+    if len(base.num) == 2 and abs(exponent) in (Fraction(1, 2), Fraction(1, 3)):
+        plain = denested(base, exponent.denominator)
+        if plain is not None:
+            return plain if exponent > 0 else inverse(plain)
     root = Value({frozenset(((("root", key(rest)), exponent),)): 1}, UNIT)
     return multiply(_rational_root(content, exponent), root)
+
+
+def denested(base: Value, degree: int) -> Value | None:
+    """The square or cube root of a + b√d as a sum of plain radicals; None where it is none."""
+    surd = split_surd(base)
+    if surd is None:
+        return None
+    a, b, d = surd
+    if degree == 3:
+        parts = cube_root_parts(a, b, d)
+        if parts is None:
+            return None
+        return add(number(parts[0]), multiply(number(parts[1]), _rational_root(d, Fraction(1, 2))))
+    parts = square_root_parts(a, b, d)
+    if parts is None or parts[1] < 0:
+        return None
+    large, small = (_rational_root(part, Fraction(1, 2)) for part in parts)
+    return add(large, small if b > 0 else multiply(number(-1), small))
 
 
 def _rational_root(n: Fraction, exponent: Fraction) -> Value:
@@ -158,7 +188,10 @@ def _prime_power(prime: int, exponent: Fraction) -> Value:
 def _symbolic_power(base: Value, exponent: Value) -> Value:
     """b^(c·m + …) as atoms b^m to the power c, so that (e^x)² and e^(2x) are one."""
     if exponent.den is not UNIT:
-        raise NotClosed("a quotient in an exponent")
+        return atom(("power", key(base), key(exponent)))
+    if _has_logarithm(exponent):
+        undone = _undone_logarithms(base, exponent)
+        return atom(("power", key(base), key(exponent))) if undone is None else undone
     if len(base.num) != 1 or base.den is not UNIT:
         return atom(("power", key(base), key(exponent)))
     ((mono, coefficient),) = base.num.items()
@@ -177,6 +210,41 @@ def _symbolic_power(base: Value, exponent: Value) -> Value:
                 piece = Value({frozenset(((("^", x, m), e * c),)): 1}, UNIT)
             result = multiply(result, piece)
     return result
+
+
+def _has_logarithm(a: Value) -> bool:
+    return any(isinstance(x, tuple) and x[0] in ("ln", "log") for mono in a.num for x, _ in mono)
+
+
+def _undone_logarithms(base: Value, exponent: Value) -> Value | None:
+    """b^E as e^(E ln b) where that is a product of powers of what stands under logarithms.
+
+    So 3^(log_3 5) is 5, 9^(log_3 5) is 25 and e^(2 ln x) is x².
+    """
+    n = base.rational
+    if base.num == {frozenset((("e", 1),)): 1} and base.den is UNIT:
+        total = exponent
+    elif n is not None and n > 0:
+        total = multiply(exponent, logarithm(base))
+    else:
+        return None
+    result = number(1)
+    for mono, coefficient in total.num.items():
+        c = number(Fraction(coefficient))
+        if not mono:
+            result = multiply(result, power(atom("e"), c))
+            continue
+        ((x, once), *more) = mono
+        if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
+            return None
+        inner = number(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
+        result = multiply(result, power(_simple(inner), c))
+    return result
+
+
+def _simple(a: Value) -> Value:
+    """The same value, with the denominator that is shared where it is one."""
+    return Value(a.num, UNIT) if a.den == UNIT else a
 
 
 @lru_cache(maxsize=4096)

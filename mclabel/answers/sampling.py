@@ -8,6 +8,7 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from mclabel.answers.algebra import Value, symbols
@@ -94,12 +95,20 @@ def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
     for mono, coefficient in terms.items():
         term = complex(float(coefficient))
         for base, exponent in mono:
-            term *= _atom(base, point) ** float(exponent)
+            term *= _power(_atom(base, point), exponent)
         total += term
         largest = max(largest, abs(term))
     if largest and abs(total) < 1e-9 * largest:
         raise ValueError("cancellation")
     return total
+
+
+def _power(base: complex, exponent: int | Fraction) -> complex:
+    """The power; of a negative real number the odd root is the real one."""
+    if base.imag == 0 and base.real < 0 and exponent.denominator % 2 and exponent.denominator > 1:
+        size = complex(abs(base.real) ** float(exponent))
+        return -size if exponent.numerator % 2 else size
+    return base ** float(exponent)
 
 
 def _atom(base: Atom, point: Mapping[str, float]) -> complex:
@@ -117,6 +126,8 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
             return _key(inner, point) ** _key(exponent, point)
         case ("root", inner):
             return _key(inner, point)
+    if base[0] == "binomial":
+        return _binomial(_key(base[1], point), _key(base[2], point))
     argument = _key(base[1], point)
     if abs(argument) > _MAX_ARGUMENT:
         raise ValueError("no digits left for the phase of a wave")
@@ -125,6 +136,14 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
     if base[0].startswith("call "):  # any function: one without symmetries stands for it
         return cmath.sin(1.7 * argument + 0.3) + 0.31 * argument
     return _FUNCTIONS[base[0]](argument)
+
+
+def _binomial(n: complex, k: complex) -> complex:
+    top, chosen = n.real, k.real
+    size = math.lgamma(top + 1) - math.lgamma(chosen + 1) - math.lgamma(top - chosen + 1)
+    if top < 0 or chosen < 0 or chosen > top:
+        raise ValueError("a binomial of which the sign is not known here")
+    return complex(math.exp(size))
 
 
 def _key(parts: Any, point: Mapping[str, float]) -> complex:
