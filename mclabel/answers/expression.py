@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from mclabel.answers import algebra, functions, powers
+from mclabel.answers import algebra, functions, operators, powers
 from mclabel.answers.algebra import Value, atom, number
 from mclabel.answers.monomials import NotClosed
 
@@ -25,10 +25,15 @@ _FUNCTIONS = frozenset(
 )
 _GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi "
-    "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell".split()
+    "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
 )
 _SPELT = {"pi": "π", "theta": "theta", "infty": "∞", "infinity": "∞"}
-_NO_PRODUCT = frozenset("and or not mod max min gcd lcm lim sum inf sup det base per the".split())
+_NO_PRODUCT = frozenset("and or not lim sum inf sup det base per the".split())
+_ACCENTS = frozenset(
+    "bar hat tilde dot ddot overline overrightarrow overleftarrow widehat widetilde angle triangle "
+    "partial".split()
+)
+"""Commands that make a name of the letters that follow."""
 _MAX_WORD = 3
 """Letters in a row beyond this are a word, not a product."""
 
@@ -69,9 +74,19 @@ class _Reader:
         self.at = 0
         self.depth = 0
         self.bars = 0
+        self.bound: dict[str, Value] = {}
+        """What the indices of sums stand for."""
 
     def _letters(self, letters: str, space: bool) -> None:
         """A function's name, a spelt constant, or a product of single letters."""
+        if self.tokens[-1:] == ["_"] or self.tokens[-2:] == ["_", "{"] or letters[1:2] == "'":
+            self.tokens.append(letters)
+            self.spaced.append(space)
+            return
+        if letters in operators.EXTREMA or letters == "mod":
+            self.tokens.append(f"\\{letters}")
+            self.spaced.append(space)
+            return
         if letters in _FUNCTIONS or letters in _SPELT or letters in _GREEK:
             self.tokens.append(_SPELT.get(letters, f"\\{letters}"))
             self.spaced.append(space)
@@ -122,13 +137,24 @@ class _Reader:
             elif token == "/":
                 self.at += 1
                 total = algebra.divide(total, self.signed())
+            elif token in ("\\bmod", "\\mod"):
+                self.at += 1
+                total = operators.remainder(total, self.signed())
             elif self._starts_factor(token):
-                if token[0].isdigit() or token[0] == ".":
+                if (token[0].isdigit() or token[0] == ".") and not self._separate():
                     raise NotClosed("a number after a factor")
                 total = algebra.multiply(total, self.factor())
             else:
                 break
         return total
+
+    def _separate(self) -> bool:
+        """Whether a number is a factor of its own: `3!7!`, `2^6 3^5`."""
+        before = self.tokens[self.at - 1]
+        if before == "!":
+            return True
+        powers_before = "^" in (self.tokens[self.at - 2], self.tokens[max(self.at - 4, 0)])
+        return self.spaced[self.at] and powers_before
 
     def _starts_factor(self, token: str) -> bool:
         if token == "|":
@@ -217,28 +243,56 @@ class _Reader:
         if self.peek() == "_":
             self.at += 1
             name = f"{name}_{self.subscript()}"
+        name += self.primes()
+        if name in self.bound:
+            return self.bound[name]
         if name in ("e", "i"):
             return atom(name)
-        if name in ("f", "g", "h") and self.peek() == "(":
+        if name == "d" and self.tokens[self.at + 1 : self.at + 3] == ["/", "d"]:
+            parts = self.tokens[self.at : self.at + 4]
+            if len(parts) == 4 and parts[0].isalpha() and parts[3].isalpha():
+                self.at += 4
+                return atom(f"d{''.join(parts)}")
+        if name[0] in "fgh" and not name.strip("fgh'") and self.peek() == "(":
             self.at += 1
             argument = self.sum()
             self.expect(")")
             return atom((f"call {name}", algebra.key(argument)))
         return atom(name)
 
+    def primes(self) -> str:
+        """Primes behind a name that are written as a power: `x^{\\prime}`."""
+        if self.peek() == "'":
+            self.at += 1
+            return "'" + self.primes()
+        if self.peek() != "^":
+            return ""
+        group = self.tokens[self.at + 1 : self.at + 6]
+        end = group.index("}") if group[:1] == ["{"] and "}" in group else 1
+        inside = group[1:end] if group[:1] == ["{"] else group[:1]
+        if not inside or any(token != "'" for token in inside):
+            return ""
+        self.at += 1 + (end + 1 if group[0] == "{" else 1)
+        return "'" * len(inside)
+
     def subscript(self) -> str:
         if self.peek() != "{":
-            return self.next()
+            return self.next().lstrip("\\")
         self.at += 1
         parts = []
         while (token := self.next()) != "}":
-            if not (token.isalnum() or token in ",+-"):
+            token = token.lstrip("\\")
+            if not (token.isalnum() or token in ",+-*"):
                 raise NotClosed("a subscript that is a formula")
             parts.append(token)
         return "".join(parts)
 
     def command(self, name: str) -> Value:
         if name == "frac":
+            if self.tokens[self.at : self.at + 2] in (["{", "d"], ["{", "\\partial"]):
+                derivative = self.derivative()
+                if derivative is not None:
+                    return derivative
             top = self.argument()
             return algebra.divide(top, self.argument())
         if name == "sqrt":
@@ -256,11 +310,94 @@ class _Reader:
             return self.function(name)
         if name in _GREEK:
             return self.symbol(name)
+        if name in operators.EXTREMA:
+            return self.extremum(name)
+        if name in ("sum", "prod"):
+            return self.accumulated(product=name == "prod")
+        if name in _ACCENTS:
+            return self.symbol(f"{name} {self.letters_of_group()}")
         if name in ("lfloor", "lceil"):
             value = self.sum()
             self.expect("\\rfloor" if name == "lfloor" else "\\rceil")
             return functions.rounded(value, up=name == "lceil")
         raise NotClosed(f"\\{name}")
+
+    def group(self) -> list[str]:
+        """The tokens in the braces that open here, which are passed over."""
+        self.expect("{")
+        start, depth = self.at, 1
+        while depth:
+            token = self.next()
+            depth += (token == "{") - (token == "}")
+        return self.tokens[start : self.at - 1]
+
+    def derivative(self) -> Value | None:
+        """`dy/dx` written as a fraction: a name, in which no d cancels; None if it is none.
+
+        Raises:
+            NotClosed: the operator d/dx, whose operand follows.
+        """
+        start = self.at
+        top = self.group()
+        bottom = self.group() if self.peek() == "{" else []
+        d = top[0]
+        if bottom[:1] != [d] or len(bottom) < 2:
+            self.at = start
+            return None
+        if len([token for token in top if token.lstrip("\\").isalpha() and token != d]) == 0:
+            raise NotClosed("a derivative to be taken")
+        return atom(f"{''.join(top)}/{''.join(bottom)}")
+
+    def letters_of_group(self) -> str:
+        """What an accent stands on: a group of letters, or the letters up to a space."""
+        if self.peek() == "{":
+            letters = self.group()
+        else:
+            letters = [self.next()]
+            while (token := self.peek()) and token.isalpha() and not self.spaced[self.at]:
+                letters.append(self.next())
+        if not letters or not all(x.lstrip("\\").isalpha() for x in letters):
+            raise NotClosed("an accent over a formula")
+        return "".join(letters)
+
+    def extremum(self, name: str) -> Value:
+        """`\\gcd(a, b)`, `\\max\\{a, b\\}`."""
+        opening = self.next()
+        if opening == "\\" and self.peek() == "{":
+            opening = "\\" + self.next()
+        closing = {"(": ")", "[": "]", "{": "}", "\\{": "\\"}.get(opening)
+        if closing is None:
+            raise NotClosed(f"{name} of what")
+        values = [self.sum()]
+        while self.peek() in (",", ";"):
+            self.at += 1
+            values.append(self.sum())
+        for token in closing:
+            self.expect(token)
+        return operators.extremum(name, values)
+
+    def accumulated(self, *, product: bool) -> Value:
+        """`\\sum_{k=1}^{n}` or `\\prod` of the factors that follow."""
+        self.expect("_")
+        self.expect("{")
+        index = self.next()
+        self.expect("=")
+        low = self.sum()
+        self.expect("}")
+        self.expect("^")
+        high = self.exponent()
+        start, outer = self.at, dict(self.bound)
+
+        def term(value: Value) -> Value:
+            self.at = start
+            self.bound = {**outer, index: value}
+            found = self.product()
+            self.bound = outer
+            return found
+
+        term(atom(index))
+        tokens = self.at - start
+        return operators.accumulate(low, high, term, product=product, num_tokens=tokens)
 
     def argument(self) -> Value:
         """Of a LaTeX command: a group, or the next token."""

@@ -45,7 +45,7 @@ def squeeze(normalized: str) -> str:
 
 _FREE_SPACE = re.compile(r"(?<=\d) (?!\d)|(?<=[A-Za-z]) (?![A-Za-z])|(?<![A-Za-z\d]) ")
 _POWER_STARS = re.compile(r"[\w)\]}]\*\*[\w({\[+-]")
-_RULES_OUT = re.compile(r"[\"`“”]|(?<!\w)'|'(?!\w)(?<!\w')")
+_RULES_OUT = re.compile(r"[\"`“”]|(?<![\w})'])'|'(?!\w)(?<![\w})']')")
 
 _SIGNS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "‒": "-", "﹣": "-", "－": "-",
@@ -165,6 +165,7 @@ _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _ALPHABET = re.compile(r"\\mathrm\s*(?:\{([^{}]*)\}|([A-Za-z0-9]))")
 _BLACKBOARD = re.compile(r"\\mathbb\s*+\{?+\s*+R\s*+\}?+")
 _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o\b|∘)|\\circ\b")
+_PRIME = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,3}+)\}?")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
 _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/])\s*\}")
 _SHORT_FRACTIONS = (
@@ -184,6 +185,8 @@ def _latex(text: str) -> str:
     text = _ROW_GAP.sub(r"\\\\ ", text)
     text = _THOUSANDS_MARKS.sub(",", text)
     text = _DEGREE.sub("°", _SPACERS.sub(" ", _DOT_DELIMITER.sub("", text)))
+    if "\\prime" in text:
+        text = _PRIME.sub(lambda m: "'" * m[1].count("p"), text)
     text = _BLACKBOARD.sub("ℝ", text)
     text = _COMMAND.sub(_command, text)
     for _ in range(4):

@@ -193,7 +193,7 @@ def _equation(text: str, part: Reader) -> Form | None:
         return None
     sides = [side for side in split(text, _EQUALS) if side]
     if len(sides) == 1:
-        return part(sides[0])
+        return part(sides[0]) if len(sides[0]) < len(text) else _scalar(text)
     left, right = sides[0], sides[-1]
     if _NAME.fullmatch(left):
         return Equation(part(left), part(right), left)
