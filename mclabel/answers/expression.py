@@ -159,7 +159,7 @@ class _Reader:
     def _starts_factor(self, token: str) -> bool:
         if token == "|":
             return not self.bars
-        return token[0].isalnum() or (token[0] in "(\\[{π∞." and token not in ("\\}", "\\mod"))
+        return token[0].isalnum() or (token[0] in "(\\[{π∞." and token != "\\")
 
     def signed(self) -> Value:
         minus = False
@@ -365,7 +365,7 @@ class _Reader:
         opening = self.next()
         if opening == "\\" and self.peek() == "{":
             opening = "\\" + self.next()
-        closing = {"(": ")", "[": "]", "{": "}", "\\{": "\\"}.get(opening)
+        closing = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}.get(opening)
         if closing is None:
             raise NotClosed(f"{name} of what")
         values = [self.sum()]

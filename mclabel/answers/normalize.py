@@ -28,6 +28,10 @@ def normalize(answer: str) -> str:
     if not text.isascii():
         text = _to_ascii(text)
     text = _without_math_dollars(text)
+    if "\\\\" in text:
+        text = _with_single_backslashes(text)
+    if "~" in text:
+        text = text.replace("~", " ")
     if "\\" in text or "{" in text or "^" in text:
         text = _latex(text)
     if "&" in text and "\\begin" not in text:
@@ -163,8 +167,15 @@ _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu)\s*\]")
 _THOUSANDS_MARKS = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\!\s*,|\\,(?=\d{3}))\s*(?=\d)")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _ALPHABET = re.compile(r"\\mathrm\s*(?:\{([^{}]*)\}|([A-Za-z0-9]))")
-_BLACKBOARD = re.compile(r"\\mathbb\s*+\{?+\s*+R\s*+\}?+")
+_BLACKBOARD = re.compile(r"\\mathbb\s?\{?\s?([A-Z])(?![A-Za-z])\s?\}?")
 _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o\b|∘)|\\circ\b")
+_SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
+"""A run of an odd number of backslashes."""
+_DOUBLED_COMMAND = re.compile(r"\\\\(?=[A-Za-z]{2})")
+_GREEK_UNIT = re.compile(
+    r"(?<=[\d} k])\\(mu|Omega) ?(m|s|g|F|C|A|L|l|V|T|W|J|N|Pa|H|mol|)(?![A-Za-z{(_^])"
+)
+_GREEK_UNITS = {"mu": " u", "Omega": " ohm"}
 _PRIME = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,3}+)\}?")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
 _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/])\s*\}")
@@ -187,7 +198,8 @@ def _latex(text: str) -> str:
     text = _DEGREE.sub("°", _SPACERS.sub(" ", _DOT_DELIMITER.sub("", text)))
     if "\\prime" in text:
         text = _PRIME.sub(lambda m: "'" * m[1].count("p"), text)
-    text = _BLACKBOARD.sub("ℝ", text)
+    if "\\mathbb" in text:
+        text = _BLACKBOARD.sub(_blackboard, text)
     text = _COMMAND.sub(_command, text)
     for _ in range(4):
         if "\\text" not in text and "\\mathrm" not in text:
@@ -197,7 +209,23 @@ def _latex(text: str) -> str:
     text = _BRACED_SIGN.sub(r"\1", text)
     for pattern, spelling in _SHORT_FRACTIONS:
         text = pattern.sub(spelling, text)
+    if "\\mu" in text or "\\Omega" in text:
+        text = _GREEK_UNIT.sub(lambda m: _GREEK_UNITS[m[1]] + m[2], text)
     return _DEGREE.sub("°", text)
+
+
+def _blackboard(match: re.Match[str]) -> str:
+    return "ℝ" if match[1] == "R" else f"\\mathbb{{{match[1]}}}"
+
+
+def _with_single_backslashes(text: str) -> str:
+    """Text of which every backslash was doubled, as happens where LaTeX is quoted twice.
+
+    `\\\\` is a line's end in a matrix, and elsewhere stands for nothing that an answer says.
+    """
+    if not _SINGLE.search(text):
+        return text.replace("\\\\", "\\") if _DOUBLED_COMMAND.search(text) else text
+    return text if "\\begin" in text else _DOUBLED_COMMAND.sub(r"\\", text)
 
 
 def _command(match: re.Match[str]) -> str:
