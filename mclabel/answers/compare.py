@@ -15,6 +15,7 @@ from mclabel.answers import algebra, measures, powers
 from mclabel.answers.algebra import Value
 from mclabel.answers.equations import equation_and_value, proportional, same_equations
 from mclabel.answers.forms import (
+    Approximated,
     Based,
     Choice,
     Clock,
@@ -22,6 +23,7 @@ from mclabel.answers.forms import (
     Equation,
     Form,
     Matrix,
+    Name,
     Number,
     Opaque,
     Quantity,
@@ -35,6 +37,15 @@ from mclabel.answers.forms import (
 )
 from mclabel.answers.literals import Literal, rounds_to
 from mclabel.answers.monomials import NotClosed
+from mclabel.answers.names import (
+    are_truth_values,
+    has_labels,
+    integrated,
+    is_assigned,
+    same_names,
+    same_options,
+    says_product,
+)
 from mclabel.answers.reals import ALL, same_set
 from mclabel.answers.relations import as_interval
 from mclabel.answers.rules import GradeRules
@@ -54,6 +65,10 @@ class Comparison:
     def same(self, answer: Form, gold: Form) -> bool | None:
         """Whether `answer` means what `gold` means."""
         if isinstance(answer, Number) and isinstance(gold, Number):
+            if answer.literal.num_digits >= self.rules.full_precision > 0 and self._is_float_of(
+                answer.literal, algebra.number(gold.literal.value)
+            ):
+                return True
             return self._same_number(answer.literal.value, gold.literal, literal=True)
         for look in (self._wrapped, self._collections, self._sets):
             handled, verdict = look(answer, gold)
@@ -69,11 +84,28 @@ class Comparison:
             return True, equation_and_value(gold, answer, self.rules, self.same, swap=True)
         if isinstance(answer, Equation) and not isinstance(gold, Relation):
             return True, equation_and_value(answer, gold, self.rules, self.same, swap=False)
+        if isinstance(answer, Approximated) or isinstance(gold, Approximated):
+            return True, self._approximations(answer, gold)
         if isinstance(answer, Choice) or isinstance(gold, Choice):
             return True, self._choices(answer, gold)
         if _is_hedge(answer, gold) and self.rules.accept_hedged:
             return True, _any(self.same(item, gold) for item in _spread(answer))
         return False, None
+
+    def _approximations(self, answer: Form, gold: Form) -> bool | None:
+        """The exact parts, or the gold's approximation; of a formula in symbols what it is near."""
+        if isinstance(answer, Approximated):
+            exact = self.same(answer.exact, gold)
+            value = value_of(answer.exact)
+            if exact or (value is not None and not algebra.symbols(value)):
+                return exact
+            return self.same(answer.stated, gold)
+        assert isinstance(gold, Approximated)
+        exact = self.same(answer, gold.exact)
+        if exact or not self.rules.approximation_of_gold:
+            return exact
+        stated = self.same(answer, gold.stated)
+        return stated or (exact if stated is False else None)
 
     def _collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         if isinstance(answer, Matrix) or isinstance(gold, Matrix):
@@ -83,6 +115,15 @@ class Comparison:
         for one, other, swap in ((answer, gold, False), (gold, answer, True)):
             if not isinstance(one, Sequence) or isinstance(other, Reals | Special | Relation):
                 continue
+            if isinstance(other, Name) and one.kind == "list":
+                letters = [_lone_letter(item) for item in one.items]
+                return True, same_options(other, [x for x in letters if x]) and None not in letters
+            if one.decimal is not None and self.rules.decimal_comma:
+                short = isinstance(one.decimal, Number) and one.decimal.literal.num_decimals < 2
+                if not short or (not swap and value_of(one.items[0]) == algebra.number(0)):
+                    return True, self.same(other, one.decimal) if swap else self.same(
+                        one.decimal, other
+                    )
             if len(one.items) == 1 and one.kind == "set":
                 item = one.items[0]
                 return True, self.same(other, item) if swap else self.same(item, other)
@@ -114,6 +155,8 @@ class Comparison:
             return measures.same_quantity(answer, gold, self.rules, self.same)
         if isinstance(answer, Words) or isinstance(gold, Words):
             return measures.same_text(answer, gold, self.rules)
+        if isinstance(answer, Name) or isinstance(gold, Name):
+            return self._names(answer, gold)
         if isinstance(answer, Relation) and isinstance(gold, Relation):
             return proportional(answer.difference, gold.difference, positive=True) and (
                 answer.strict == gold.strict
@@ -127,6 +170,21 @@ class Comparison:
             return None if isinstance(other, Opaque) else False
         return self._formulas(answer, gold)
 
+    def _names(self, answer: Form, gold: Form) -> bool | None:
+        """Letters as they are spelt, or as a product where they say so."""
+        if not self.rules.letters_are_names:
+            return self._formulas(answer, gold)
+        names = [form.letters for form in (answer, gold) if isinstance(form, Name)]
+        if isinstance(answer, Name) and isinstance(gold, Name):
+            if answer.letters == gold.letters:
+                return True
+            if self.rules.ignore_case and answer.letters.lower() == gold.letters.lower():
+                return True
+            if not says_product(gold.letters):
+                return same_names(answer, gold)
+        verdict = self._formulas(answer, gold)
+        return verdict if verdict is not True or all(map(says_product, names)) else None
+
     def _formulas(self, answer: Form, gold: Form) -> bool | None:
         left, right = value_of(answer), value_of(gold)
         if left is None or right is None:
@@ -135,6 +193,12 @@ class Comparison:
             if algebra.same_form(left, right):
                 return True
             if isinstance(gold, Number) and self._rounds(left, gold.literal):
+                return True
+            if isinstance(answer, Number) and self._is_float_of(answer.literal, right):
+                return True
+            if self._near(left, right):
+                return True
+            if self.rules.any_constant and integrated(left, right):
                 return True
             if _letters_only(answer, gold, self.rules):
                 return True
@@ -150,6 +214,8 @@ class Comparison:
 
     def _same_number(self, value: Fraction, gold: Literal, *, literal: bool) -> bool:
         if value == gold.value:
+            return True
+        if abs(value - gold.value) <= abs(gold.value) * Fraction(self.rules.relative_tolerance):
             return True
         if not self.rules.round_to_gold or gold.unit_in_last_place is None:
             return False
@@ -167,6 +233,25 @@ class Comparison:
             return False
         size = real(value)
         return size is not None and rounds_to(Fraction(size), gold)
+
+    def _is_float_of(self, answer: Literal, gold: Value) -> bool:
+        """Whether a decimal of full precision is a rounding of an exact number."""
+        digits = self.rules.full_precision
+        if not digits or answer.num_digits < digits or algebra.symbols(gold):
+            return False
+        size = real(gold)
+        if size is None:
+            return False
+        return abs(answer.value - Fraction(size)) <= abs(answer.value) / 10 ** (digits - 1)
+
+    def _near(self, answer: Value, gold: Value) -> bool:
+        """Whether two real numbers are as near as the rules allow."""
+        if not self.rules.relative_tolerance or algebra.symbols(answer) or algebra.symbols(gold):
+            return False
+        ours, theirs = real(answer), real(gold)
+        if ours is None or theirs is None:
+            return False
+        return abs(ours - theirs) <= abs(theirs) * self.rules.relative_tolerance
 
     def _choices(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Choice) and isinstance(gold, Choice):
@@ -220,6 +305,13 @@ class Comparison:
         )
         if kinds == {"set"} and self.rules.ordered_sets:
             ordered = True
+        told = kinds <= loose and self._order_is_told(answer, gold)
+        if told and not has_labels(gold) and has_labels(answer) and not are_truth_values(gold):
+            ordered_verdict = _all(map(self.same, _spread(answer), _spread(gold)))
+            if ordered_verdict or len(answer.items) != len(gold.items):
+                return ordered_verdict
+            return None if self._matching(_spread(answer), _spread(gold)) else False
+        ordered = ordered or told
         if kinds & loose and kinds - loose and ordered and not self.rules.brackets_optional:
             return False
         ours, theirs = _spread(answer), _spread(gold)
@@ -230,6 +322,17 @@ class Comparison:
         if ordered:
             return _all(map(self.same, ours, theirs))
         return self._matching(ours, theirs)
+
+    def _order_is_told(self, answer: Sequence, gold: Sequence) -> bool:
+        """Whether names, truth values or dots at the end say that the order of a list counts."""
+        if answer.ordered or gold.ordered:
+            return True
+        if not self.rules.ordered_assignments:
+            return False
+        for one, other in ((answer, gold), (gold, answer)):
+            if is_assigned(one) and not has_labels(other):
+                return True
+        return are_truth_values(gold)
 
     def _distinct(self, items: Items[Form]) -> list[Form]:
         kept: list[Form] = []

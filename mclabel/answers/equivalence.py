@@ -145,7 +145,7 @@ def _same_sets(left: Any, right: Any) -> bool | None:
 
 def _expression(form: Form) -> Any:
     match form:
-        case Closed(value):
+        case Closed(value=value):
             return _built(value)
         case Number(literal):
             return _rational(literal.value)

@@ -27,6 +27,7 @@ _BRACKETS = (
 )  # fmt: skip
 _AND = re.compile(r",? (?:and|&) ")
 _OR = re.compile(r",? or ")
+_SEMICOLON = re.compile(r";")
 _SUCH_THAT = re.compile(r"\||:|\\mid|such that")
 _MATRIX = re.compile(
     r"\\begin\s*\{(?P<kind>[pbvBV]?matrix|smallmatrix|array|cases|aligned)\}(?:\s*\{[lcr| ]*\})?"
@@ -35,6 +36,8 @@ _MATRIX = re.compile(
 )
 _ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
 _TRANSPOSED = re.compile(r"\^\s*+\{?+\s*+(?:T|\\top|\\intercal|t)\s*+\}?+")
+_DECIMAL_COMMA = re.compile(r"-?\d++,\d++(?! ?\d)[^\d,;=<>≤≥]{0,20}+")
+_AND_SO_ON = frozenset(("...", "\\ldots", "\\dots", "\\cdots", "…"))
 _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 
@@ -53,6 +56,10 @@ def read_group(text: str, part: Reader) -> Form | None:
         return part(content) if opening == "(" and not is_wordy(content) else None
     if text.count(",") + text.count(";") > MAX_ITEMS:
         return None
+    if ";" in text or " or " in text or " and " in text:
+        rows = _rows(text, part)
+        if rows is not None:
+            return rows
     if " or " in text:
         items = _parts(text, _OR)
         if len(items) > 1 and (not is_wordy(text) or all(len(i.split()) < 4 for i in items)):
@@ -60,7 +67,28 @@ def read_group(text: str, part: Reader) -> Form | None:
     if any(mark in text for mark in (",", ";", " and ", " & ")):
         items = _parts(text, _AND)
         if len(items) > 1 and not _is_sentence(items):
-            return Sequence("list", tuple(part(item) for item in items))
+            decimal = part(text.replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
+            if len(items) > 2 and items[-1] in _AND_SO_ON:
+                return Sequence("list", tuple(map(part, items[:-1])), ordered=True)
+            return Sequence("list", tuple(part(item) for item in items), decimal)
+    return None
+
+
+def _rows(text: str, part: Reader) -> Form | None:
+    """`p = 5, q = 2; p = 7, q = 2` as a list of pairs; None of what gives no names row by row."""
+    for joint in (_SEMICOLON, _OR, _AND):
+        rows = [split_commas(row) for row in split(text, joint) if row.strip()]
+        if len(rows) < 2 or min(map(len, rows)) < 2:
+            continue
+        names = {tuple(item.partition("=")[0].strip() for item in row) for row in rows}
+        if len(names) == 1 and all("=" in item for row in rows for item in row):
+            return Sequence(
+                "list",
+                tuple(
+                    Sequence("tuple", tuple(part(item.partition("=")[2].strip()) for item in row))
+                    for row in rows
+                ),
+            )
     return None
 
 

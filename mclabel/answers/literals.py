@@ -27,7 +27,7 @@ class Literal:
     """Significant ones of a decimal."""
 
 
-_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d+)(?:\.\d*)?|\.\d+"
+_UNSIGNED = r"(?:[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+|\d+)(?:\.\d*)?|\.\d+"
 _NUMBER = re.compile(rf"([+-]?)\s?({_UNSIGNED})")
 _FRACTION = re.compile(r"([+-]?)\s?\\frac\{\s?([+-]?)\s?(\d+)\s?\}\{\s?([+-]?)\s?(\d+)\s?\}")
 _SLASH = re.compile(r"([+-]?)\s?\(?([+-]?)(\d+)\)?\s?/\s?\(?([+-]?)(\d+)\)?")

@@ -12,6 +12,7 @@ from mclabel.answers.forms import (
     Clock,
     Closed,
     Form,
+    Name,
     Number,
     Opaque,
     Quantity,
@@ -28,6 +29,12 @@ from mclabel.answers.reals import interval, union
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.units import Unit
 from mclabel.answers.words import number_word, same_words
+
+_INITIALS = {
+    frozenset(((letter, 1),)): word
+    for letter, word in {"T": ("true",), "F": ("false",), "Y": ("yes",), "N": ("no",)}.items()
+}
+"""Letters that stand for a truth value beside its word."""
 
 Same = Callable[[Form, Form], bool | None]
 
@@ -132,13 +139,19 @@ def _from_value(value: Value) -> Form:
 def same_base(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
     """Numbers in stated bases; a number without one is read by its digits."""
     if isinstance(answer, Based) and isinstance(gold, Based):
-        return answer.value == gold.value
+        asked = rules.base_is_asked and answer.base != gold.base
+        return answer.value == gold.value and not asked
     based, other = (answer, gold) if isinstance(answer, Based) else (gold, answer)
     assert isinstance(based, Based)
-    if isinstance(other, Opaque):
-        return None
     if not rules.base_subscript_optional:
         return False
+    match other:
+        case Opaque(text):
+            return True if text.upper() == based.digits else None
+        case Name(letters=letters):
+            return letters.upper() == based.digits
+        case Closed(digits=digits) if digits:
+            return digits == based.digits
     value = value_of(other)
     exact = None if value is None else value.rational
     if exact is None or not based.digits.lstrip("-").isdigit():
@@ -230,9 +243,15 @@ def same_text(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
     assert isinstance(words, Words)
     if isinstance(other, Opaque):
         return None
+    if isinstance(other, Name):
+        return same_words(words.words, (other.letters.lower(),))
     if isinstance(other, Special):
         return None if other.name != "empty text" and len(words.words) > 3 else False
     value = value_of(other)
+    if value is not None and len(words.words) == 1 and len(value.num) == 1:
+        ((mono, coefficient),) = value.num.items()
+        if coefficient == 1 and words.words[0] in _INITIALS.get(mono, ()):
+            return True
     exact = None if value is None else value.rational
     counted = [n for n in map(number_word, words.words) if n is not None]
     if exact is not None and exact in counted:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from mclabel.answers import algebra
 from mclabel.answers.expression import read_expression
 from mclabel.answers.forms import (
+    Approximated,
     Closed,
     Equation,
     Form,
+    Name,
     Number,
     Opaque,
     Quantity,
@@ -45,10 +48,14 @@ _LEAD = re.compile(
     r"(?:answer|solution|option|choice|result|value)(?:s)?(?: is| are|:| =| would be)+ *",
     re.IGNORECASE,
 )
+_ALMOST = re.compile(r"≈")
+_DIGITS = re.compile(r"\d[\dA-Fa-f]{0,40}+")
 _EQUALS = re.compile(r"(?<![<>≤≥≠!=])=(?!=)|≈")
-_GROUPS = re.compile(r"[()\[\]]|(?<![\d,.(\[])\d{1,3}+(?:,\d{3})++(?!\d|,\d)")
+_GROUPS = re.compile(r"[()\[\]]|(?<![\d,.(\[])[1-9]\d{0,2}+(?:,\d{3})++(?!\d|,\d)")
 _IN_RATIO = re.compile(r"[\d.]+(?: to [\d.]+)+")
-_AFFIRMED = re.compile(r"(yes|no|true|false)[,.;:] ?(?=[A-Za-z])", re.IGNORECASE)
+_AFFIRMED = re.compile(
+    r"(yes|no|true|false)[,.;:] ?(?=[A-Za-z])(?!(?:yes|no|true|false|[tfyn])\b)", re.IGNORECASE
+)
 _CONDITION = re.compile(
     r"(?<=\S)[,;]? ?(?:\((?:for |where )?|for |where |with )?(?:any |all |some )?"
     r"(?:integers? )?[a-z] ?"
@@ -128,8 +135,10 @@ def _read(text: str, part: Reader) -> Form | None:
     form: Form | None = read_clock(text) or read_choice(text, part) or read_ordinal(text)
     if form is not None:
         return form
-    if text.isalpha() and (len(text) == 1 or is_wordy(text)):
-        return Closed(read_expression(text)) if len(text) == 1 else _words(text)
+    if text.isalpha():
+        if len(text) == 1:
+            return Closed(read_expression(text))
+        return _words(text) if is_wordy(text) else _name(text)
     if "\\begin" in text:
         matrix = read_matrix(text, part)
         if matrix is not None:
@@ -168,6 +177,17 @@ def _without_group_commas(text: str) -> str:
     return "".join([text[:end], *reversed(pieces)])
 
 
+def _name(text: str) -> Form:
+    """Letters that may be a name or a product, unless they spell a function or a constant."""
+    try:
+        value = read_expression(text)
+    except NotClosed:
+        return Name(text, None)
+    if any(len(name) > 1 for name in algebra.symbols(value)) or not algebra.symbols(value):
+        return Closed(value)
+    return Name(text, value)
+
+
 def _scalar(text: str) -> Form | None:
     """One number, formula or quantity."""
     based = read_based(text)
@@ -176,7 +196,10 @@ def _scalar(text: str) -> Form | None:
     if is_wordy(text):
         return None
     quantity = read_quantity(text, read_form)
-    return quantity if quantity is not None else Closed(read_expression(text))
+    if quantity is not None:
+        return quantity
+    digits = text.upper() if text.isalnum() and _DIGITS.fullmatch(text) else ""
+    return Closed(read_expression(text), digits)
 
 
 _NAME = re.compile(
@@ -191,6 +214,8 @@ def _equation(text: str, part: Reader) -> Form | None:
     """`x = 5`, a relation between variables, or a chain, which is worth its last member."""
     if not is_balanced(text):
         return None
+    if "≈" in text:
+        return _approximation(text, part)
     sides = [side for side in split(text, _EQUALS) if side]
     if len(sides) == 1:
         return part(sides[0]) if len(sides[0]) < len(text) else _scalar(text)
@@ -200,6 +225,16 @@ def _equation(text: str, part: Reader) -> Form | None:
     if _NAME.fullmatch(right):
         return Equation(part(right), part(left), right)
     return Equation(part(left), part(right), "")
+
+
+def _approximation(text: str, part: Reader) -> Form | None:
+    """`x ≈ 3.14` as an equation; of `2√3 ≈ 3.46` both sides."""
+    head, *_, tail = [side for side in split(text, _ALMOST) if side] or [""]
+    if head == tail or not tail:
+        return part(head) if head and head != text else None
+    if _NAME.fullmatch(head):
+        return Equation(part(head), part(tail), head)
+    return Approximated(part(head), part(tail))
 
 
 def _plus_minus(text: str, part: Reader) -> Form | None:

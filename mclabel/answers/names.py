@@ -1,0 +1,104 @@
+"""Compares letters that are names, constants of integration, and lists of which the order counts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from mclabel.answers import algebra
+from mclabel.answers.algebra import Value
+from mclabel.answers.forms import Closed, Equation, Form, Name, Sequence, Words
+from mclabel.answers.sampling import approximate
+
+_VARIABLES = frozenset("tuvwxyz")
+_VOWELS = frozenset("aeiou")
+_OPTIONS = "ABCDEFGHIJ"
+_TRUTH_WORDS = frozenset("true false yes no t f y n".split())
+_MAX_SHIFT, _MAX_DENOMINATOR = 1_000, 100
+"""Of the constant by which antiderivatives such as sin² x and -cos² x differ."""
+_GOLD_CONSTANTS = ("C", "C_1", "C_0")
+_CONSTANTS = (*_GOLD_CONSTANTS, "c", "K", "k", "c_1", "c_0")
+
+
+def says_product(letters: str) -> bool:
+    """Whether letters are read as a product: `xy`, `mn`, `abc`; not `arc`, nor any capitals."""
+    if not letters.islower():
+        return False
+    if _VARIABLES.issuperset(letters) or (len(letters) == 2 and _VOWELS.isdisjoint(letters)):
+        return True
+    return all(ord(b) - ord(a) == 1 for a, b in zip(letters, letters[1:], strict=False))
+
+
+def same_names(answer: Name, gold: Name) -> bool | None:
+    """Whether two names agree that are spelt differently.
+
+    Small letters in another order could be a product after all, so nothing is said of them.
+    """
+    if sorted(answer.letters) == sorted(gold.letters) and gold.letters.islower():
+        return None
+    return False
+
+
+def same_options(name: Name, items: list[str]) -> bool:
+    """Whether `ACD` and `A, C, D` list the same letters."""
+    letters = [item.upper() for item in items]
+    written = list(name.letters.upper())
+    if written == sorted(set(written)) and all(letter in _OPTIONS for letter in written):
+        return sorted(letters) == written
+    return letters == written
+
+
+def integrated(answer: Value, gold: Value) -> bool:
+    """Whether two antiderivatives differ by a constant only, whatever each calls its own."""
+    theirs = _without_constant(gold, _GOLD_CONSTANTS)
+    if theirs is None or not any(name.islower() for name in algebra.symbols(theirs)):
+        return False
+    ours = _without_constant(answer, _CONSTANTS)
+    if ours is None:
+        return False
+    difference = algebra.add(ours, algebra.negate(theirs))
+    if not difference.num or not algebra.symbols(difference):
+        return True
+    point = approximate(difference, dict.fromkeys(algebra.symbols(difference), 0.7310585786))
+    if point is None or abs(point.imag) > 1e-9 or abs(point.real) > _MAX_SHIFT:
+        return False
+    shift = Fraction(point.real).limit_denominator(_MAX_DENOMINATOR)
+    return algebra.same_form(difference, algebra.number(shift))
+
+
+def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:
+    """The value less the one of `names` that is added to it; None if there is none."""
+    present = algebra.symbols(value)
+    for name in names:
+        if name not in present:
+            continue
+        for sign in (1, -1):
+            constant = algebra.multiply(algebra.number(-sign), algebra.atom(name))
+            rest = algebra.add(value, constant)
+            if name not in algebra.symbols(rest):
+                return rest
+    return None
+
+
+def is_assigned(sequence: Sequence) -> bool:
+    """Whether every item is given to a name of its own: x = 1, y = 2."""
+    labels = [item.label for item in sequence.items if isinstance(item, Equation)]
+    return len(labels) == len(sequence.items) == len(set(labels)) and all(labels)
+
+
+def has_labels(sequence: Sequence) -> bool:
+    """Whether any item names what it is the value of."""
+    return any(isinstance(item, Equation) for item in sequence.items)
+
+
+def are_truth_values(sequence: Sequence) -> bool:
+    """Whether every item is true or false, yes or no, T or F."""
+    return len(sequence.items) > 1 and all(map(_is_truth_value, sequence.items))
+
+
+def _is_truth_value(form: Form) -> bool:
+    if isinstance(form, Words):
+        return len(form.words) == 1 and form.words[0] in _TRUTH_WORDS
+    if not isinstance(form, Closed):
+        return False
+    names = algebra.symbols(form.value)
+    return len(names) == 1 and next(iter(names)) in ("T", "F")
