@@ -173,9 +173,8 @@ _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
 """A run of an odd number of backslashes."""
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _GREEK_UNIT = re.compile(
-    r"(?<=[\d} k])\\(mu|Omega) ?(m|s|g|F|C|A|L|l|V|T|W|J|N|Pa|H|mol|)(?![A-Za-z{(_^])"
+    r"(?<=[\d} ])([kMm]?)\\(?:(mu) ?(m|s|g|F|C|A|L|l|V|T|W|J|N|Pa|H|mol)|Omega)(?![A-Za-z{(_^])"
 )
-_GREEK_UNITS = {"mu": " u", "Omega": " ohm"}
 _PRIME = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,3}+)\}?")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
 _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/])\s*\}")
@@ -210,8 +209,12 @@ def _latex(text: str) -> str:
     for pattern, spelling in _SHORT_FRACTIONS:
         text = pattern.sub(spelling, text)
     if "\\mu" in text or "\\Omega" in text:
-        text = _GREEK_UNIT.sub(lambda m: _GREEK_UNITS[m[1]] + m[2], text)
+        text = _GREEK_UNIT.sub(_greek_unit, text)
     return _DEGREE.sub("°", text)
+
+
+def _greek_unit(match: re.Match[str]) -> str:
+    return f" {match[1]}u{match[3]}" if match[2] else f" {match[1]}ohm"
 
 
 def _blackboard(match: re.Match[str]) -> str:

@@ -193,7 +193,7 @@ def read_quantity(text: str, read: Reader) -> Form | None:
 
 def _tails(text: str) -> list[tuple[str, str]]:
     """Ways to cut a text before letters that may be a unit, the longest amount last."""
-    if not (text[-1].isalpha() or text[-1] in "°%€£¥$}.23"):
+    if not (text[-1].isalnum() or text[-1] in "°%€£¥$}.)"):
         return []
     cuts = []
     for match in _CUT.finditer(text):
