@@ -45,7 +45,8 @@ MAX_LENGTH = 800
 _JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))++|(?<![\s,;:=])[\s,;:=]++$|\s[-+*/]$|(?<!\.)\.$")
 _LEAD = re.compile(
     r"(?:(?:hence|therefore|thus|so),? )?(?:(?:the|our|my) )?(?:(?:final|correct|right) )?"
-    r"(?:answer|solution|option|choice|result|value)(?:s)?(?: is| are|:| =| would be)+ *",
+    r"(?:answer|solution|option|choice|result|value)(?:s)?(?:(?: is| are|:| =| would be)+ *|"
+    r" +(?=[\d(-]))",
     re.IGNORECASE,
 )
 _ALMOST = re.compile(r"≈")

@@ -1,0 +1,173 @@
+"""Answers of texts that mark none: bare answers, choices and pairs that end a text; denials.
+
+Every pattern here looks at a bounded part of a text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MAX_WHOLE = 160
+"""A longer text is never the answer itself."""
+_MAX_WORDS = 3
+"""In a text of words that is the answer itself."""
+_TAIL = 240
+
+_ONLY_LETTER = re.compile(r"[\s*_(\[$\"'#>]{0,8}+(?:\\text\{)?+\(?([A-Ja-j])[\s*_)\].,:;!$}\"']{0,8}+")
+_LETTER_FIRST = re.compile(r"\*{0,2}+(?:\(([A-J])\)|([A-J])[).:])\*{0,2}+\s")
+_TRUTH = re.compile(r"(?:yes|no|true|false)\b", re.IGNORECASE)
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}+(?:['’][a-z]{1,2}+)?+")
+_FORMULA_WORDS = frozenset(
+    "and or cm mm km kg ft in mi min hr sec sqrt sin cos tan cot sec csc log ln exp arcsin arccos "
+    "arctan pi theta infty inf gcd lcm mod max min am pm mph".split()
+)
+_SPOKEN = frozenset(
+    "i'm i sorry unable unknown undetermined unclear cannot can't could couldn't don't didn't know "
+    "not sure unsure give none-given idea answer is are was were has have think guess maybe hmm "
+    "let me we the so then".split()
+)
+"""Words that are never the whole of an answer in words."""
+_GROUPED_TEXT = re.compile(r"\\text(?:bf|it|rm)?\{[^{}]{0,60}+\}|\\(?:mathrm|mathbf)\{[^{}]{0,40}+\}")
+_REFUSAL = re.compile(
+    r"\b(?:i|we) (?:cannot|can't|could not|couldn't|am unable|am not able|do not know|don't know|"
+    r"give up|have no idea|am not sure|'m not sure|was unable|were unable)\b|"
+    r"\b(?:not enough|insufficient) information\b|\bunable to (?:determine|solve|find|answer)\b|"
+    r"\b(?:cannot|can not|can't) be (?:determined|solved|answered|found)\b|"
+    r"\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
+    re.IGNORECASE,
+)
+_PAIR = re.compile(
+    r"(?<![\w\\)}])(\((?:[^()\n]|\([^()\n]{0,40}+\)){1,120}+\))[\s.!*$]{0,6}+$|"
+    r"(?<![\w\\)}])([\[(][^\[\]()\n]{1,80}+[\])])[\s.!*$]{0,6}+$"
+)
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_CHOSEN = re.compile(
+    r"(?:(?i:\b(?:options?|choices?|letter|choose|chose|pick|select|selected|selecting|go with|"
+    r"going with|it's|it is|must be|be|is|answer|therefore|thus|hence|so))"
+    r"|[:→]|(?i:\banswer) -)[\s*:]{0,4}+"
+    r"(?:\(([A-Ja-j])\)|([A-J])(?![\w'’]))[\s*.!)$]{0,6}+$"
+)
+_CALLED_RIGHT = re.compile(
+    r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer |(?:^|[.\n] {0,2}+))\*{0,2}+\(?([A-J])\)?\*{0,2}+ "
+    r"(?:is|would be|must be|seems|matches)(?: the)?(?: most| only)? "
+    r"(?:correct|right|best|true|answer|appropriate)"
+)
+_DENIALS = frozenset(
+    "not cannot never neither nor isn't isnt aren't wasn't can't cant won't wouldn't shouldn't "
+    "doesn't don't couldn't except without excluding than n't ≠ \\ne \\neq != of-not".split()
+)
+_BETWEEN = frozenset(
+    "be equal equals to the a an exactly just simply actually option choice answer number value "
+    "have it is as by x n y z".split()
+)
+"""Words that may stand between a denial and what it denies."""
+_RATHER = ("instead of", "rather than", "other than", "different from", "no longer", "far from")
+
+
+def whole_answer(text: str) -> str | None:
+    """The text itself, where it is an answer and nothing else."""
+    text = text.strip()
+    if not text or len(text) > _MAX_WHOLE or "\n" in text:
+        return None
+    letter = _ONLY_LETTER.fullmatch(text)
+    if letter:
+        return letter[1].upper()
+    if _LETTER_FIRST.match(text) or _TRUTH.match(text):
+        return text
+    plain = _GROUPED_TEXT.sub(" ", text)
+    words = [word.lower() for word in _WORD.findall(plain)]
+    if any(word not in _FORMULA_WORDS for word in words):
+        return _in_words(text, words)
+    said = any(c.isalnum() for c in text)
+    return text.strip("*").rstrip(".;,").strip() if said and text[-1] not in "+-*/=:" else None
+
+
+def _in_words(text: str, words: list[str]) -> str | None:
+    """`Thursday`, `no solution`; None where the words are a sentence."""
+    if len(words) > _MAX_WORDS or any(c.isdigit() or c in "=\\^$?" for c in text):
+        return None
+    if not _SPOKEN.isdisjoint(words) and not {"no", "none"} & set(words[:1]):
+        return None
+    return text.strip("*").rstrip(".!").strip()
+
+
+def chosen_letter(text: str) -> str | None:
+    """The letter of multiple choice that a text ends with, or calls the right one."""
+    text = text.rstrip()
+    last_line = text[text.rfind("\n") + 1 :][-_TAIL:]
+    letter = _ONLY_LETTER.fullmatch(last_line)
+    if letter and (letter[1].isupper() or "(" in last_line):
+        return letter[1].upper()
+    tail = text[-_TAIL:]
+    chosen = _CHOSEN.search(tail)
+    if chosen and not is_denied(tail, chosen.start(1) if chosen[1] else chosen.start(2)):
+        return (chosen[1] or chosen[2]).upper()
+    right = None
+    for right in _CALLED_RIGHT.finditer(tail):
+        pass
+    return right[1] if right else None
+
+
+def closing_pair(text: str) -> str | None:
+    """The point, interval or list in brackets that ends a text."""
+    text = text.rstrip()[-_TAIL:]
+    for opening in ("(", "["):
+        start = text.rfind(opening)
+        if start < 0:
+            continue
+        match = _PAIR.match(text, start)
+        found = match and (match[1] or match[2])
+        if not found or "," not in found or _LONG_WORD.search(found):
+            continue
+        if any(c.isalnum() for c in found) and not is_denied(text, start):
+            return found
+    return None
+
+
+_CORRECTION = re.compile(
+    r"\b(?:wait|actually|no,|correction|sorry|apolog|oops|scratch that|second thought|mistake|"
+    r"incorrect|is wrong|was wrong|not right|let me re)",
+    re.IGNORECASE,
+)
+_RESTATED = re.compile(
+    r"(?i:\b(?:it|that|this|answer|value|result|number|total|one)(?:'s| is| was| should be| must be|"
+    r" would be| equals)|\b(?:i mean|i meant|make that|make it|rather))(?i: actually| really|"
+    r" in fact| instead| then)?+[: ]{0,3}+"
+    r"(\$[^$\n]{1,80}+\$|[$(-]{0,2}+\d[\d,./]{0,20}+%?|\([A-J]\)|[A-J](?![\w'’])|\\\([^\n]{1,80}?\\\))"
+)
+
+
+def restated(rest: str) -> str | None:
+    """The answer that a text corrects itself to: `No, wait, it's 6`; None if it does not."""
+    rest = rest[:_MAX_CORRECTION]
+    correction = _CORRECTION.search(rest)
+    if correction is None:
+        return None
+    found = None
+    for match in _RESTATED.finditer(rest, correction.start()):
+        if not is_denied(rest, match.start(1)) and not _CONTINUED.match(rest, match.end()):
+            found = match
+    return found[1].strip(",. ") if found else None
+
+
+_MAX_CORRECTION = 600
+_CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus|divided|out of)\b")
+"""What makes a value a part of a reckoning."""
+
+
+def refuses(text: str) -> bool:
+    """Whether the end of a text says that it gives no answer."""
+    return bool(_REFUSAL.search(text[-_TAIL:]))
+
+
+def is_denied(text: str, start: int) -> bool:
+    """Whether what begins at `start` is said not to be the answer: `is not 5`, `can't be 5`."""
+    before = text[max(0, start - 60) : start].lower().replace("’", "'")
+    sentence = before[max(before.rfind(mark) for mark in (". ", "\n", "; ", "? ")) + 1 :]
+    words = sentence.replace("$", " ").replace("*", " ").replace("(", " ").split()
+    while words and words[-1].strip(",:") in _BETWEEN and words[-1] not in _DENIALS:
+        words.pop()
+    if not words:
+        return False
+    last = words[-1].strip(",:`\"")
+    return last in _DENIALS - {"than"} or " ".join(words[-2:]) in _RATHER
