@@ -30,7 +30,7 @@ _GAP = re.compile(
     r"(?: ?[A-Za-z](?:_?\w{1,3})?(?:\([a-z]\))? ?=)? ?"
 )
 """Between boxes of one list: a unit, a comma, "and" or "or", and the name of the next value."""
-_NO_LIST = frozenset("so then but thus hence is not wait which because since therefore gives".split())
+_NO_LIST = frozenset("so then but thus hence is no not wait which because since therefore gives".split())
 _LABEL = re.compile(r"(?<![\w\\])([A-Za-z](?:_\{?\w{1,3}\}?)?(?:\([a-z]\))?)\s{0,2}=\s{0,2}$")
 _SIGN = re.compile(r"(?:(?<=[$=:(,≈\[])|(?<=\\\()|(?<=\\\[)|(?<=[$=:(,] )|(?<=\\\[ ))(-|−|\\pm) ?$")
 _BARE_SIGN = re.compile(r"(?:^|(?<=\s))[-−]$")
@@ -91,7 +91,7 @@ def _joint(gap: str) -> str | None:
     if not said:
         return ", " if not gap or "\\" in gap else None
     match = _GAP.fullmatch(said)
-    if match is None or said.split(" ")[0] in _NO_LIST:
+    if match is None or said.split(" ")[0].strip(",;") in _NO_LIST:
         return None
     if not match[1] and "," not in gap and ";" not in gap:
         return None

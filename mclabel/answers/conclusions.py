@@ -9,6 +9,8 @@ import re
 
 _MAX_WHOLE = 160
 """A longer text is never the answer itself."""
+_IDEOGRAPHIC = "\u3000"
+"""From here on a letter is a word."""
 _MAX_WORDS = 3
 """In a text of words that is the answer itself."""
 _TAIL = 240
@@ -24,13 +26,14 @@ _FORMULA_WORDS = frozenset(
 _SPOKEN = frozenset(
     "i'm i sorry unable unknown undetermined unclear cannot can't could couldn't don't didn't know "
     "not sure unsure give none-given idea answer is are was were has have think guess maybe hmm "
-    "let me we the so then".split()
+    "let me we the so then therefore thus hence option choice would go with it it's".split()
 )
 """Words that are never the whole of an answer in words."""
 _GROUPED_TEXT = re.compile(r"\\text(?:bf|it|rm)?\{[^{}]{0,60}+\}|\\(?:mathrm|mathbf)\{[^{}]{0,40}+\}")
 _REFUSAL = re.compile(
-    r"\b(?:i|we) (?:cannot|can't|could not|couldn't|am unable|am not able|do not know|don't know|"
-    r"give up|have no idea|am not sure|'m not sure|was unable|were unable)\b|"
+    r"\bi (?:do not know|don't know|give up|have no idea|am not sure|am unable|am not able)\b|"
+    r"\b(?:i|we) (?:cannot|can't|could not|couldn't|can not|was unable to|were unable to) "
+    r"(?:solve|answer|determine|provide|help|complete|say|proceed)\b|"
     r"\b(?:not enough|insufficient) information\b|\bunable to (?:determine|solve|find|answer)\b|"
     r"\b(?:cannot|can not|can't) be (?:determined|solved|answered|found)\b|"
     r"\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
@@ -48,7 +51,7 @@ _CHOSEN = re.compile(
     r"(?:\(([A-Ja-j])\)|([A-J])(?![\w'’]))[\s*.!)$]{0,6}+$"
 )
 _CALLED_RIGHT = re.compile(
-    r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer |(?:^|[.\n] {0,2}+))\*{0,2}+\(?([A-J])\)?\*{0,2}+ "
+    r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer |(?:^|[.,:\n] {0,2}+))\*{0,2}+\(?([A-J])\)?\*{0,2}+ "
     r"(?:is|would be|must be|seems|matches)(?: the)?(?: most| only)? "
     r"(?:correct|right|best|true|answer|appropriate)"
 )
@@ -67,7 +70,9 @@ _RATHER = ("instead of", "rather than", "other than", "different from", "no long
 def whole_answer(text: str) -> str | None:
     """The text itself, where it is an answer and nothing else."""
     text = text.strip()
-    if not text or len(text) > _MAX_WHOLE or "\n" in text:
+    if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
+        return None
+    if not text.isascii() and any(c >= _IDEOGRAPHIC for c in text):
         return None
     letter = _ONLY_LETTER.fullmatch(text)
     if letter:

@@ -17,7 +17,7 @@ from mclabel.answers.conclusions import (
     restated,
     whole_answer,
 )
-from mclabel.answers.phrases import after_phrase, clean, closing_formula, last_number
+from mclabel.answers.phrases import after_phrase, clean, closing_formula, last_number, predicate
 
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _RUN_ON = re.compile(
@@ -85,12 +85,13 @@ def _answer(text: str) -> str | None:
         return answer
     if "\\boxed" in text and not text.rstrip().endswith("}"):
         return None  # the box was never closed or never filled: no number of it is an answer
-    whole = whole_answer(text)
-    if whole is not None:
-        return whole
     if refuses(text):
         return None
-    return closing_formula(text) or closing_pair(text) or chosen_letter(text) or last_number(text)
+    for look in (chosen_letter, whole_answer, closing_formula, closing_pair):
+        answer = look(text)
+        if answer is not None:
+            return answer
+    return last_number(text)
 
 
 def _marked(text: str) -> str | None:
@@ -150,7 +151,7 @@ def _hash_answer(text: str) -> tuple[int, str] | None:
             found = match
     if found is None:
         return _inline_hash_answer(text)
-    answer = clean(found[1])
+    answer = predicate(found[1]) or clean(found[1])
     if len(answer.split()) > 6 and text[found.end() :].strip():
         return None
     return (found.start(), answer) if answer else None
@@ -162,7 +163,7 @@ def _inline_hash_answer(text: str) -> tuple[int, str] | None:
     line = text[place + 4 :].partition("\n")[0].strip()
     if not line or len(line) > _MAX_HASH_LINE or _HEADING.match(line):
         return None
-    answer = clean(line)
+    answer = predicate(line) or clean(line)
     return (place, answer) if answer else None
 
 

@@ -27,7 +27,7 @@ from mclabel.answers.literals import Literal
 from mclabel.answers.monomials import NotClosed
 from mclabel.answers.reals import interval, union
 from mclabel.answers.rules import GradeRules
-from mclabel.answers.units import Unit
+from mclabel.answers.units import Unit, read_unit
 from mclabel.answers.words import number_word, same_words
 
 _INITIALS = {
@@ -49,8 +49,13 @@ def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bo
     assert isinstance(quantity, Quantity)
     if isinstance(other, Opaque):
         return None
-    if value_of(other) is None:
+    value = value_of(other)
+    if value is None:
         return False
+    if len(value.num) == 1 and algebra.symbols(value):
+        spelt = _spelt_without_space(value)
+        if spelt is not None and spelt.unit == quantity.unit:
+            return _ordered(quantity.amount, spelt.amount, answer is quantity, same)
     bare = _ordered(quantity.amount, other, answer is quantity, same)
     dimension = quantity.unit.dimension
     if dimension == _PERCENT:
@@ -66,6 +71,20 @@ def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bo
             return False
         return _ordered(_in_radians(quantity.amount), other, answer is quantity, same)
     return bare if rules.units_optional else False
+
+
+def _spelt_without_space(value: Value) -> Quantity | None:
+    """What 0.64N is as an amount of newtons."""
+    ((mono, coefficient),) = value.num.items()
+    names = [(name, n) for name, n in mono if isinstance(name, str) and name not in ("π", "e", "i")]
+    if len(names) != 1 or names[0][1] != 1:
+        return None
+    unit = read_unit(f" {names[0][0]}")
+    if unit is None or unit[1] is None:
+        return None
+    return Quantity(
+        _from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1]
+    )
 
 
 def _same_measures(answer: Quantity, gold: Quantity, rules: GradeRules, same: Same) -> bool | None:

@@ -108,13 +108,23 @@ def last_number(text: str) -> str | None:
     if found is None:
         return None
     after = prose[found.end() :]
+    later = _NUMBER.search(prose, found.end())
+    if later and is_denied(prose, later.start()):
+        after = prose[found.end() : later.start()]
     ordinal = _ORDINAL.match(after)
-    if ordinal and not any(c.isdigit() for c in after):
+    if ordinal and not any(c.isdecimal() for c in after):
         return found[0]
-    if _TORN.match(after) or _NOT_UNDERSTOOD in after or any(c.isdigit() for c in after):
+    if _TORN.match(after) or _NOT_UNDERSTOOD in after or _holds_number(after):
         return None
     unit = _UNIT_AFTER.match(after)
     return (found[0] + (unit[0] if unit else "")).strip()
+
+
+def _holds_number(after: str) -> bool:
+    """Whether a cardinal number follows."""
+    return any(
+        not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after)
+    )
 
 
 def _last_told(prose: str) -> re.Match[str] | None:
@@ -132,6 +142,7 @@ def _last_told(prose: str) -> re.Match[str] | None:
     return (cardinal or told or [None])[-1]
 
 
+_DIGITS = re.compile(r"[0-9]++")
 _MAX_NUMBERS = 12
 _ORDINAL = re.compile(r"(?:st|nd|rd|th)\b")
 _IDEOGRAPHS = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff60]++")
@@ -184,8 +195,8 @@ def _first_sentence(rest: str) -> str | None:
         match = pattern.match(rest)
         if match:
             inner = next(group for group in match.groups() if group)
-            tail = rest[match.end() :]
-            more = _SENTENCE_END.split(tail, maxsplit=1)[0]
+            end = _SENTENCE_END.search(rest, match.end())
+            more = rest[match.end() : end.start() if end else len(rest)]
             if pattern is _BOLD or not more.strip(" .,"):
                 return clean(inner)
             joined = rest[: match.end()] + more
@@ -211,7 +222,7 @@ def _essence(sentence: str) -> str | None:
     letter = _CHOICE_FIRST.match(sentence)
     if letter:
         return letter[1] or letter[2]
-    told = _predicate(sentence)
+    told = predicate(sentence)
     if told is not None:
         return told
     words = sentence.split()
@@ -236,7 +247,7 @@ _CHOICE_FIRST = re.compile(
 _COPULA = re.compile(r" (?:is|are|equals?|equal to|be|was|were) (?:equal to |exactly |simply |just )?+")
 
 
-def _predicate(sentence: str) -> str | None:
+def predicate(sentence: str) -> str | None:
     """What a sentence says something is: `the largest $n$ is 34`; None if it says more."""
     if len(sentence) > 300:
         return None
