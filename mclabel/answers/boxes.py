@@ -26,7 +26,7 @@ _MAX_GAP = 80
 """Between the end of a box and the start of the next in one list."""
 _SPACING = re.compile(r"\\(?:quad|qquad|text|mathrm|textbf|[,;:! ()\[\]])|[${}&~]|\\\\")
 _GAP = re.compile(
-    r"(?:(?!and\b|or\b)[a-z]{2,12} ?)?+[,;]? ?(and|or)?+(?: (?:also|then|finally))?+"
+    r"(?:for part \(?\w\)? ?|(?!and\b|or\b)[a-z]{2,12} ?)?+[,;]? ?(and|or)?+(?: (?:also|then|finally))?+"
     r"(?: ?[A-Za-z](?:_?\w{1,3})?(?:\([a-z]\))? ?=)? ?"
 )
 """Between boxes of one list: a unit, a comma, "and" or "or", and the name of the next value."""

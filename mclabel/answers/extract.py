@@ -26,6 +26,7 @@ _RUN_ON = re.compile(
     r"<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|user)\|>|</s>|\[INST\]|"
     r"\n[ \t]{0,8}#{1,6}[ \t]{0,8}(?:Problem|Question|Instruction)\b"
 )
+_TURN = re.compile(r"(?<=\S)\s{0,8}<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|user)\|>")
 _RUN_ON_MARKS = (
     "Problem", "Q", "Exercise", "User", "Human", "Inst", "INST", "<|", "</s>",
 )  # fmt: skip
@@ -53,11 +54,21 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
     """
     if truncated:
         return None
+    text = _own_turn(text)
     thought, end, rest = text.rpartition(_THOUGHT_END)
     if not end:
         return _answer(_without_run_on(text))
     answer = _answer(_without_run_on(rest)) if rest.strip() else None
     return answer if answer is not None else _marked(thought)
+
+
+def _own_turn(text: str) -> str:
+    """The text up to where another turn of a conversation begins."""
+    if "<|" not in text:
+        return text
+    match = _TURN.search(text)
+    own = text[: match.start()] if match else text
+    return own if own.strip() else text
 
 
 def reference_answer(text: str) -> str:

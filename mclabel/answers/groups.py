@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal as OneOf
 
 from mclabel.answers import algebra
 from mclabel.answers.expression import read_expression
@@ -17,6 +18,7 @@ from mclabel.answers.forms import (
     Special,
     value_of,
 )
+from mclabel.answers.matrices import added, entries, product, scaled
 from mclabel.answers.splitting import enclosed, split, split_commas
 from mclabel.answers.words import is_wordy
 
@@ -119,7 +121,8 @@ def _set(content: str, part: Reader, *, latex: bool) -> Form | None:
         return None
     if len(items) == 1 and not latex:
         return part(content)
-    return Sequence("set", tuple(part(item) for item in items))
+    kind: OneOf["set", "list"] = "set" if latex else "list"
+    return Sequence(kind, tuple(part(item) for item in items))
 
 
 def read_matrix(text: str, part: Reader) -> Form | None:
@@ -127,6 +130,8 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     match = _MATRIX.search(text)
     if match is None or "\\begin" in match["body"]:
         return None
+    if "\\begin" in text[match.end() :]:
+        return _reckoned(text, part)
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
     determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
     rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
@@ -145,6 +150,35 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     if before.endswith("="):
         return Equation(Opaque(before[:-1]), matrix, before[:-1].strip())
     return _scaled(before.rstrip("* "), matrix)
+
+
+def _reckoned(text: str, part: Reader) -> Form | None:
+    """A sum, a difference or a product of matrices of formulas."""
+    found = [*_MATRIX.finditer(text)]
+    gaps = [text[a.end() : b.start()].strip() for a, b in zip(found, found[1:], strict=False)]
+    around = text[: found[0].start()].strip() + text[found[-1].end() :].strip()
+    if around or len(found) > _MAX_MATRICES or not set(gaps) <= {"+", "-", "*", ""}:
+        return None
+    grids = []
+    for match in found:
+        matrix = read_matrix(match[0], part)
+        grid = entries(matrix) if isinstance(matrix, Matrix) and not matrix.determinant else None
+        if grid is None:
+            return None
+        grids.append(grid)
+    terms = [grids[0]]
+    for gap, grid in zip(gaps, grids[1:], strict=True):
+        if gap in ("*", ""):
+            terms[-1] = product(terms[-1], grid)
+        else:
+            terms.append(grid if gap == "+" else scaled(algebra.number(-1), grid))
+    total = terms[0]
+    for term in terms[1:]:
+        total = added(total, term)
+    return Matrix(tuple(tuple(Closed(value) for value in row) for row in total))
+
+
+_MAX_MATRICES = 6
 
 
 def _scaled(factor: str, matrix: Matrix) -> Form | None:

@@ -30,6 +30,8 @@ def normalize(answer: str) -> str:
     text = _without_math_dollars(text)
     if "\\\\" in text:
         text = _with_single_backslashes(text)
+    if text.endswith("\\"):
+        text = text.rstrip("\\ ")
     if "~" in text:
         text = text.replace("~", " ")
     if "\\" in text or "{" in text or "^" in text:

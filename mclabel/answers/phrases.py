@@ -244,7 +244,10 @@ _CHOICE_FIRST = re.compile(
     r"|\(?([A-H])\)?(?= (?:and (?:then|not)|is\b|as\b|it's\b|can't)))"
 )
 """A choice with a remark behind it: `D, it can't be A or B`."""
-_COPULA = re.compile(r" (?:is|are|equals?|equal to|be|was|were) (?:equal to |exactly |simply |just )?+")
+_COPULA = re.compile(
+    r"(?<! that)(?<! which)(?<! who) (?:is|are|equals|was|were|(?:must|should|would|will) be) "
+    r"(?:equal to |exactly |simply |just )?+"
+)
 
 
 def predicate(sentence: str) -> str | None:
