@@ -36,6 +36,7 @@ from mclabel.answers.forms import (
     value_of,
 )
 from mclabel.answers.literals import Literal, rounds_to
+from mclabel.answers.matrices import determinant, entries
 from mclabel.answers.monomials import NotClosed
 from mclabel.answers.names import (
     are_truth_values,
@@ -174,7 +175,6 @@ class Comparison:
         """Letters as they are spelt, or as a product where they say so."""
         if not self.rules.letters_are_names:
             return self._formulas(answer, gold)
-        names = [form.letters for form in (answer, gold) if isinstance(form, Name)]
         if isinstance(answer, Name) and isinstance(gold, Name):
             if answer.letters == gold.letters:
                 return True
@@ -183,7 +183,8 @@ class Comparison:
             if not says_product(gold.letters):
                 return same_names(answer, gold)
         verdict = self._formulas(answer, gold)
-        return verdict if verdict is not True or all(map(says_product, names)) else None
+        product = not isinstance(gold, Name) or says_product(gold.letters)
+        return verdict if verdict is not True or product else None
 
     def _formulas(self, answer: Form, gold: Form) -> bool | None:
         left, right = value_of(answer), value_of(gold)
@@ -281,17 +282,29 @@ class Comparison:
             return _all(self.same(a, b) for a, b in cells)
         matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
         assert isinstance(matrix, Matrix)
-        if isinstance(other, Opaque) or matrix.determinant:
+        if isinstance(other, Opaque):
             return None
+        if matrix.determinant:
+            grid = entries(matrix)
+            value = None if grid is None else determinant(grid)
+            if value is None or value_of(other) is None:
+                return None
+            one = Closed(value)
+            return self.same(one, gold) if matrix is answer else self.same(answer, one)
         flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
-        if not (isinstance(other, Sequence) and flat and self.rules.vector_as_tuple):
+        if not flat or not self.rules.vector_as_tuple:
             return False
-        entries = _flat(matrix)
-        if other.kind == "set" or len(entries) != len(other.items):
+        cells = _flat(matrix)
+        items = measures.vector_entries(other, len(cells))
+        if items is None:
+            if not isinstance(other, Sequence) or other.kind == "set":
+                return False
+            items = [*other.items]
+        if len(cells) != len(items):
             return False
         if matrix is answer:
-            return _all(map(self.same, entries, other.items))
-        return _all(map(self.same, other.items, entries))
+            return _all(map(self.same, cells, items))
+        return _all(map(self.same, items, cells))
 
     def _sequences(self, answer: Sequence, gold: Sequence) -> bool | None:
         kinds = {answer.kind, gold.kind}

@@ -19,10 +19,13 @@ from mclabel.answers.compare import Comparison
 from mclabel.answers.forms import Closed, Form, Number, Opaque, Reals
 from mclabel.answers.guard import refusal
 from mclabel.answers.monomials import Atom, Polynomial
+from mclabel.answers.powers import BARE_LOG
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.structure import read_form
 
 _DIGITS = 30
+_BARE_LOG = sympy.Symbol("bare log", positive=True)
+"""The logarithm of the base of a bare `log`, which is e or 10."""
 _POINTS = (
     (sympy.Rational(37, 23), sympy.Rational(-17, 11), sympy.Rational(41, 29)),
     (sympy.Rational(-13, 19), sympy.Rational(31, 7), sympy.Rational(-47, 31)),
@@ -86,7 +89,12 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
         return True
     if difference.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
         return False if left.is_finite and right.is_infinite else None
-    if _differ_somewhere(left, right):
+    bases = (sympy.Integer(1), sympy.log(10)) if difference.has(_BARE_LOG) else (None,)
+    for base in bases:
+        sides = (left, right) if base is None else [s.subs(_BARE_LOG, base) for s in (left, right)]
+        if not _differ_somewhere(*sides):
+            break
+    else:
         return False
     for simplified in _SIMPLIFIED:
         try:
@@ -225,6 +233,8 @@ def _atom(x: Atom) -> sympy.Expr:
             return _key(base) ** _key(exponent)
         case ("root", inner):
             return _key(inner)
+    if x == BARE_LOG:
+        return _BARE_LOG
     if x[0] == "binomial":
         return sympy.binomial(_key(x[1]), _key(x[2]))
     known = _FUNCTIONS.get(x[0])

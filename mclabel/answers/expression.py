@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from mclabel.answers import algebra, functions, operators, powers
 from mclabel.answers.algebra import Value, atom, number
-from mclabel.answers.monomials import NotClosed
+from mclabel.answers.monomials import UNIT, NotClosed
 
 MAX_LENGTH = 500
 MAX_DEPTH = 40
@@ -21,13 +21,14 @@ MAX_DEPTH = 40
 _TOKEN = re.compile(r"(\d++(?:\.\d++)?|\.\d++)|\\([A-Za-z]++)|([A-Za-z]++'*+)|(\S)")
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln lg exp sqrt cbrt "
-    "abs".split()
+    "abs cis".split()
 )
 _GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi "
     "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
 )
 _SPELT = {"pi": "π", "theta": "theta", "infty": "∞", "infinity": "∞"}
+_DERIVATIVES = {"y'": "dy/dx", "y''": "d^2y/dx^2"}
 _NO_PRODUCT = frozenset("and or not lim sum inf sup det base per the".split())
 _ACCENTS = frozenset(
     "bar hat tilde dot ddot overline overrightarrow overleftarrow widehat widetilde angle triangle "
@@ -244,6 +245,7 @@ class _Reader:
             self.at += 1
             name = f"{name}_{self.subscript()}"
         name += self.primes()
+        name = _DERIVATIVES.get(name, name)
         if name in self.bound:
             return self.bound[name]
         if name in ("e", "i"):
@@ -346,7 +348,7 @@ class _Reader:
             return None
         if len([token for token in top if token.lstrip("\\").isalpha() and token != d]) == 0:
             raise NotClosed("a derivative to be taken")
-        return atom(f"{''.join(top)}/{''.join(bottom)}")
+        return atom("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
 
     def letters_of_group(self) -> str:
         """What an accent stands on: a group of letters, or the letters up to a space."""
@@ -376,6 +378,14 @@ class _Reader:
             self.expect(token)
         return operators.extremum(name, values)
 
+    def infinity(self) -> Value | None:
+        """Infinity as the upper end of a sum."""
+        for written in (["∞"], ["{", "∞", "}"], ["{", "+", "∞", "}"]):
+            if self.tokens[self.at : self.at + len(written)] == written:
+                self.at += len(written)
+                return Value(operators.INFINITE, UNIT)
+        return None
+
     def accumulated(self, *, product: bool) -> Value:
         """`\\sum_{k=1}^{n}` or `\\prod` of the factors that follow."""
         self.expect("_")
@@ -385,7 +395,7 @@ class _Reader:
         low = self.sum()
         self.expect("}")
         self.expect("^")
-        high = self.exponent()
+        high = self.infinity() or self.exponent()
         start, outer = self.at, dict(self.bound)
 
         def term(value: Value) -> Value:
@@ -418,11 +428,13 @@ class _Reader:
             elif self.peek() == "_" and name == "log":
                 self.at += 1
                 base = self.argument()
+        if exponent is not None and exponent.rational == -1:
+            if name not in ("sin", "cos", "tan"):
+                raise NotClosed("an inverse function")
+            return self.applied(f"arc{name}", base)
         value = self.applied(name, base)
         if exponent is None:
             return value
-        if exponent.rational == -1:
-            raise NotClosed("an inverse function")
         return powers.power(value, exponent)
 
     def applied(self, name: str, base: Value | None) -> Value:

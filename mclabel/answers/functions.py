@@ -7,10 +7,13 @@ from fractions import Fraction
 
 from mclabel.answers import algebra, powers
 from mclabel.answers.algebra import Value, atom, number
-from mclabel.answers.monomials import UNIT, Monomial, NotClosed
+from mclabel.answers.monomials import NO_ATOMS, UNIT, Monomial, NotClosed
 from mclabel.answers.sampling import real
 
 MAX_FACTORIAL = 2_000
+MAX_LARGE_FACTORIAL = 10**6
+"""Beyond MAX_FACTORIAL factorials are only written as multiples of one of a round number."""
+_CHUNK = 100
 MAX_BINOMIAL = 10**9
 """Largest upper number of a binomial; the smaller of its lower numbers is held to MAX_CHOSEN."""
 MAX_CHOSEN = 500
@@ -28,10 +31,15 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
             exact = None if n is None else _common_logarithm(n)
             if exact is not None:
                 return number(exact)
-            return atom(("log of unknown base", algebra.key(argument)))
+            return algebra.divide(powers.logarithm(argument), atom(powers.BARE_LOG))
         return algebra.divide(powers.logarithm(argument), powers.logarithm(base))
     if name == "exp":
         return powers.power(atom("e"), argument)
+    if name == "cis":
+        sine = algebra.multiply(atom("i"), apply("sin", argument, None))
+        return algebra.add(apply("cos", argument, None), sine)
+    if name in ("arcsin", "arccos", "arctan"):
+        return _arc(name, argument)
     if name == "abs":
         return absolute(argument)
     if name in ("sqrt", "cbrt"):
@@ -74,6 +82,19 @@ def _exact_trigonometric(name: str, argument: Value) -> Value | None:
     return _sine(twelfths if name == "sin" else twelfths + 6)
 
 
+def _arc(name: str, argument: Value) -> Value:
+    """The angle of a sine, cosine or tangent; exact where it is a multiple of 15 degrees."""
+    wave = "tan" if name == "arctan" else "sin"
+    for twelfths in range(-6, 7) if not algebra.symbols(argument) else ():
+        angle = algebra.multiply(atom("π"), number(Fraction(twelfths, 12)))
+        value = _exact_trigonometric(wave, angle)
+        if value is not None and algebra.same_form(value, argument):
+            if name != "arccos":
+                return angle
+            return algebra.multiply(atom("π"), number(Fraction(6 - twelfths, 12)))
+    return atom((name, algebra.key(argument)))
+
+
 def _sine(twelfths: int) -> Value:
     """Of that many twelfths of π."""
     place = twelfths % 24
@@ -101,10 +122,28 @@ def factorial(value: Value) -> Value:
     """`n!` of an integer within limits."""
     n = value.rational
     if n is None:
-        return atom(("factorial", algebra.key(value)))
-    if n.denominator != 1 or not 0 <= n <= MAX_FACTORIAL:
+        return _symbolic_factorial(value)
+    if n.denominator != 1 or not 0 <= n <= MAX_LARGE_FACTORIAL:
         raise NotClosed("a factorial out of range")
-    return number(math.factorial(int(n)))
+    if n <= MAX_FACTORIAL:
+        return number(math.factorial(int(n)))
+    base = int(n) - int(n) % _CHUNK
+    rest = number(math.prod(range(base + 1, int(n) + 1)))
+    return algebra.multiply(atom(("factorial", algebra.key(number(base)))), rest)
+
+
+def _symbolic_factorial(value: Value) -> Value:
+    """(m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! is n!."""
+    shift = Fraction(value.num.get(NO_ATOMS, 0))
+    if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
+        return atom(("factorial", algebra.key(value)))
+    rest = algebra.add(value, number(-shift))
+    result = atom(("factorial", algebra.key(rest)))
+    for i in range(1, int(shift) + 1):
+        result = algebra.multiply(result, algebra.add(rest, number(i)))
+    for i in range(0, -int(shift)):
+        result = algebra.divide(result, algebra.add(rest, number(-i)))
+    return result
 
 
 def binomial(top: Value, bottom: Value) -> Value:

@@ -34,6 +34,8 @@ _SLASH = re.compile(r"([+-]?)\s?\(?([+-]?)(\d+)\)?\s?/\s?\(?([+-]?)(\d+)\)?")
 _MIXED = re.compile(
     r"([+-]?)\s?(\d+)(?:\s?\+?\s?\\frac\{\s?(\d+)\s?\}\{\s?(\d+)\s?\}|(?: | ?\+ ?)(\d+) ?/ ?(\d+))"
 )
+_EUROPEAN = re.compile(r"([+-]?)([1-9]\d{0,2}(?:\.\d{3})+)(?:,(\d+))?")
+"""Dots between thousands: two of them, or one and a comma behind."""
 _SCIENTIFIC = re.compile(
     rf"([+-]?)\s?({_UNSIGNED})\s?"
     r"(?:[eE]([+-]?\d{1,5})|\*\s?10\s?\^\s?(?:\{\s?([+-]?\s?\d{1,5})\s?\}|\(?([+-]?\d{1,5})\)?))"
@@ -53,6 +55,11 @@ def read_literal(text: str) -> Literal | None:
         return None
     if not (text[-1].isdigit() or text[-1] in "})."):
         return None
+    if text.count(".") > 1 or ("." in text and "," in text):
+        european = _EUROPEAN.fullmatch(text)
+        if european:
+            whole = european[2].replace(".", "")
+            return _decimal(european[1], f"{whole}.{european[3]}" if european[3] else whole)
     match = _NUMBER.fullmatch(text)
     if match:
         return _decimal(match[1], match[2])

@@ -56,3 +56,23 @@ def _dot(row: tuple[Value, ...], column: list[Value]) -> Value:
     for a, b in zip(row, column, strict=True):
         total = algebra.add(total, algebra.multiply(a, b))
     return total
+
+
+def determinant(grid: Grid) -> Value | None:
+    """By cofactors of the first row; None of what is not square, or too large for that."""
+    size = len(grid)
+    if any(len(row) != size for row in grid) or size > _MAX_DETERMINANT:
+        return None
+    if size == 1:
+        return grid[0][0]
+    total = algebra.number(0)
+    for j, value in enumerate(grid[0]):
+        minor = determinant(tuple((*row[:j], *row[j + 1 :]) for row in grid[1:]))
+        if minor is None:
+            return None
+        term = algebra.multiply(value, minor)
+        total = algebra.add(total, algebra.negate(term) if j % 2 else term)
+    return total
+
+
+_MAX_DETERMINANT = 4

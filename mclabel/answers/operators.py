@@ -64,6 +64,11 @@ def accumulate(
     if last is None:
         if product:
             raise NotClosed("a product to a symbol")
+        ratio = _ratio(term)
+        if ratio is not None:
+            return _geometric(term(low), ratio, low, high)
+        if high.num == INFINITE:
+            return _zeta(term(atom(_INDEX)), int(first))
         return algebra.add(
             _summed(term, high), algebra.negate(_summed(term, number(first - 1)))
         )
@@ -80,6 +85,41 @@ def accumulate(
 
 
 _INDEX = "index of a sum"
+INFINITE: Polynomial = {frozenset((("∞", 1),)): 1}
+
+
+def _ratio(term: Callable[[Value], Value]) -> Fraction | None:
+    """The rational quotient of successive terms, if it is the same everywhere."""
+    index = atom(_INDEX)
+    here, next_one = term(index), term(algebra.add(index, number(1)))
+    if not here.num or _INDEX not in algebra.symbols(here):
+        return None
+    ratio = algebra.divide(next_one, here).rational
+    return ratio if ratio not in (0, 1) else None
+
+
+def _geometric(first: Value, ratio: Fraction, low: Value, high: Value) -> Value:
+    if high.num == INFINITE:
+        if abs(ratio) >= 1:
+            raise NotClosed("a series that does not converge")
+        return algebra.divide(first, number(1 - ratio))
+    count = algebra.add(high, algebra.add(number(1), algebra.negate(low)))
+    past = algebra.multiply(first, power(number(ratio), count))
+    return algebra.divide(algebra.add(first, algebra.negate(past)), number(1 - ratio))
+
+
+def _zeta(term: Value, first: int) -> Value:
+    """The sum of c/k^s to infinity for even s: Euler's multiples of π^s."""
+    if first != 1 or term.den is not UNIT or len(term.num) != 1:
+        raise NotClosed("a series that is not known here")
+    ((mono, coefficient),) = term.num.items()
+    exponents = dict(mono)
+    s = -exponents.pop(_INDEX, 0)
+    if exponents or s.denominator != 1 or s % 2 or not 2 <= s <= MAX_DEGREE:
+        raise NotClosed("a series that is not known here")
+    bernoulli = abs(_bernoulli(int(s))[-1])
+    factor = bernoulli * Fraction(2) ** (int(s) - 1) / math.factorial(int(s))
+    return algebra.multiply(number(factor * coefficient), power(atom("π"), number(s)))
 
 
 def _summed(term: Callable[[Value], Value], high: Value) -> Value:

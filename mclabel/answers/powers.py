@@ -18,6 +18,8 @@ from mclabel.answers.monomials import (
 )
 from mclabel.answers.nested import cube_root_parts, split_surd, square_root_parts
 
+BARE_LOG = ("bare log",)
+"""The logarithm of the base that a bare `log` has: 10 or e, as the reader likes."""
 MAX_POWER = 40
 """Of a sum of several terms."""
 MAX_RADICAND = 10**12
@@ -222,7 +224,9 @@ def _undone_logarithms(base: Value, exponent: Value) -> Value | None:
     So 3^(log_3 5) is 5, 9^(log_3 5) is 25 and e^(2 ln x) is x².
     """
     n = base.rational
-    if base.num == {frozenset((("e", 1),)): 1} and base.den is UNIT:
+    if n == 10 and any(x == BARE_LOG for mono in exponent.num for x, _ in mono):
+        total = multiply(exponent, atom(BARE_LOG))
+    elif base.num == {frozenset((("e", 1),)): 1} and base.den is UNIT:
         total = exponent
     elif n is not None and n > 0:
         total = multiply(exponent, logarithm(base))

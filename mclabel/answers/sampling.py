@@ -13,6 +13,7 @@ from typing import Any
 
 from mclabel.answers.algebra import Value, symbols
 from mclabel.answers.monomials import Atom, Polynomial
+from mclabel.answers.powers import BARE_LOG
 
 _RELATIVE = 1e-6
 """Two results that differ by more are different: far above the rounding error of a few dozen
@@ -126,13 +127,13 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
             return _key(inner, point) ** _key(exponent, point)
         case ("root", inner):
             return _key(inner, point)
+    if base == BARE_LOG:
+        return complex(math.log(point.get(_LOG_BASE, math.e)))
     if base[0] == "binomial":
         return _binomial(_key(base[1], point), _key(base[2], point))
     argument = _key(base[1], point)
     if abs(argument) > _MAX_ARGUMENT:
         raise ValueError("no digits left for the phase of a wave")
-    if base[0] == "log of unknown base":
-        return cmath.log(argument) / math.log(point.get(_LOG_BASE, math.e))
     if base[0].startswith("call "):  # any function: one without symmetries stands for it
         return cmath.sin(1.7 * argument + 0.3) + 0.31 * argument
     return _FUNCTIONS[base[0]](argument)

@@ -227,7 +227,7 @@ def read_compound(text: str) -> Quantity | None:
     return Quantity(Number(Literal(total / first.factor)), first)
 
 
-_FUNCTION = re.compile(r"sin|cos|tan|cot|sec|csc|log")
+_FUNCTION = re.compile(r"sin|cos|tan|cot|sec|csc|log|cis")
 _COMPOUNDS = re.compile(r"(?:\d++(?:\.\d++)?+\s?+[A-Za-z]{1,8}+\.?+,?+(?:\s++and)?+\s*+){2,3}+")
 
 

@@ -20,6 +20,15 @@ _PHRASES = {
         "any real x|any real value|x is all real numbers|all real number|reals|the reals|"
         "for all real x|all x in the real numbers"
     ),
+    "integers": "\\mathbb{z}|integers|all integers|the integers|set of integers|the set of integers|"
+    "the set of all integers|any integer|all integer values",
+    "naturals": "\\mathbb{n}|natural numbers|all natural numbers|the natural numbers|"
+    "the set of natural numbers",
+    "rationals": "\\mathbb{q}|rational numbers|all rational numbers|the rational numbers|rationals|"
+    "the set of rational numbers",
+    "complex numbers": "\\mathbb{c}|complex numbers|all complex numbers|the complex numbers",
+    "positive integers": "\\mathbb{z}^+|\\mathbb{z}_+|\\mathbb{z}^{+}|positive integers|"
+    "all positive integers|the positive integers",
     "∞": "∞|+∞|infinity|positive infinity|plus infinity",
     "-∞": "-∞|- ∞|negative infinity|minus infinity|-infinity",
     "undefined": (
@@ -50,7 +59,16 @@ _FILLERS = frozenset(
     "a an the it is its it's that they are be by on in at to of for so he she his her there was "
     "answer option choice this both my".split()
 )
-_LATER_FILLERS = frozenset("function number only solution triangle day team case".split())
+_LATER_FILLERS = frozenset(
+    "function number numbers only solution triangle day team case n all".split()
+)
+_SHORT_NAMES = {
+    **{"mon": "monday", "tue": "tuesday", "tues": "tuesday", "wed": "wednesday"},
+    **{"thu": "thursday", "thurs": "thursday", "fri": "friday", "sat": "saturday"},
+    **{"sun": "sunday", "jan": "january", "feb": "february", "mar": "march", "apr": "april"},
+    **{"aug": "august", "sept": "september", "sep": "september", "oct": "october"},
+    **{"nov": "november", "dec": "december"},
+}
 _MONTHS = frozenset(
     "january february march april may june july august september october november december".split()
 )
@@ -60,6 +78,7 @@ _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren
 def plain_words(text: str) -> tuple[str, ...]:
     """The words of a text in lower case, without those that add nothing at its start."""
     words = [word.lower() for word in _WORD.findall(text)]
+    words[:1] = [_SHORT_NAMES.get(word, word) for word in words[:1]]
     while len(words) > 1 and words[0] in _FILLERS:
         words.pop(0)
     return tuple(words)
