@@ -15,11 +15,12 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Protocol, TypeVar
 
+from mclabel.answers.attempt import MAX_STEPS
 from mclabel.answers.extract import extract_answer
 from mclabel.answers.forms import Opaque, Special
 from mclabel.answers.grade import Grade, gold_form, grade_here, read_gold
 from mclabel.answers.guard import refusal
-from mclabel.answers.pool import Proof, WorkerPool
+from mclabel.answers.pool import PASSING, Proof, WorkerPool
 from mclabel.answers.rules import DEFAULT_RULES, GradeRules
 from mclabel.records import Verdict
 
@@ -42,8 +43,10 @@ class Checker:
 
     Args:
         rules: of this checker's verdicts; a call may give others.
-        num_workers: processes for what needs sympy, started on first need.
-        budget_s: wall-clock seconds for one such pair; then its verdict is unknown.
+        num_workers: processes at once for what needs sympy, started on first need; one more
+            works on what takes long.
+        max_steps: Python calls in sympy for one such pair; then its verdict is unknown, on any
+            machine and under any load.
         memory_bytes: address space of a worker.
         memo_size: pairs to remember; 0 switches the memo off.
     """
@@ -53,13 +56,13 @@ class Checker:
         *,
         rules: GradeRules = DEFAULT_RULES,
         num_workers: int = 2,
-        budget_s: float = 0.8,
+        max_steps: int = MAX_STEPS,
         memory_bytes: int = 1 << 30,
         memo_size: int = 200_000,
     ) -> None:
         self.rules = rules
         self._num_workers = num_workers
-        self._budget_s = budget_s
+        self._max_steps = max_steps
         self._memory_bytes = memory_bytes
         self._memo_size = memo_size
         self._memo: dict[tuple[str, str, GradeRules | None], Grade] = {}
@@ -148,9 +151,9 @@ class Checker:
         proof = self._ask({"gold": read_gold(gold).text, "rules": {}}).result()
         return None if proof.same else "not_parsed" if proof.same is False else proof.reason
 
-    def worker_pids(self) -> list[int]:
-        """Process ids of the workers that are up."""
-        return [] if self._pool is None else self._pool.worker_pids()
+    def host_pid(self) -> int | None:
+        """Process id of the one that forks workers, if it is up."""
+        return None if self._pool is None else self._pool.host_pid()
 
     def close(self) -> None:
         """Stop the workers; the next pair that needs one starts them again."""
@@ -177,7 +180,7 @@ class Checker:
             grade = Grade(verdict=Verdict.UNKNOWN, reason=proof.reason, layer="sympy")
         else:
             grade = _PROVED[proof.same]
-        if proof.reason not in ("no_worker", "worker_died"):
+        if proof.reason not in PASSING:
             self._remember(answer, gold, rules, grade)
         return grade
 
@@ -197,7 +200,7 @@ class Checker:
             if self._pool is None:
                 self._pool = WorkerPool(
                     num_workers=self._num_workers,
-                    budget_s=self._budget_s,
+                    max_steps=self._max_steps,
                     memory_bytes=self._memory_bytes,
                 )
             return self._pool.ask(question)

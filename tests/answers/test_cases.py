@@ -16,7 +16,7 @@ CASES = list(read_cases("cases.txt"))
 
 @pytest.fixture(scope="module")
 def checker() -> Iterator[Checker]:
-    checker = Checker(budget_s=5.0)
+    checker = Checker()
     yield checker
     checker.close()
 

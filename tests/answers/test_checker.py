@@ -23,7 +23,7 @@ RIGHT = Verdict.RIGHT
 
 @pytest.fixture
 def checker() -> Iterator[Checker]:
-    checker = Checker(budget_s=5.0)
+    checker = Checker()
     yield checker
     checker.close()
 

@@ -69,7 +69,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     console = Console(emoji=False, width=110)
     figures: dict[str, Any] = {}
-    checker = Checker(budget_s=2.0)
+    checker = Checker()
     figures["first_pair_ms"] = _first_pair_ms(checker)
     theirs = _math_verify()
     for name in ("cases", "holdout"):
@@ -238,7 +238,7 @@ def _their_rate(
 
 def _warm(*, memo_size: int) -> Checker:
     """A checker with a worker up and nothing in its memo about the pairs to come."""
-    checker = Checker(budget_s=2.0, memo_size=memo_size)
+    checker = Checker(memo_size=memo_size)
     checker.grade("\\sin 2x", "2\\sin x\\cos x")
     return checker
 
