@@ -43,6 +43,7 @@ from mclabel.answers.names import (
     has_labels,
     integrated,
     is_assigned,
+    same_but_for_constants,
     same_names,
     same_options,
     says_product,
@@ -199,7 +200,9 @@ class Comparison:
                 return True
             if self._near(left, right):
                 return True
-            if self.rules.any_constant and integrated(left, right):
+            if self.rules.any_constant and (
+                integrated(left, right) or same_but_for_constants(left, right)
+            ):
                 return True
             if _letters_only(answer, gold, self.rules):
                 return True

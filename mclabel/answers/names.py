@@ -7,6 +7,7 @@ from fractions import Fraction
 from mclabel.answers import algebra
 from mclabel.answers.algebra import Value
 from mclabel.answers.forms import Closed, Equation, Form, Name, Sequence, Words
+from mclabel.answers.monomials import UNIT
 from mclabel.answers.sampling import approximate
 
 _VARIABLES = frozenset("tuvwxyz")
@@ -15,6 +16,9 @@ _OPTIONS = "ABCDEFGHIJ"
 _TRUTH_WORDS = frozenset("true false yes no t f y n".split())
 _MAX_SHIFT, _MAX_DENOMINATOR = 1_000, 100
 """Of the constant by which antiderivatives such as sin² x and -cos² x differ."""
+_MAX_RENAMED = 4
+_INTEGERS = frozenset("klmn")
+_ARBITRARY = frozenset(("C", "C_0", "C_1", "C_2", "C_3", "C_4", "K"))
 _GOLD_CONSTANTS = ("C", "C_1", "C_0")
 _CONSTANTS = (*_GOLD_CONSTANTS, "c", "K", "k", "c_1", "c_0")
 
@@ -63,6 +67,31 @@ def integrated(answer: Value, gold: Value) -> bool:
         return False
     shift = Fraction(point.real).limit_denominator(_MAX_DENOMINATOR)
     return algebra.same_form(difference, algebra.number(shift))
+
+
+def same_but_for_constants(answer: Value, gold: Value) -> bool:
+    """Whether two formulas are one but for the names of constants or of an integer.
+
+    `c_1 e^x` is `C_1 e^x`; π/4 + kπ is π/4 + nπ, where the integer stands beside π.
+    """
+    ours, theirs = algebra.symbols(answer), algebra.symbols(gold)
+    new, old = ours - theirs, theirs - ours
+    if not new or len(new) != len(old) or len(new) > _MAX_RENAMED:
+        return False
+    if len(new) == 1 and new | old <= _INTEGERS and _are_turns(gold, *old):
+        names = {next(iter(new)): next(iter(old))}
+    else:
+        names = {name: name.upper() for name in new}
+        if set(names.values()) != old or not old <= _ARBITRARY:
+            return False
+    return algebra.same_form(algebra.renamed(answer, names), gold)
+
+
+def _are_turns(value: Value, name: str) -> bool:
+    """Whether every term with that symbol is a rational multiple of it times π."""
+    turn = frozenset(((name, 1), ("π", 1)))
+    with_name = [mono for mono in value.num if any(x == name for x, _ in mono)]
+    return with_name == [turn] and name not in algebra.symbols(Value(value.den, UNIT))
 
 
 def _without_constant(value: Value, names: tuple[str, ...]) -> Value | None:

@@ -59,7 +59,8 @@ _SIGNS = {
     "⁄": "/", "≦": "≤", "⩽": "≤", "≧": "≥", "⩾": "≥", "⋃": "∪", "⋂": "∩", "∊": "∈", "∣": "|",
     "∶": ":", "º": "°", "˚": "°", "ø": "∅", "Ø": "∅", "⌀": "∅", "𝜋": "π", "ϕ": "φ", "…": "...",
     "⋯": "...", "’": "'", "‘": "'", "′": "'", "，": ",", "。": ".", "≈": " ≈ ", "⟨": "\\langle ",
-    "⟩": "\\rangle ", "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
+    "⟩": "\\rangle ", "→": "\\to ", "⟶": "\\to ", "∠": "\\angle ", "△": "\\triangle ",
+    "≡": "\\equiv ", "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ", "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
     "℃": "°C", "℉": "°F", "￥": "¥", "＄": "$", "％": "%", "ℝ": "ℝ", "\u00a0": " ",
 }  # fmt: skip
 _GREEK = {
@@ -147,7 +148,8 @@ _SAME = {
     "lvert": "|", "rvert": "|", "|": "|", "ldots": "...", "dots": "...", "cdots": "...",
     "dotsc": "...", "%": "%", "&": "&", "#": "#", "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[",
     "rbrack": "]", "(": " ", ")": " ", "[": " ", "]": " ", "approx": "≈", "simeq": "≈",
-    "implies": " ", "Rightarrow": " ", "therefore": " ", "varphi": "\\phi ",
+    "implies": " ", "rightarrow": "\\to ", "longrightarrow": "\\to ", "Z": "\\mathbb{Z}",
+    "Rightarrow": " ", "therefore": " ", "varphi": "\\phi ",
     "varepsilon": "\\epsilon ", "land": " and ", "lor": " or ", "wedge": " and ", "vee": " or ",
     "lang": "\\langle ", "rang": "\\rangle ", "prime": "'", "euro": "€", "pounds": "£",
     "textdollar": "$", "textdegree": "°", "textpercent": "%", "R": "ℝ", "Reals": "ℝ",

@@ -59,8 +59,17 @@ _AFFIRMED = re.compile(
 )
 _CONDITION = re.compile(
     r"(?<=\S)[,;]? ?(?:\((?:for |where )?|for |where |with )?(?:any |all |some )?"
-    r"(?:integers? )?[a-z] ?"
+    r"(?:integers? )?([a-z]) ?"
     r"(?:∈ ?\\mathbb ?\{? ?[ZN] ?\}?\^?\+?|is an? (?:positive |any )?integer)\)?$"
+)
+_ARROW = re.compile(r"\\to(?![A-Za-z])")
+_COMMAS = re.compile(r",(?: or| and)?| or | and ")
+_GEOMETRY = re.compile(
+    r"(\\(?:angle|triangle|overline|overrightarrow|odot)|(?:triangle|angle|segment|line|arc|"
+    r"quadrilateral|rectangle|square|point)(?= ))[ {]{0,2}([A-Z]{2,6})\}?"
+)
+_CONGRUENCE = re.compile(
+    r"(?:([a-z]) ?)?\\equiv ?([^≡()\\]{1,60}) ?\(? ?\\?(?:p?mod|bmod) ?\{? ?(\w{1,12}) ?\}? ?\)?"
 )
 _SENTENCE = re.compile(r"[A-Za-z][A-Za-z ]{0,60}? (?:is|are|equals?|was|were) (.*\d.*)")
 _BRACES = (("\\{", "\\}"), ("{", "}"))
@@ -132,7 +141,17 @@ def _read(text: str, part: Reader) -> Form | None:
     affirmed = _AFFIRMED.match(text)
     if affirmed:
         return Words((affirmed[1].lower(),), affirmed[1])
-    text = _CONDITION.sub("", text)
+    text = _without_condition(text)
+    named = _GEOMETRY.fullmatch(text)
+    if named:
+        return _name(named[2])
+    congruence = _CONGRUENCE.fullmatch(text)
+    if congruence:
+        return _congruence(congruence, part)
+    if "\\to" in text and "\\lim" not in text:
+        steps = split(text, _ARROW)
+        if len(steps) > 1 and all(steps):
+            return Sequence("tuple", tuple(map(part, steps)))
     form: Form | None = read_clock(text) or read_choice(text, part) or read_ordinal(text)
     if form is not None:
         return form
@@ -164,6 +183,31 @@ def _read(text: str, part: Reader) -> Form | None:
     if "±" in text or "∓" in text:
         return _plus_minus(text, part)
     return _scalar(text)
+
+
+def _without_condition(text: str) -> str:
+    """The text without `, k ∈ Z`; the integer is called n then."""
+    match = _CONDITION.search(text)
+    if match is None:
+        return text
+    rest = text[: match.start()]
+    return re.sub(rf"(?<![A-Za-z\\]){match[1]}(?![A-Za-z])", "n", rest) if match[1] else rest
+
+
+def _congruence(match: re.Match[str], part: Reader) -> Form | None:
+    """`x ≡ 2 (mod 3)` by the remainder and the modulus."""
+    modulus = read_expression(match[3]).rational
+    if modulus is None or modulus.denominator != 1 or modulus < 2:
+        return None
+    residues = []
+    for item in split(match[2], _COMMAS):
+        residue = read_expression(item).rational
+        if residue is None or residue.denominator != 1:
+            return None
+        residues.append(Number(Literal(residue % modulus)))
+    name = Words((f"congruence modulo {modulus}",), "")
+    rest = residues[0] if len(residues) == 1 else Sequence("set", tuple(residues))
+    return Sequence("tuple", (name, rest))
 
 
 def _without_group_commas(text: str) -> str:
