@@ -31,6 +31,7 @@ _POINTS = (
     (sympy.Rational(-13, 19), sympy.Rational(31, 7), sympy.Rational(-47, 31)),
     (sympy.Rational(53, 43), sympy.Rational(23, 17), sympy.Rational(5, 7)),
 )
+_OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 _CONFIG = ConversionConfig(lowercase_symbols=False)
 _TO_LATEX = str.maketrans({
     "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "∞": "\\infty ", "π": "\\pi ", "*": "\\cdot ",
@@ -187,7 +188,24 @@ def _parsed(text: str) -> Any:
     if not isinstance(result, sympy.Expr | Relational | sympy.Set):
         return None
     renamed = {s: sympy.Symbol(_plain_name(s.name)) for s in result.free_symbols}
-    return result.subs(renamed) if renamed else result
+    return _worked_out(result.subs(renamed) if renamed else result)
+
+
+def _worked_out(result: Any) -> Any:
+    """Integrals, sums, products, limits and derivatives replaced by what they are.
+
+    None of an integral without bounds, and of a derivative of what does not depend on its
+    variable as written: dy/dx is not 0.
+    """
+    if not result.has(*_OPERATIONS):
+        return result
+    for one in result.atoms(sympy.Derivative):
+        if not one.expr.has(*one.variables):
+            return None
+    if any(len(limits) == 1 for one in result.atoms(sympy.Integral) for limits in one.limits):
+        return None
+    found = result.doit()
+    return None if found.has(*_OPERATIONS, sympy.Piecewise) else found
 
 
 class _Parser(_Latex2Sympy):  # type: ignore[misc]

@@ -14,14 +14,17 @@ MAX_LENGTH = 300
 MAX_NESTING = 20
 MAX_DIGITS = 100
 """In one number."""
+MAX_OPERATORS = 2
+"""Integrals, sums, products and limits in one formula."""
 MAX_EXPONENTS = 5_000
 """Product of all exponents written as numbers."""
 
 _COMMANDS = frozenset(
     "frac sqrt binom sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp pi "
     "alpha beta gamma delta epsilon theta lambda mu rho sigma tau phi omega Delta Gamma Omega Phi "
-    "lfloor rfloor lceil rceil infty cdot det".split()
+    "lfloor rfloor lceil rceil infty cdot det int sum prod lim to gcd".split()
 )
+_OPERATORS = frozenset(("int", "sum", "prod", "lim"))
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
 _LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS}}}")
 _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
@@ -56,8 +59,11 @@ def refuse_text(text: str) -> str | None:
         return "no_formula"
     if _JUXTAPOSED.search(text):
         return "no_formula"
-    if any(name not in _COMMANDS for name in _COMMAND.findall(text)):
+    commands = _COMMAND.findall(text)
+    if any(name not in _COMMANDS for name in commands):
         return "unknown_command"
+    if sum(name in _OPERATORS for name in commands) > MAX_OPERATORS:
+        return "too_large"
     depth = deepest = 0
     for char in text:
         depth += (char in "({[") - (char in ")}]")

@@ -72,7 +72,16 @@ def _warm_up() -> None:
         ("\\sin^{-1} x", "\\arcsin x"),
         ("\\sin^2 x", "1-\\cos^2 x"),
         ("\\sin 2x", "2\\sin x\\cos x"),
+        ("\\sin^{3/2} x", "\\sqrt{1-\\cos^2 x}"),
         ("|x|<3", "x^2<9"),
+        ("\\int_0^1 x^2 dx", "1/2"),
+        ("\\int_0^{π} \\sin x dx", "π"),
+        ("\\int_{-∞}^{∞} e^{-x^2} dx", "1"),
+        ("\\int_0^1 \\frac{1}{1+x^2} dx", "1"),
+        ("\\int_0^∞ \\frac{\\sin x}{x} dx", "1"),
+        ("\\sum_{k=0}^{n} \\binom{n}{k}", "3^n"),
+        ("\\sum_{n=1}^{∞} \\frac{1}{n^3}", "1"),
+        ("\\lim_{x \\to 0} \\frac{\\sin x}{x}", "2"),
     ):
         decide(answer, gold, DEFAULT_RULES)
     gc.collect()

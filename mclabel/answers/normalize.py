@@ -36,6 +36,8 @@ def normalize(answer: str) -> str:
         text = text.replace("~", " ")
     if "\\" in text or "{" in text or "^" in text:
         text = _latex(text)
+    if "C_" in text or "choose" in text:
+        text = _CHOOSE.sub(_binomial, text)
     if "&" in text and "\\begin" not in text:
         text = text.replace("&", " ")
     text = text.replace("**", "^") if _POWER_STARS.search(text) else text.replace("**", " ")
@@ -176,6 +178,12 @@ _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
 """A run of an odd number of backslashes."""
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[A-Za-z]{2})")
+_CHOOSE = re.compile(
+    r"(?<![\w}])(?:(?:\{\} ?)?_\{?(\d{1,4}|[a-z])\}? ?C_\{?(\d{1,4}|[a-z])\}?|"
+    r"\^\{?(\d{1,4}|[a-z])\}?C_\{?(\d{1,4}|[a-z])\}?|"
+    r"(\d{1,4}) {1,3}choose {1,3}(\d{1,4})|C_\{?(\d{1,4})\}?\^\{?(\d{1,4})\}?)"
+)
+"""Spellings of a binomial with a C."""
 _GREEK_UNIT = re.compile(
     r"(?<=[\d} ])([kMm]?)\\(?:(mu) ?(m|s|g|F|C|A|L|l|V|T|W|J|N|Pa|H|mol)|Omega)(?![A-Za-z{(_^])"
 )
@@ -215,6 +223,11 @@ def _latex(text: str) -> str:
     if "\\mu" in text or "\\Omega" in text:
         text = _GREEK_UNIT.sub(_greek_unit, text)
     return _DEGREE.sub("°", text)
+
+
+def _binomial(match: re.Match[str]) -> str:
+    top, bottom = [part for part in match.groups() if part]
+    return f"\\binom{{{top}}}{{{bottom}}}"
 
 
 def _greek_unit(match: re.Match[str]) -> str:

@@ -164,8 +164,19 @@ _PREFIX_SIGN = re.compile(r"(-?)\s*([$€£¥])\s*(-?.*)", re.DOTALL)
 _COMPOUND = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([A-Za-z]++)\.?+,?+(?:\s++and)?+\s*+")
 
 
+_UNIT_QUOTIENT = re.compile(
+    r"(?<=[\d)} ])\\frac\{([A-Za-z *^\d]{1,20})\}\{((?:[A-Za-z *^\d]|\{-?\d\}){1,30})\}$"
+)
+
+
 def read_quantity(text: str, read: Reader) -> Form | None:
     """An amount with a unit before or behind it, or the bare amount where the unit is generic."""
+    quotient = _UNIT_QUOTIENT.search(text) if text[-1] == "}" else None
+    if quotient:
+        unit = read_unit(f" {quotient[1].strip()}/({quotient[2].strip()})")
+        amount = read(text[: quotient.start()]) if unit else None
+        if unit and unit[1] is not None and isinstance(amount, Number | Closed):
+            return Quantity(_multiplied(amount, unit[0]), unit[1])
     sign = _PREFIX_SIGN.fullmatch(text)
     if sign:
         amount = read(sign[1] + sign[3])

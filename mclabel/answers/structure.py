@@ -248,6 +248,7 @@ def _scalar(text: str) -> Form | None:
 
 
 _NAME = re.compile(
+    r"\\(?:d?dot|bar|hat|vec|tilde)\{?[A-Za-z]\}?|"
     r"\\?[A-Za-zπ]+(?:_\{?[A-Za-z\d]+\}?)?'?\s*(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?|"
     r"[A-Za-z](?:'|\^\{-1\})\s*\([A-Za-z]\)|[A-Za-z]\^\{-1\}\([A-Za-z]\)|"
     r"(?:m\s*)?\\(?:angle|overline|triangle)\s*\{?[A-Z]{1,3}\}?|"
