@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from mclabel.answers.attempt import MAX_STEPS
 from mclabel.answers.extract import extract_answer
 from mclabel.answers.forms import Opaque, Special
-from mclabel.answers.grade import Grade, gold_form, grade_here, read_gold
+from mclabel.answers.grade import NO_STACK, Grade, gold_form, grade_here, read_gold
 from mclabel.answers.guard import refusal
 from mclabel.answers.pool import PASSING, Proof, WorkerPool
 from mclabel.answers.rules import DEFAULT_RULES, GradeRules
@@ -141,6 +141,8 @@ class Checker:
         Only a gold that the cheap layers do not read is shown to a worker.
         """
         form = gold_form(gold)
+        if form is None:
+            return "too_much_work"
         if isinstance(form, Special) and form.name == "empty text":
             return "empty"
         if not isinstance(form, Opaque):
@@ -170,7 +172,8 @@ class Checker:
         applied = rules or self.rules
         here = grade_here(answer, gold, applied)
         if isinstance(here, Grade):
-            self._remember(answer, gold, rules, here)
+            if here.reason != NO_STACK:
+                self._remember(answer, gold, rules, here)
             return here
         ours, theirs = here
         return self._ask({"answer": ours, "gold": theirs, "rules": _changed(applied)})

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from mclabel.answers import algebra, measures, powers
 from mclabel.answers.algebra import Value
+from mclabel.answers.effort import spend
 from mclabel.answers.equations import equation_and_value, proportional, same_equations
 from mclabel.answers.forms import (
     Approximated,
@@ -66,6 +67,7 @@ class Comparison:
 
     def same(self, answer: Form, gold: Form) -> bool | None:
         """Whether `answer` means what `gold` means."""
+        spend(2)
         if isinstance(answer, Number) and isinstance(gold, Number):
             if answer.literal.num_digits >= self.rules.full_precision > 0 and self._is_float_of(
                 answer.literal, algebra.number(gold.literal.value)

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from mclabel.answers import algebra, functions, operators, powers
 from mclabel.answers.algebra import Value, atom, number
+from mclabel.answers.effort import spend
 from mclabel.answers.monomials import UNIT, NotClosed
 
 MAX_LENGTH = 500
@@ -206,6 +207,7 @@ class _Reader:
         return algebra.negate(value) if minus else value
 
     def primary(self) -> Value:
+        spend(4)
         token = self.next()
         first = token[0]
         if first.isdigit() or (first == "." and len(token) > 1):

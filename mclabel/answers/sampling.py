@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from mclabel.answers.algebra import Value, symbols
+from mclabel.answers.effort import spend
 from mclabel.answers.monomials import Atom, Polynomial
 from mclabel.answers.powers import BARE_LOG
 
@@ -92,6 +93,7 @@ def _quotient(num: Any, den: Any, point: Mapping[str, float]) -> complex:
 
 
 def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
+    spend(1 + 2 * len(terms))
     total, largest = 0j, 0.0
     for mono, coefficient in terms.items():
         term = complex(float(coefficient))

@@ -6,6 +6,7 @@ import re
 from fractions import Fraction
 
 from mclabel.answers import algebra
+from mclabel.answers.effort import spend
 from mclabel.answers.expression import read_expression
 from mclabel.answers.forms import (
     Approximated,
@@ -86,6 +87,7 @@ def read_form(text: str, depth: int = 0) -> Form:
         text: as `normalize` gives it.
         depth: of the collections around it.
     """
+    spend(20 + len(text) // 4)
     text = _clean(text)
     if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
         return Special("empty text")
@@ -275,9 +277,10 @@ def _equation(text: str, part: Reader) -> Form | None:
 
 def _approximation(text: str, part: Reader) -> Form | None:
     """`x ≈ 3.14` as an equation; of `2√3 ≈ 3.46` both sides."""
-    head, *_, tail = [side for side in split(text, _ALMOST) if side] or [""]
-    if head == tail or not tail:
-        return part(head) if head and head != text else None
+    sides = [side for side in split(text, _ALMOST) if side]
+    if len(sides) < 2 or sides[0] == sides[-1]:
+        return part(sides[0]) if sides and sides[0] != text else None
+    head, tail = sides[0], sides[-1]
     if _NAME.fullmatch(head):
         return Equation(part(head), part(tail), head)
     return Approximated(part(head), part(tail))
