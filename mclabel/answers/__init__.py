@@ -7,13 +7,15 @@ it overruns. Nothing that a model wrote is ever evaluated as code.
 """
 
 from mclabel.answers.checker import Checker, default_checker, grade, grade_completion
-from mclabel.answers.equality import group_answers
+from mclabel.answers.equality import group_answers, group_many
 from mclabel.answers.extract import extract_answer, reference_answer
 from mclabel.answers.grade import CHECKER_VERSION, Grade, answer_key
+from mclabel.answers.pool import PASSING
 from mclabel.answers.rules import GradeRules
 
 __all__ = [
     "CHECKER_VERSION",
+    "PASSING",
     "Checker",
     "Grade",
     "GradeRules",
@@ -23,5 +25,6 @@ __all__ = [
     "grade",
     "grade_completion",
     "group_answers",
+    "group_many",
     "reference_answer",
 ]

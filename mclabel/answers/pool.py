@@ -47,7 +47,7 @@ class Proof:
 
 
 PASSING = frozenset(("no_worker", "worker_died"))
-"""Reasons that say nothing about the question."""
+"""Reasons of an unknown verdict that say nothing about the pair: asked again, it may have one."""
 
 
 @dataclass(slots=True, eq=False)

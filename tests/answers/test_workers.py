@@ -98,6 +98,24 @@ def test_a_stopped_worker_delays_nobody_else(checker: Checker) -> None:
     pool.shutdown()
 
 
+def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -> None:
+    checker.grade(*HARD)
+    read = 0
+
+    def pairs() -> Iterator[tuple[str | None, str]]:
+        nonlocal read
+        for pair in [("1", "1"), (None, "1"), STUCK, *[("2", "2.0")] * 50]:
+            read += 1
+            yield pair
+
+    grades = checker.grade_each(pairs(), ahead=20)
+    assert (next(grades).verdict, read) == (Verdict.RIGHT, 1)
+    assert (next(grades).reason, read) == ("no_answer", 2)
+    assert next(grades).reason == "too_many_steps"
+    assert 3 < read <= 22
+    assert [grade.verdict for grade in grades] == [Verdict.RIGHT] * 50
+
+
 def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mclabel.answers.pool.STALL_S", 8.0)
     checker = Checker(max_steps=200_000)
