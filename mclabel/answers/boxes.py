@@ -26,11 +26,12 @@ _MAX_GAP = 80
 """Between the end of a box and the start of the next in one list."""
 _SPACING = re.compile(r"\\(?:quad|qquad|text|mathrm|textbf|[,;:! ()\[\]])|[${}&~]|\\\\")
 _GAP = re.compile(
-    r"(?:for part \(?\w\)? ?|(?!and\b|or\b)[a-z]{2,12} ?)?+[,;]? ?(and|or)?+(?: (?:also|then|finally))?+"
+    r"(?:for part \(?\w\)? ?|(?!and\b|or\b)[a-z]{2,12} ?)?+[,;]? ?(and|or)?+"
+    r"(?: (?:also|then|finally))?+"
     r"(?: ?[A-Za-z](?:_?\w{1,3})?(?:\([a-z]\))? ?=)? ?"
 )
 """Between boxes of one list: a unit, a comma, "and" or "or", and the name of the next value."""
-_NO_LIST = frozenset("so then but thus hence is no not wait which because since therefore gives".split())
+_NO_LIST = frozenset("so then but thus hence is no not wait which because since therefore".split())
 _LABEL = re.compile(r"(?<![\w\\])([A-Za-z](?:_\{?\w{1,3}\}?)?(?:\([a-z]\))?)\s{0,2}=\s{0,2}$")
 _SIGN = re.compile(r"(?:(?<=[$=:(,≈\[])|(?<=\\\()|(?<=\\\[)|(?<=[$=:(,] )|(?<=\\\[ ))(-|−|\\pm) ?$")
 _BARE_SIGN = re.compile(r"(?:^|(?<=\s))[-−]$")

@@ -7,9 +7,7 @@ Every comparison is three-valued. A pair of formulas that exact arithmetic does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from fractions import Fraction
 
 from mclabel.answers import algebra, measures, powers
 from mclabel.answers.algebra import Value
@@ -36,14 +34,11 @@ from mclabel.answers.forms import (
     Words,
     value_of,
 )
-from mclabel.answers.literals import Literal, rounds_to
+from mclabel.answers.lists import all_same, same_sequences, spread
 from mclabel.answers.matrices import determinant, entries
 from mclabel.answers.monomials import NotClosed
 from mclabel.answers.names import (
-    are_truth_values,
-    has_labels,
     integrated,
-    is_assigned,
     same_but_for_constants,
     same_names,
     same_options,
@@ -53,6 +48,7 @@ from mclabel.answers.reals import ALL, same_set
 from mclabel.answers.relations import as_interval
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.sampling import clearly_differ, real
+from mclabel.answers.tolerance import is_float_of, near, rounds, same_number
 
 Prover = Callable[[Form, Form], bool | None]
 """Decides about two forms of which exact arithmetic cannot tell; None if it cannot either."""
@@ -69,11 +65,11 @@ class Comparison:
         """Whether `answer` means what `gold` means."""
         spend(2)
         if isinstance(answer, Number) and isinstance(gold, Number):
-            if answer.literal.num_digits >= self.rules.full_precision > 0 and self._is_float_of(
-                answer.literal, algebra.number(gold.literal.value)
+            if answer.literal.num_digits >= self.rules.full_precision > 0 and is_float_of(
+                answer.literal, algebra.number(gold.literal.value), self.rules
             ):
                 return True
-            return self._same_number(answer.literal.value, gold.literal, literal=True)
+            return same_number(answer.literal.value, gold.literal, self.rules, literal=True)
         for look in (self._wrapped, self._collections, self._sets):
             handled, verdict = look(answer, gold)
             if handled:
@@ -93,7 +89,7 @@ class Comparison:
         if isinstance(answer, Choice) or isinstance(gold, Choice):
             return True, self._choices(answer, gold)
         if _is_hedge(answer, gold) and self.rules.accept_hedged:
-            return True, _any(self.same(item, gold) for item in _spread(answer))
+            return True, _any(self.same(item, gold) for item in spread(answer))
         return False, None
 
     def _approximations(self, answer: Form, gold: Form) -> bool | None:
@@ -115,7 +111,7 @@ class Comparison:
         if isinstance(answer, Matrix) or isinstance(gold, Matrix):
             return True, self._matrices(answer, gold)
         if isinstance(answer, Sequence) and isinstance(gold, Sequence):
-            return True, self._sequences(answer, gold)
+            return True, same_sequences(answer, gold, self.rules, self.same)
         for one, other, swap in ((answer, gold, False), (gold, answer, True)):
             if not isinstance(one, Sequence) or isinstance(other, Reals | Special | Relation):
                 continue
@@ -134,7 +130,9 @@ class Comparison:
             entries = measures.vector_entries(other, len(one.items))
             if entries is not None and one.kind == "tuple":
                 pairs = zip(entries, one.items, strict=True)
-                return True, _all(self.same(i, e) if swap else self.same(e, i) for e, i in pairs)
+                return True, all_same(
+                    self.same(i, e) if swap else self.same(e, i) for e, i in pairs
+                )
             reals = as_interval(one)
             if isinstance(other, Opaque) and reals is not None:
                 return True, self.prove(other, reals)
@@ -196,11 +194,11 @@ class Comparison:
         try:
             if algebra.same_form(left, right):
                 return True
-            if isinstance(gold, Number) and self._rounds(left, gold.literal):
+            if isinstance(gold, Number) and rounds(left, gold.literal, self.rules):
                 return True
-            if isinstance(answer, Number) and self._is_float_of(answer.literal, right):
+            if isinstance(answer, Number) and is_float_of(answer.literal, right, self.rules):
                 return True
-            if self._near(left, right):
+            if near(left, right, self.rules):
                 return True
             if self.rules.any_constant and (
                 integrated(left, right) or same_but_for_constants(left, right)
@@ -217,47 +215,6 @@ class Comparison:
         except NotClosed:
             return self.prove(answer, gold)
         return self.prove(answer, gold)
-
-    def _same_number(self, value: Fraction, gold: Literal, *, literal: bool) -> bool:
-        if value == gold.value:
-            return True
-        if abs(value - gold.value) <= abs(gold.value) * Fraction(self.rules.relative_tolerance):
-            return True
-        if not self.rules.round_to_gold or gold.unit_in_last_place is None:
-            return False
-        precise = gold.num_decimals >= 2 or gold.num_digits >= 3
-        return (precise or not literal) and rounds_to(value, gold)
-
-    def _rounds(self, value: Value, gold: Literal) -> bool:
-        """Whether a formula rounds to a decimal gold."""
-        if not self.rules.round_to_gold or gold.unit_in_last_place is None:
-            return False
-        exact = value.rational
-        if exact is not None:
-            return self._same_number(exact, gold, literal=True)
-        if algebra.symbols(value):
-            return False
-        size = real(value)
-        return size is not None and rounds_to(Fraction(size), gold)
-
-    def _is_float_of(self, answer: Literal, gold: Value) -> bool:
-        """Whether a decimal of full precision is a rounding of an exact number."""
-        digits = self.rules.full_precision
-        if not digits or answer.num_digits < digits or algebra.symbols(gold):
-            return False
-        size = real(gold)
-        if size is None:
-            return False
-        return abs(answer.value - Fraction(size)) <= abs(answer.value) / 10 ** (digits - 1)
-
-    def _near(self, answer: Value, gold: Value) -> bool:
-        """Whether two real numbers are as near as the rules allow."""
-        if not self.rules.relative_tolerance or algebra.symbols(answer) or algebra.symbols(gold):
-            return False
-        ours, theirs = real(answer), real(gold)
-        if ours is None or theirs is None:
-            return False
-        return abs(ours - theirs) <= abs(theirs) * self.rules.relative_tolerance
 
     def _choices(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Choice) and isinstance(gold, Choice):
@@ -284,7 +241,7 @@ class Comparison:
             if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
                 return False
             cells = zip(_flat(answer), _flat(gold), strict=True)
-            return _all(self.same(a, b) for a, b in cells)
+            return all_same(self.same(a, b) for a, b in cells)
         matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
         assert isinstance(matrix, Matrix)
         if isinstance(other, Opaque):
@@ -299,81 +256,17 @@ class Comparison:
         flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
         if not flat or not self.rules.vector_as_tuple:
             return False
-        cells = _flat(matrix)
-        items = measures.vector_entries(other, len(cells))
+        flat_cells = _flat(matrix)
+        items = measures.vector_entries(other, len(flat_cells))
         if items is None:
             if not isinstance(other, Sequence) or other.kind == "set":
                 return False
             items = [*other.items]
-        if len(cells) != len(items):
+        if len(flat_cells) != len(items):
             return False
         if matrix is answer:
-            return _all(map(self.same, cells, items))
-        return _all(map(self.same, items, cells))
-
-    def _sequences(self, answer: Sequence, gold: Sequence) -> bool | None:
-        kinds = {answer.kind, gold.kind}
-        if "tuple" in kinds and "bracket" in kinds and len(gold.items) == 2:
-            return False
-        if "set" in kinds and kinds & {"tuple", "bracket"}:
-            return False
-        loose = {"list", "alternatives"}
-        ordered = bool(kinds & {"tuple", "bracket"}) or (
-            self.rules.ordered_lists and kinds <= loose
-        )
-        if kinds == {"set"} and self.rules.ordered_sets:
-            ordered = True
-        told = kinds <= loose and self._order_is_told(answer, gold)
-        if told and not has_labels(gold) and has_labels(answer) and not are_truth_values(gold):
-            ordered_verdict = _all(map(self.same, _spread(answer), _spread(gold)))
-            if ordered_verdict or len(answer.items) != len(gold.items):
-                return ordered_verdict
-            return None if self._matching(_spread(answer), _spread(gold)) else False
-        ordered = ordered or told
-        if kinds & loose and kinds - loose and ordered and not self.rules.brackets_optional:
-            return False
-        ours, theirs = _spread(answer), _spread(gold)
-        if kinds == {"set"}:
-            ours, theirs = self._distinct(ours), self._distinct(theirs)
-        if len(ours) != len(theirs):
-            return False
-        if ordered:
-            return _all(map(self.same, ours, theirs))
-        return self._matching(ours, theirs)
-
-    def _order_is_told(self, answer: Sequence, gold: Sequence) -> bool:
-        """Whether names, truth values or dots at the end say that the order of a list counts."""
-        if answer.ordered or gold.ordered:
-            return True
-        if not self.rules.ordered_assignments:
-            return False
-        for one, other in ((answer, gold), (gold, answer)):
-            if is_assigned(one) and not has_labels(other):
-                return True
-        return are_truth_values(gold)
-
-    def _distinct(self, items: Items[Form]) -> list[Form]:
-        kept: list[Form] = []
-        for item in items:
-            if not any(self.same(item, other) for other in kept):
-                kept.append(item)
-        return kept
-
-    def _matching(self, answer: Items[Form], gold: Items[Form]) -> bool | None:
-        """Whether every gold item has an answer item of its own."""
-        left, unsure = list(answer), False
-        open_golds = []
-        for item in gold:
-            found = next((x for x in left if self.same(x, item)), None)
-            if found is None:
-                open_golds.append(item)
-            else:
-                left.remove(found)
-        for item in open_golds:
-            if not any(self.same(x, item) is None for x in left):
-                return False
-            unsure = True
-        return None if unsure else True
+            return all_same(map(self.same, flat_cells, items))
+        return all_same(map(self.same, items, flat_cells))
 
 
 def _as_reals(form: Form, beside: Form) -> Reals | None:
@@ -431,27 +324,6 @@ def _is_hedge(answer: Form, gold: Form) -> bool:
         and answer.kind == "alternatives"
         and not isinstance(gold, Sequence)
     )
-
-
-def _spread(sequence: Form) -> list[Form]:
-    """Items, with those that are several answers themselves (1, ±2) spread out."""
-    assert isinstance(sequence, Sequence)
-    items: list[Form] = []
-    for item in sequence.items:
-        if isinstance(item, Sequence) and item.kind in ("list", "alternatives"):
-            items.extend(item.items)
-        else:
-            items.append(item)
-    return items
-
-
-def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    unsure = False
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        unsure |= verdict is None
-    return None if unsure else True
 
 
 def _any(verdicts: Iterable[bool | None]) -> bool | None:

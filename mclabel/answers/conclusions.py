@@ -15,7 +15,9 @@ _MAX_WORDS = 3
 """In a text of words that is the answer itself."""
 _TAIL = 240
 
-_ONLY_LETTER = re.compile(r"[\s*_(\[$\"'#>]{0,8}+(?:\\text\{)?+\(?([A-Ja-j])[\s*_)\].,:;!$}\"']{0,8}+")
+_ONLY_LETTER = re.compile(
+    r"[\s*_(\[$\"'#>]{0,8}+(?:\\text\{)?+\(?([A-Ja-j])[\s*_)\].,:;!$}\"']{0,8}+"
+)
 _LETTER_FIRST = re.compile(r"\*{0,2}+(?:\(([A-J])\)|([A-J])[).:])\*{0,2}+\s")
 _TRUTH = re.compile(r"(?:yes|no|true|false)\b", re.IGNORECASE)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}+(?:['’][a-z]{1,2}+)?+")
@@ -29,7 +31,9 @@ _SPOKEN = frozenset(
     "let me we the so then therefore thus hence option choice would go with it it's".split()
 )
 """Words that are never the whole of an answer in words."""
-_GROUPED_TEXT = re.compile(r"\\text(?:bf|it|rm)?\{[^{}]{0,60}+\}|\\(?:mathrm|mathbf)\{[^{}]{0,40}+\}")
+_GROUPED_TEXT = re.compile(
+    r"\\text(?:bf|it|rm)?\{[^{}]{0,60}+\}|\\(?:mathrm|mathbf)\{[^{}]{0,40}+\}"
+)
 _REFUSAL = re.compile(
     r"\bi (?:do not know|don't know|give up|have no idea|am not sure|am unable|am not able)\b|"
     r"\b(?:i|we) (?:cannot|can't|could not|couldn't|can not|was unable to|were unable to) "
@@ -84,11 +88,24 @@ def whole_answer(text: str) -> str | None:
     if any(word not in _FORMULA_WORDS for word in words):
         return _in_words(text, words)
     said = any(c.isalnum() for c in text)
+    left, equals, right = text.strip("$ .").rpartition("=")
+    if (
+        equals
+        and "," not in text
+        and not _RELATION.search(text)
+        and not _SHORT_NAME.fullmatch(left)
+    ):
+        return right.strip() or None
     return text.strip("*").rstrip(".;,").strip() if said and text[-1] not in "+-*/=:" else None
+
+
+_RELATION = re.compile(r"[<>≤≥≠!]|\\(?:le|ge|ne|lt|gt|in|approx|pm|equiv)(?![a-z])|≈| and | or ")
+_SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=]*[xyz][^=]*")
 
 
 def _in_words(text: str, words: list[str]) -> str | None:
     """`Thursday`, `no solution`; None where the words are a sentence."""
+    words = words[1:] if words[0] in ("the", "a", "an") else words
     if len(words) > _MAX_WORDS or any(c.isdigit() or c in "=\\^$?" for c in text):
         return None
     if not _SPOKEN.isdisjoint(words) and not {"no", "none"} & set(words[:1]):
@@ -107,10 +124,8 @@ def chosen_letter(text: str) -> str | None:
     chosen = _CHOSEN.search(tail)
     if chosen and not is_denied(tail, chosen.start(1) if chosen[1] else chosen.start(2)):
         return (chosen[1] or chosen[2]).upper()
-    right = None
-    for right in _CALLED_RIGHT.finditer(tail):
-        pass
-    return right[1] if right else None
+    called = [*_CALLED_RIGHT.finditer(tail)]
+    return called[-1][1] if called else None
 
 
 def closing_pair(text: str) -> str | None:
@@ -135,9 +150,10 @@ _CORRECTION = re.compile(
     re.IGNORECASE,
 )
 _RESTATED = re.compile(
-    r"(?i:\b(?:it|that|this|answer|value|result|number|total|one)(?:'s| is| was| should be| must be|"
-    r" would be| equals)|\b(?:i mean|i meant|make that|make it|rather))(?i: actually| really|"
-    r" in fact| instead| then)?+[: ]{0,3}+"
+    r"(?i:\b(?:it|that|this|answer|value|result|number|total|one)"
+    r"(?:'s| is| was| should be| must be| would be| equals)|"
+    r"\b(?:i mean|i meant|make that|make it|rather))"
+    r"(?i: actually| really| in fact| instead| then)?+[: ]{0,3}+"
     r"(\$[^$\n]{1,80}+\$|[$(-]{0,2}+\d[\d,./]{0,20}+%?|\([A-J]\)|[A-J](?![\w'’])|\\\([^\n]{1,80}?\\\))"
 )
 
@@ -174,5 +190,5 @@ def is_denied(text: str, start: int) -> bool:
         words.pop()
     if not words:
         return False
-    last = words[-1].strip(",:`\"")
+    last = words[-1].strip(',:`"')
     return last in _DENIALS - {"than"} or " ".join(words[-2:]) in _RATHER

@@ -8,36 +8,23 @@ takes 1.3 ms, decides nearly every formula among real answers, and can build not
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 from mclabel.answers import algebra, functions, operators, powers
 from mclabel.answers.algebra import Value, atom, number
 from mclabel.answers.effort import spend
 from mclabel.answers.monomials import UNIT, NotClosed
+from mclabel.answers.tokens import FUNCTIONS, GREEK, Tokens
 
 MAX_LENGTH = 500
 MAX_DEPTH = 40
 
-_TOKEN = re.compile(r"(\d++(?:\.\d++)?|\.\d++)|\\([A-Za-z]++)|([A-Za-z]++'*+)|(\S)")
-_FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln lg exp sqrt cbrt "
-    "abs cis".split()
-)
-_GREEK = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi "
-    "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
-)
-_SPELT = {"pi": "π", "theta": "theta", "infty": "∞", "infinity": "∞"}
 _DERIVATIVES = {"y'": "dy/dx", "y''": "d^2y/dx^2"}
-_NO_PRODUCT = frozenset("and or not lim sum inf sup det base per the".split())
 _ACCENTS = frozenset(
     "bar hat tilde dot ddot overline overrightarrow overleftarrow widehat widetilde angle triangle "
     "partial".split()
 )
 """Commands that make a name of the letters that follow."""
-_MAX_WORD = 3
-"""Letters in a row beyond this are a word, not a product."""
 
 
 def read_expression(text: str) -> Value:
@@ -58,65 +45,15 @@ def read_expression(text: str) -> Value:
     return value
 
 
-class _Reader:
-    """A token list and a position in it."""
+class _Reader(Tokens):
+    """Reads values from tokens."""
 
     def __init__(self, text: str) -> None:
-        self.tokens: list[str] = []
-        self.spaced: list[bool] = []
-        """Whether white space stands before the token."""
-        for match in _TOKEN.finditer(text):
-            digits, command, letters, sign = match.groups()
-            space = text[max(0, match.start() - 1)].isspace()
-            if letters:
-                self._letters(letters, space)
-                continue
-            self.tokens.append(digits or (f"\\{command}" if command else sign))
-            self.spaced.append(space)
-        self.at = 0
+        super().__init__(text)
         self.depth = 0
         self.bars = 0
         self.bound: dict[str, Value] = {}
         """What the indices of sums stand for."""
-
-    def _letters(self, letters: str, space: bool) -> None:
-        """A function's name, a spelt constant, or a product of single letters."""
-        if self.tokens[-1:] == ["_"] or self.tokens[-2:] == ["_", "{"] or letters[1:2] == "'":
-            self.tokens.append(letters)
-            self.spaced.append(space)
-            return
-        if letters in operators.EXTREMA or letters == "mod":
-            self.tokens.append(f"\\{letters}")
-            self.spaced.append(space)
-            return
-        if letters in _FUNCTIONS or letters in _SPELT or letters in _GREEK:
-            self.tokens.append(_SPELT.get(letters, f"\\{letters}"))
-            self.spaced.append(space)
-            return
-        for name in ("sqrt", "sin", "cos", "tan", "log", "ln"):
-            start = letters.find(name)
-            if 0 <= start <= 1 and len(letters) - len(name) - start <= 1:
-                pieces = (*letters[:start], f"\\{name}", *letters[start + len(name) :])
-                self.tokens.extend(pieces)
-                self.spaced.extend([False] * len(pieces))
-                return
-        if len(letters) > _MAX_WORD or letters.lower() in _NO_PRODUCT or "'" in letters:
-            raise NotClosed("a word")
-        self.tokens.extend(letters)
-        self.spaced.extend([space] + [False] * (len(letters) - 1))
-
-    def peek(self) -> str | None:
-        return self.tokens[self.at] if self.at < len(self.tokens) else None
-
-    def next(self) -> str:
-        if self.at >= len(self.tokens):
-            raise NotClosed("ends early")
-        self.at += 1
-        return self.tokens[self.at - 1]
-
-    def expect(self, token: str) -> None:
-        if self.next() != token:
-            raise NotClosed(f"no {token}")
 
     def sum(self) -> Value:
         self.depth += 1
@@ -264,33 +201,6 @@ class _Reader:
             return atom((f"call {name}", algebra.key(argument)))
         return atom(name)
 
-    def primes(self) -> str:
-        """Primes behind a name that are written as a power: `x^{\\prime}`."""
-        if self.peek() == "'":
-            self.at += 1
-            return "'" + self.primes()
-        if self.peek() != "^":
-            return ""
-        group = self.tokens[self.at + 1 : self.at + 6]
-        end = group.index("}") if group[:1] == ["{"] and "}" in group else 1
-        inside = group[1:end] if group[:1] == ["{"] else group[:1]
-        if not inside or any(token != "'" for token in inside):
-            return ""
-        self.at += 1 + (end + 1 if group[0] == "{" else 1)
-        return "'" * len(inside)
-
-    def subscript(self) -> str:
-        if self.peek() != "{":
-            return self.next().lstrip("\\")
-        self.at += 1
-        parts = []
-        while (token := self.next()) != "}":
-            token = token.lstrip("\\")
-            if not (token.isalnum() or token in ",+-*"):
-                raise NotClosed("a subscript that is a formula")
-            parts.append(token)
-        return "".join(parts)
-
     def command(self, name: str) -> Value:
         if name == "frac":
             if self.tokens[self.at : self.at + 2] in (["{", "d"], ["{", "\\partial"]):
@@ -310,9 +220,9 @@ class _Reader:
             return powers.power(self.argument(), number(Fraction(1, 3)))
         if name == "binom":
             return functions.binomial(self.argument(), self.argument())
-        if name in _FUNCTIONS:
+        if name in FUNCTIONS:
             return self.function(name)
-        if name in _GREEK:
+        if name in GREEK:
             return self.symbol(name)
         if name in operators.EXTREMA:
             return self.extremum(name)
@@ -325,15 +235,6 @@ class _Reader:
             self.expect("\\rfloor" if name == "lfloor" else "\\rceil")
             return functions.rounded(value, up=name == "lceil")
         raise NotClosed(f"\\{name}")
-
-    def group(self) -> list[str]:
-        """The tokens in the braces that open here, which are passed over."""
-        self.expect("{")
-        start, depth = self.at, 1
-        while depth:
-            token = self.next()
-            depth += (token == "{") - (token == "}")
-        return self.tokens[start : self.at - 1]
 
     def derivative(self) -> Value | None:
         """`dy/dx` written as a fraction: a name, in which no d cancels; None if it is none.
@@ -352,20 +253,8 @@ class _Reader:
             raise NotClosed("a derivative to be taken")
         return atom("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
 
-    def letters_of_group(self) -> str:
-        """What an accent stands on: a group of letters, or the letters up to a space."""
-        if self.peek() == "{":
-            letters = self.group()
-        else:
-            letters = [self.next()]
-            while (token := self.peek()) and token.isalpha() and not self.spaced[self.at]:
-                letters.append(self.next())
-        if not letters or not all(x.lstrip("\\").isalpha() for x in letters):
-            raise NotClosed("an accent over a formula")
-        return "".join(letters)
-
     def extremum(self, name: str) -> Value:
-        """`\\gcd(a, b)`, `\\max\\{a, b\\}`."""
+        r"""`\gcd(a, b)`, `\max\{a, b\}`."""
         opening = self.next()
         if opening == "\\" and self.peek() == "{":
             opening = "\\" + self.next()
@@ -389,7 +278,7 @@ class _Reader:
         return None
 
     def accumulated(self, *, product: bool) -> Value:
-        """`\\sum_{k=1}^{n}` or `\\prod` of the factors that follow."""
+        r"""`\sum_{k=1}^{n}` or `\prod` of the factors that follow."""
         self.expect("_")
         self.expect("{")
         index = self.next()
@@ -448,7 +337,7 @@ class _Reader:
         else:
             argument = self.signed()
             while (token := self.peek()) is not None and (
-                token.isalpha() or token in ("π", "/", "°") or token[1:] in _GREEK
+                token.isalpha() or token in ("π", "/", "°") or token[1:] in GREEK
             ):
                 if token == "/":
                     self.at += 1

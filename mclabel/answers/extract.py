@@ -119,7 +119,7 @@ def _marked(text: str) -> str | None:
             return hashes[1]
         rest = text[end:]
         if len(rest) > 20:
-            corrected = _corrected(rest[:_MAX_CORRECTION])
+            corrected = _corrected(rest[:_MAX_CORRECTION]) or _announced_later(rest)
             if corrected is not None:
                 return corrected
         return join_boxes(text, boxes)
@@ -134,6 +134,14 @@ def _corrected(rest: str) -> str | None:
     if not any(word in lower for word in _CORRECTIONS):
         return None
     return after_phrase(rest) or restated(rest)
+
+
+def _announced_later(rest: str) -> str | None:
+    """The final answer that a text announces after its last box, where that is a value."""
+    if "inal answer" not in rest:
+        return None
+    answer = after_phrase(rest)
+    return answer if answer and any(c.isdigit() for c in answer) else None
 
 
 def _tagged(text: str) -> tuple[int, str] | None:

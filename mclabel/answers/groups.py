@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Literal as OneOf
 
 from mclabel.answers import algebra
@@ -155,7 +156,7 @@ def read_matrix(text: str, part: Reader) -> Form | None:
 def _reckoned(text: str, part: Reader) -> Form | None:
     """A sum, a difference or a product of matrices of formulas."""
     found = [*_MATRIX.finditer(text)]
-    gaps = [text[a.end() : b.start()].strip() for a, b in zip(found, found[1:], strict=False)]
+    gaps = [text[a.end() : b.start()].strip() for a, b in pairwise(found)]
     around = text[: found[0].start()].strip() + text[found[-1].end() :].strip()
     if around or len(found) > _MAX_MATRICES or not set(gaps) <= {"+", "-", "*", ""}:
         return None

@@ -24,13 +24,13 @@ from mclabel.answers.forms import (
     value_of,
 )
 from mclabel.answers.literals import Literal
-from mclabel.answers.monomials import NotClosed
+from mclabel.answers.monomials import Monomial, NotClosed
 from mclabel.answers.reals import interval, union
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.units import Unit, read_unit
 from mclabel.answers.words import number_word, same_words
 
-_INITIALS = {
+_INITIALS: dict[Monomial, tuple[str, ...]] = {
     frozenset(((letter, 1),)): word
     for letter, word in {"T": ("true",), "F": ("false",), "Y": ("yes",), "N": ("no",)}.items()
 }
@@ -82,9 +82,7 @@ def _spelt_without_space(value: Value) -> Quantity | None:
     unit = read_unit(f" {names[0][0]}")
     if unit is None or unit[1] is None:
         return None
-    return Quantity(
-        _from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1]
-    )
+    return Quantity(_from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1])
 
 
 def _same_measures(answer: Quantity, gold: Quantity, rules: GradeRules, same: Same) -> bool | None:

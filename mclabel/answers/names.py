@@ -1,8 +1,9 @@
-"""Compares letters that are names, constants of integration, and lists of which the order counts."""
+"""Compares names, constants of integration, and lists of which the order counts."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 from mclabel.answers import algebra
 from mclabel.answers.algebra import Value
@@ -29,7 +30,7 @@ def says_product(letters: str) -> bool:
         return False
     if _VARIABLES.issuperset(letters) or (len(letters) == 2 and _VOWELS.isdisjoint(letters)):
         return True
-    return all(ord(b) - ord(a) == 1 for a, b in zip(letters, letters[1:], strict=False))
+    return all(ord(b) - ord(a) == 1 for a, b in pairwise(letters))
 
 
 def same_names(answer: Name, gold: Name) -> bool | None:

@@ -45,7 +45,7 @@ def square_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, 
 
 
 def cube_root_parts(a: Fraction, b: Fraction, d: Fraction) -> tuple[Fraction, Fraction] | None:
-    """p and q of ∛(a + b√d) = p + q√d; None without such."""
+    """P and q of ∛(a + b√d) = p + q√d; None without such."""
     norm = rational_root(a * a - b * b * d, 3)
     if norm is None:
         return None
@@ -81,4 +81,3 @@ def _whole_root(n: int, degree: int) -> int | None:
         return root if root * root == n else None
     root = round(n ** (1 / degree)) if n < 2**100 else -1
     return next((r for r in (root - 1, root, root + 1) if r >= 0 and r**degree == n), None)
-

@@ -38,6 +38,8 @@ def normalize(answer: str) -> str:
         text = _latex(text)
     if "C_" in text or "choose" in text:
         text = _CHOOSE.sub(_binomial, text)
+    if "or" in text or "and" in text:
+        text = _GLUED.sub(r" \1 ", text)
     if "&" in text and "\\begin" not in text:
         text = text.replace("&", " ")
     text = text.replace("**", "^") if _POWER_STARS.search(text) else text.replace("**", " ")
@@ -62,7 +64,8 @@ _SIGNS = {
     "∶": ":", "º": "°", "˚": "°", "ø": "∅", "Ø": "∅", "⌀": "∅", "𝜋": "π", "ϕ": "φ", "…": "...",
     "⋯": "...", "’": "'", "‘": "'", "′": "'", "，": ",", "。": ".", "≈": " ≈ ", "⟨": "\\langle ",
     "⟩": "\\rangle ", "→": "\\to ", "⟶": "\\to ", "∠": "\\angle ", "△": "\\triangle ",
-    "≡": "\\equiv ", "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ", "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
+    "≡": "\\equiv ", "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ",
+    "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
     "℃": "°C", "℉": "°F", "￥": "¥", "＄": "$", "％": "%", "ℝ": "ℝ", "\u00a0": " ",
 }  # fmt: skip
 _GREEK = {
@@ -150,7 +153,8 @@ _SAME = {
     "lvert": "|", "rvert": "|", "|": "|", "ldots": "...", "dots": "...", "cdots": "...",
     "dotsc": "...", "%": "%", "&": "&", "#": "#", "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[",
     "rbrack": "]", "(": " ", ")": " ", "[": " ", "]": " ", "approx": "≈", "simeq": "≈",
-    "implies": " ", "rightarrow": "\\to ", "longrightarrow": "\\to ", "Z": "\\mathbb{Z}",
+    "implies": " ",
+    "rightarrow": "\\to ", "longrightarrow": "\\to ", "Z": "\\mathbb{Z}",
     "Rightarrow": " ", "therefore": " ", "varphi": "\\phi ",
     "varepsilon": "\\epsilon ", "land": " and ", "lor": " or ", "wedge": " and ", "vee": " or ",
     "lang": "\\langle ", "rang": "\\rangle ", "prime": "'", "euro": "€", "pounds": "£",
@@ -178,6 +182,7 @@ _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
 """A run of an odd number of backslashes."""
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[A-Za-z]{2})")
+_GLUED = re.compile(r"(?<=[\d)\]}])(or|and)(?=[\d(\[{\\]|[A-Za-z] ?[=(<>≤≥])")
 _CHOOSE = re.compile(
     r"(?<![\w}])(?:(?:\{\} ?)?_\{?(\d{1,4}|[a-z])\}? ?C_\{?(\d{1,4}|[a-z])\}?|"
     r"\^\{?(\d{1,4}|[a-z])\}?C_\{?(\d{1,4}|[a-z])\}?|"
@@ -239,9 +244,9 @@ def _blackboard(match: re.Match[str]) -> str:
 
 
 def _with_single_backslashes(text: str) -> str:
-    """Text of which every backslash was doubled, as happens where LaTeX is quoted twice.
+    r"""Text of which every backslash was doubled, as happens where LaTeX is quoted twice.
 
-    `\\\\` is a line's end in a matrix, and elsewhere stands for nothing that an answer says.
+    `\\` is a line's end in a matrix, and elsewhere stands for nothing that an answer says.
     """
     if not _SINGLE.search(text):
         return text.replace("\\\\", "\\") if _DOUBLED_COMMAND.search(text) else text

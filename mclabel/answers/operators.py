@@ -69,9 +69,7 @@ def accumulate(
             return _geometric(term(low), ratio, low, high)
         if high.num == INFINITE:
             return _zeta(term(atom(_INDEX)), int(first))
-        return algebra.add(
-            _summed(term, high), algebra.negate(_summed(term, number(first - 1)))
-        )
+        return algebra.add(_summed(term, high), algebra.negate(_summed(term, number(first - 1))))
     if last.denominator != 1:
         raise NotClosed("a sum that does not end at a whole number")
     count = last - first + 1

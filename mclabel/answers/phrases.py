@@ -84,7 +84,8 @@ def closing_formula(text: str) -> str | None:
 
 
 _CLOSING = re.compile(
-    r"(?: (?:is|are)(?: (?:the|our|my|your|all|a))?+(?: [a-z]{3,10})?? (?:solutions?|answers?|result))?"
+    r"(?: (?:is|are)(?: (?:the|our|my|your|all|a))?+(?: [a-z]{3,10})?? "
+    r"(?:solutions?|answers?|result))?"
     r"(?:,? (?!not\b|is\b|or\b|and\b)[A-Za-z]{1,20}){0,6}"
 )
 """What may stand behind a formula that ends a text."""
@@ -122,9 +123,7 @@ def last_number(text: str) -> str | None:
 
 def _holds_number(after: str) -> bool:
     """Whether a cardinal number follows."""
-    return any(
-        not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after)
-    )
+    return any(not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after))
 
 
 def _last_told(prose: str) -> re.Match[str] | None:
@@ -139,7 +138,7 @@ def _last_told(prose: str) -> re.Match[str] | None:
         last = cardinal[-1]
         between = prose[last.end() : numbers[-1].start()]
         return last if not any(c in between for c in "+*/=^") else None
-    return (cardinal or told or [None])[-1]
+    return cardinal[-1] if cardinal else told[-1] if told else None
 
 
 _DIGITS = re.compile(r"[0-9]++")
@@ -160,7 +159,9 @@ _PLAIN = re.compile(
     r"-?(?:\\?\$)?-?(?:\d{1,3}(?:(?:,|\{,\}|,\\!)\d{3})+|\d+)?(?:\.\d+)?(?:\s*/\s*\d+)?(?:\\?%|\^\\circ)?|"
     r"-?\\[dt]?frac\{-?\d+\}\{\d+\}"
 )
-_TORN = re.compile(r"(?!(?:km|cm|mm|m|kg|g|€|£|\$)[²³]?+(?![\w^]))[\w^_{}\\]|\s?[*/^=<>+]\s?[\w(\\]|\s?[-−]\s?\d|\(")
+_TORN = re.compile(
+    r"(?!(?:km|cm|mm|m|kg|g|€|£|\$)[²³]?+(?![\w^]))[\w^_{}\\]|\s?[*/^=<>+]\s?[\w(\\]|\s?[-−]\s?\d|\("
+)
 _UNIT_AFTER = re.compile(
     r" (?:cents|cm|mm|km|kg|g|m|feet|foot|inches|miles|meters|dollars|hours|minutes|seconds|days|"
     r"weeks|years|degrees|percent|mph|pm|am|p\.m\.|a\.m\.)(?![\w])"
@@ -181,7 +182,8 @@ def _right_side(formula: str) -> str:
     """What a chain of equalities arrives at; an inequality or a plain formula as it stands."""
     formula = formula.strip().rstrip(".,")
     if "\\begin" in formula:
-        return formula
+        _, ends, right = formula.rpartition("\\end")
+        return right.rpartition("=")[2].strip() if ends and "=" in right else formula
     _, equals, right = formula.rpartition("=")
     if not equals or any(sign in formula for sign in _NO_EQUALITY):
         return formula
@@ -237,10 +239,10 @@ def _essence(sentence: str) -> str | None:
 
 
 _CHOICE_FIRST = re.compile(
-    r"(?i:for sure|definitely|clearly|probably|most likely|certainly|likely|obviously|indeed|option|"
-    r"choice|the letter|letter)?[ :]{0,2}+"
-    r"(?:([A-H])(?:,(?= [a-z]{2})(?! (?:and|or)\b)|(?= (?:and (?:then|not)|because|since|but|rather|not|"
-    r"it|that|for)\b))"
+    r"(?i:for sure|definitely|clearly|probably|most likely|certainly|likely|obviously|indeed|"
+    r"option|choice|the letter|letter)?[ :]{0,2}+"
+    r"(?:([A-H])(?:,(?= [a-z]{2})(?! (?:and|or)\b)|"
+    r"(?= (?:and (?:then|not)|because|since|but|rather|not|it|that|for)\b))"
     r"|\(?([A-H])\)?(?= (?:and (?:then|not)|is\b|as\b|it's\b|can't)))"
 )
 """A choice with a remark behind it: `D, it can't be A or B`."""

@@ -68,12 +68,12 @@ def logarithm(a: Value) -> Value:
         return total
     if len(a.num) == 1 and a.den is UNIT:
         ((mono, coefficient),) = a.num.items()
-        n = Fraction(coefficient)
-        if n > 0 and mono and all(_is_power_of_e(x) for x, _ in mono):
-            total = logarithm(number(n))
-            for x, exponent in mono:
+        factor = Fraction(coefficient)
+        if factor > 0 and mono and all(_is_power_of_e(x) for x, _ in mono):
+            total = logarithm(number(factor))
+            for x, times in mono:
                 logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number(1)
-                total = add(total, multiply(number(Fraction(exponent)), logged))
+                total = add(total, multiply(number(Fraction(times)), logged))
             return total
     return atom(("log", key(a)))
 

@@ -57,7 +57,9 @@ def read_union(text: str) -> Reals | None:
     if 1 < len(parts) <= _MAX_PIECES and all(parts):
         sets = [_piece(part, beyond_doubt=False) for part in parts]
         first = sets[0]
-        return None if first is None or None in sets else _less(first, union(filter(None, sets[1:])))
+        return (
+            None if first is None or None in sets else _less(first, union(filter(None, sets[1:])))
+        )
     parts = split(text, _UNION)
     if len(parts) > _MAX_PIECES:
         raise NotClosed("too many pieces")
@@ -178,11 +180,7 @@ def _chain(text: str) -> Reals | Relation | Sequence:
         links.append(one)
         if found is None:
             found = one
-        elif (
-            isinstance(found, Reals)
-            and isinstance(one, Reals)
-            and found.variable == one.variable
-        ):
+        elif isinstance(found, Reals) and isinstance(one, Reals) and found.variable == one.variable:
             found = Reals(intersection(found, one).pieces, found.variable)
         else:
             found = Relation(algebra.number(0), strict=False)

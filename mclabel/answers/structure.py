@@ -281,6 +281,8 @@ def _approximation(text: str, part: Reader) -> Form | None:
     if len(sides) < 2 or sides[0] == sides[-1]:
         return part(sides[0]) if sides and sides[0] != text else None
     head, tail = sides[0], sides[-1]
+    if not any(c.isalnum() or c in "π∞" for c in head):
+        return None
     if _NAME.fullmatch(head):
         return Equation(part(head), part(tail), head)
     return Approximated(part(head), part(tail))

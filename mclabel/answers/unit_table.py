@@ -93,9 +93,7 @@ PREFIXES = {
     **{"milli": -3, "micro": -6, "nano": -9, "pico": -12, "femto": -15},
 }
 """Powers of ten."""
-PREFIXED_SIGNS = frozenset(
-    "m g s A K mol N J W Pa V F C T Wb H Hz eV L l bar cal ohm Ohm".split()
-)
+PREFIXED_SIGNS = frozenset("m g s A K mol N J W Pa V F C T Wb H Hz eV L l bar cal ohm Ohm".split())
 PREFIXED_NAMES = frozenset(
     "meter metre gram second ampere amp kelvin mole newton joule watt pascal volt farad coulomb "
     "tesla weber henry hertz electronvolt liter litre calorie ohm".split()

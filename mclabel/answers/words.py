@@ -20,8 +20,8 @@ _PHRASES = {
         "any real x|any real value|x is all real numbers|all real number|reals|the reals|"
         "for all real x|all x in the real numbers"
     ),
-    "integers": "\\mathbb{z}|integers|all integers|the integers|set of integers|the set of integers|"
-    "the set of all integers|any integer|all integer values",
+    "integers": "\\mathbb{z}|integers|all integers|the integers|set of integers|"
+    "the set of integers|the set of all integers|any integer|all integer values",
     "naturals": "\\mathbb{n}|natural numbers|all natural numbers|the natural numbers|"
     "the set of natural numbers",
     "rationals": "\\mathbb{q}|rational numbers|all rational numbers|the rational numbers|rationals|"
