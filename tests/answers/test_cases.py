@@ -12,6 +12,7 @@ from mclabel.records import Verdict
 
 RIGHT, WRONG, UNKNOWN = Verdict.RIGHT, Verdict.WRONG, Verdict.UNKNOWN
 CASES = list(read_cases("cases.txt"))
+CLASSES = list(read_cases("classes.txt"))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def test_the_table_is_large_and_balanced() -> None:
     assert 0.4 <= false / len(CASES) <= 0.6
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.kind}: {c.gold} ;; {c.answer}"[:90])
+@pytest.mark.parametrize("case", [*CASES, *CLASSES], ids=lambda c: f"{c.kind}: {c.gold} ;; {c.answer}"[:90])
 def test_case(case: Case, checker: Checker) -> None:
     assert case.agrees(case.grade(checker))
 
