@@ -70,8 +70,10 @@ def find_boxes(text: str) -> list[Box]:
 def join_boxes(text: str, boxes: list[Box]) -> str:
     """The last box, and those before it that stand in one list with it, with their names."""
     start, end, content = boxes[-1]
-    answer, label = _around(text, start, end, content), _label(text, start)
-    joined = answer
+    answer = _around(text, start, end, content)
+    if len(boxes) == 1:
+        return answer
+    joined, label = answer, _label(text, start)
     for before in reversed(boxes[:-1]):
         joint = _joint(text[before[1] : start]) if before[1] <= start else None
         if joint is None or len(joined) > _MAX_BOX:
@@ -106,17 +108,29 @@ def _label(text: str, start: int) -> str:
 
 def _around(text: str, start: int, end: int, content: str) -> str:
     """The box with a sign or a function before it, and π or a root behind it."""
-    before = text[max(0, start - 16) : start]
-    signed = _SIGN.search(before) or (_BARE_SIGN.search(before) if text[start - 1] != " " else None)
-    applied = _APPLIED.search(before)
-    if applied and (not applied[1] or text[end : end + 1] == "}"):
-        return f"{applied[0].rstrip('{')}{{{content}}}"
-    following = _FOLLOWING.match(text, end)
-    if following and not content.endswith(following[0].strip()):
-        content += following[0]
-    if signed and not content.startswith(("-", "\\pm")):
-        return ("\\pm " if "pm" in signed[0] else "-") + content
+    last = (
+        text[start - 1 : start] if text[start - 1 : start] != " " else text[start - 2 : start - 1]
+    )
+    if last == "{" or last.isalpha():
+        before = text[max(0, start - 16) : start]
+        applied = _APPLIED.search(before)
+        if applied and (not applied[1] or text[end : end + 1] == "}"):
+            return f"{applied[0].rstrip('{')}{{{content}}}"
+    if text[end : end + 1] in _MAY_FOLLOW:
+        following = _FOLLOWING.match(text, end)
+        if following and not content.endswith(following[0].strip()):
+            content += following[0]
+    if last in _SIGN_ENDS and not content.startswith(("-", "\\pm")):
+        before = text[max(0, start - 16) : start]
+        bare = text[start - 1] != " " and _BARE_SIGN.search(before)
+        signed = _SIGN.search(before) or bare
+        if signed:
+            return ("\\pm " if "pm" in signed[0] else "-") + content
     return content
+
+
+_MAY_FOLLOW = (" ", "\\", "π", "^")
+_SIGN_ENDS = ("-", "−", "m")
 
 
 def _last_starts(text: str) -> list[re.Match[str]]:

@@ -43,6 +43,11 @@ _REFUSAL = re.compile(
     r"\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
     re.IGNORECASE,
 )
+_REFUSING = (
+    "cannot", "can't", "can not", "could not", "couldn't", "know", "give up", "no idea", "not sure",
+    "unable", "not able", "information", "as an ai", "sorry", "apolog",
+)  # fmt: skip
+"""Cheap to look for; without any of them nothing is refused."""
 _PAIR = re.compile(
     r"(?<![\w\\)}])(\((?:[^()\n]|\([^()\n]{0,40}+\)){1,120}+\))[\s.!*$]{0,6}+$|"
     r"(?<![\w\\)}])([\[(][^\[\]()\n]{1,80}+[\])])[\s.!*$]{0,6}+$"
@@ -54,6 +59,10 @@ _CHOSEN = re.compile(
     r"|[:→]|(?i:\banswer) -)[\s*:]{0,4}+"
     r"(?:\(([A-Ja-j])\)|([A-J])(?![\w'’]))[\s*.!)$]{0,6}+$"
 )
+_LETTERS = frozenset("ABCDEFGHIJabcdefghij")
+_AFTER_LETTER = " \n.*!)$]}_:;,\"'"
+_CHOSEN_LENGTH = 40
+_PRAISE = (" correct", " right", " best", " true", " answer", " appropriate")
 _CALLED_RIGHT = re.compile(
     r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer |(?:^|[.,:\n] {0,2}+))\*{0,2}+\(?([A-J])\)?\*{0,2}+ "
     r"(?:is|would be|must be|seems|matches)(?: the)?(?: most| only)? "
@@ -115,22 +124,27 @@ def _in_words(text: str, words: list[str]) -> str | None:
 
 def chosen_letter(text: str) -> str | None:
     """The letter of multiple choice that a text ends with, or calls the right one."""
-    text = text.rstrip()
-    last_line = text[text.rfind("\n") + 1 :][-_TAIL:]
-    letter = _ONLY_LETTER.fullmatch(last_line)
-    if letter and (letter[1].isupper() or "(" in last_line):
-        return letter[1].upper()
-    tail = text[-_TAIL:]
-    chosen = _CHOSEN.search(tail)
-    if chosen and not is_denied(tail, chosen.start(1) if chosen[1] else chosen.start(2)):
-        return (chosen[1] or chosen[2]).upper()
+    tail = text[-_TAIL:].rstrip()
+    bare = tail.rstrip(_AFTER_LETTER)
+    if bare[-1:] in _LETTERS and not bare[-2:-1].isalnum():
+        last_line = tail[tail.rfind("\n") + 1 :]
+        letter = _ONLY_LETTER.fullmatch(last_line)
+        if letter and (letter[1].isupper() or "(" in last_line):
+            return letter[1].upper()
+        chosen = _CHOSEN.search(tail, max(0, len(tail) - _CHOSEN_LENGTH))
+        if chosen and not is_denied(tail, chosen.start(1) if chosen[1] else chosen.start(2)):
+            return (chosen[1] or chosen[2]).upper()
+    if not any(word in tail for word in _PRAISE):
+        return None
     called = [*_CALLED_RIGHT.finditer(tail)]
     return called[-1][1] if called else None
 
 
 def closing_pair(text: str) -> str | None:
     """The point, interval or list in brackets that ends a text."""
-    text = text.rstrip()[-_TAIL:]
+    text = text[-_TAIL:].rstrip()
+    if text.rstrip(".!*$ ")[-1:] not in (")", "]"):
+        return None
     for opening in ("(", "["):
         start = text.rfind(opening)
         if start < 0:
@@ -149,6 +163,10 @@ _CORRECTION = re.compile(
     r"incorrect|is wrong|was wrong|not right|let me re)",
     re.IGNORECASE,
 )
+_CORRECTING = (
+    "wait", "actually", "no,", "correction", "sorry", "apolog", "oops", "scratch", "thought",
+    "mistake", "wrong", "right", "incorrect", "let me re",
+)  # fmt: skip
 _RESTATED = re.compile(
     r"(?i:\b(?:it|that|this|answer|value|result|number|total|one)"
     r"(?:'s| is| was| should be| must be| would be| equals)|"
@@ -161,6 +179,9 @@ _RESTATED = re.compile(
 def restated(rest: str) -> str | None:
     """The answer that a text corrects itself to: `No, wait, it's 6`; None if it does not."""
     rest = rest[:_MAX_CORRECTION]
+    lower = rest.lower()
+    if not any(word in lower for word in _CORRECTING):
+        return None
     correction = _CORRECTION.search(rest)
     if correction is None:
         return None
@@ -178,7 +199,8 @@ _CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus
 
 def refuses(text: str) -> bool:
     """Whether the end of a text says that it gives no answer."""
-    return bool(_REFUSAL.search(text[-_TAIL:]))
+    tail = text[-_TAIL:].lower()
+    return any(word in tail for word in _REFUSING) and bool(_REFUSAL.search(tail))
 
 
 def is_denied(text: str, start: int) -> bool:

@@ -54,7 +54,6 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
     """
     if truncated:
         return None
-    text = _own_turn(text)
     thought, end, rest = text.rpartition(_THOUGHT_END)
     if not end:
         return _answer(_without_run_on(text))
@@ -96,6 +95,7 @@ def _answer(text: str) -> str | None:
         return answer
     if "\\boxed" in text and not text.rstrip().endswith("}"):
         return None  # the box was never closed or never filled: no number of it is an answer
+    text = _own_turn(text)
     if refuses(text):
         return None
     for look in (chosen_letter, whole_answer, closing_formula, closing_pair):

@@ -55,14 +55,14 @@ def read_literal(text: str) -> Literal | None:
         return None
     if not (text[-1].isdigit() or text[-1] in "})."):
         return None
+    match = _NUMBER.fullmatch(text)
+    if match:
+        return _decimal(match[1], match[2])
     if text.count(".") > 1 or ("." in text and "," in text):
         european = _EUROPEAN.fullmatch(text)
         if european:
             whole = european[2].replace(".", "")
             return _decimal(european[1], f"{whole}.{european[3]}" if european[3] else whole)
-    match = _NUMBER.fullmatch(text)
-    if match:
-        return _decimal(match[1], match[2])
     if "\\frac" in text or "/" in text:
         return _fraction(text)
     match = _SCIENTIFIC.fullmatch(text)

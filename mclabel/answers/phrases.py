@@ -221,7 +221,7 @@ def _essence(sentence: str) -> str | None:
     sentence = clean(sentence)
     if not sentence:
         return None
-    letter = _CHOICE_FIRST.match(sentence)
+    letter = _CHOICE_FIRST.match(sentence) if " " in sentence else None
     if letter:
         return letter[1] or letter[2]
     told = predicate(sentence)
@@ -246,6 +246,7 @@ _CHOICE_FIRST = re.compile(
     r"|\(?([A-H])\)?(?= (?:and (?:then|not)|is\b|as\b|it's\b|can't)))"
 )
 """A choice with a remark behind it: `D, it can't be A or B`."""
+_COPULAS = (" is ", " are ", " equals ", " was ", " were ", " be ")
 _COPULA = re.compile(
     r"(?<! that)(?<! which)(?<! who) (?:is|are|equals|was|were|(?:must|should|would|will) be) "
     r"(?:equal to |exactly |simply |just )?+"
@@ -254,7 +255,7 @@ _COPULA = re.compile(
 
 def predicate(sentence: str) -> str | None:
     """What a sentence says something is: `the largest $n$ is 34`; None if it says more."""
-    if len(sentence) > 300:
+    if len(sentence) > 300 or not any(word in sentence for word in _COPULAS):
         return None
     spans = [match.span() for match in _MATH.finditer(sentence)]
     places = [

@@ -144,10 +144,11 @@ def _read(text: str, part: Reader) -> Form | None:
     if affirmed:
         return Words((affirmed[1].lower(),), affirmed[1])
     text = _without_condition(text)
-    named = _GEOMETRY.fullmatch(text)
-    if named:
-        return _name(named[2])
-    congruence = _CONGRUENCE.fullmatch(text)
+    if text[-1].isupper() or text.endswith("}"):
+        named = _GEOMETRY.fullmatch(text)
+        if named:
+            return _name(named[2])
+    congruence = _CONGRUENCE.fullmatch(text) if "\\equiv" in text else None
     if congruence:
         return _congruence(congruence, part)
     if "\\to" in text and "\\lim" not in text:

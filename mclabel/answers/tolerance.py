@@ -22,7 +22,8 @@ def same_number(value: Fraction, gold: Literal, rules: GradeRules, *, literal: b
     """
     if value == gold.value:
         return True
-    if abs(value - gold.value) <= abs(gold.value) * Fraction(rules.relative_tolerance):
+    tolerance = rules.relative_tolerance
+    if tolerance and abs(value - gold.value) <= abs(gold.value) * Fraction(tolerance):
         return True
     if not rules.round_to_gold or gold.unit_in_last_place is None:
         return False
