@@ -17,7 +17,7 @@ from mclabel.answers.rules import GradeRules
 from mclabel.answers.structure import read_form
 from mclabel.records import Verdict
 
-CHECKER_VERSION = "3"
+CHECKER_VERSION = "4"
 """Stored with every shard: a change of any verdict raises it."""
 
 
