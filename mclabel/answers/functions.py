@@ -25,6 +25,8 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
     """The function of that name, `base` being a logarithm's."""
     if name == "ln":
         return powers.logarithm(argument)
+    if name == "lg":
+        base = number(10)
     if name in ("log", "lg"):
         if base is None:
             n = argument.rational

@@ -63,6 +63,9 @@ _CONDITION = re.compile(
     r"(?:integers? )?([a-z]) ?"
     r"(?:∈ ?\\mathbb ?\{? ?[ZN] ?\}?\^?\+?|is an? (?:positive |any )?integer)\)?$"
 )
+_FOR_ALL = re.compile(
+    r",? for (?:all|any|every) (?:real (?:numbers? )?|positive )?(?:integers? )?[a-z](?: ?∈ ?ℝ)?$"
+)
 _ARROW = re.compile(r"\\to(?![A-Za-z])")
 _COMMAS = re.compile(r",(?: or| and)?| or | and ")
 _GEOMETRY = re.compile(
@@ -190,6 +193,8 @@ def _read(text: str, part: Reader) -> Form | None:
 
 def _without_condition(text: str) -> str:
     """The text without `, k ∈ Z`; the integer is called n then."""
+    if " for " in text:
+        text = _FOR_ALL.sub("", text)
     match = _CONDITION.search(text)
     if match is None:
         return text

@@ -57,7 +57,7 @@ _LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+")
 _FILLERS = frozenset(
     "a an the it is its it's that they are be by on in at to of for so he she his her there was "
-    "answer option choice this both my".split()
+    "answer option choice this both my due".split()
 )
 _LATER_FILLERS = frozenset(
     "function number numbers only solution triangle day team case n all".split()
@@ -72,6 +72,7 @@ _SHORT_NAMES = {
 _MONTHS = frozenset(
     "january february march april may june july august september october november december".split()
 )
+_TRUTH = {"yes": "true", "no": "false"}
 _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren't doesn't".split())
 
 
@@ -124,6 +125,8 @@ def number_word(text: str) -> int | None:
 
 def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     """Whether two word answers agree; None where one says more than the other."""
+    if len(answer) == len(gold) == 1:
+        answer, gold = ((_TRUTH.get(one[0], one[0]),) for one in (answer, gold))
     if answer == gold or (_has_month(gold) and sorted(answer) == sorted(gold)):
         return True
     longer, shorter = (answer, gold) if len(answer) > len(gold) else (gold, answer)
