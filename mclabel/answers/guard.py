@@ -28,6 +28,8 @@ _OPERATORS = frozenset(("int", "sum", "prod", "lim"))
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
 _LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS}}}")
 _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
+_TORN = re.compile(r"[<>]\s*+[<>]|[+*/=^]\s*+[<>]|[-+*/=^<>]\s*+(?:[)\]}]|$)")
+"""An operator or a relation without its right side."""
 _JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
 """A number behind something, or an empty group: no notation for anything."""
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
@@ -57,7 +59,7 @@ def refuse_text(text: str) -> str | None:
         return "too_long"
     if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
         return "no_formula"
-    if _JUXTAPOSED.search(text):
+    if _JUXTAPOSED.search(text) or _TORN.search(text):
         return "no_formula"
     commands = _COMMAND.findall(text)
     if any(name not in _COMMANDS for name in commands):

@@ -43,6 +43,7 @@ def normalize(answer: str) -> str:
     if "&" in text and "\\begin" not in text:
         text = text.replace("&", " ")
     text = text.replace("**", "^") if _POWER_STARS.search(text) else text.replace("**", " ")
+    text = _TIMES_TEN.sub("*", text) if "10" in text else text
     text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠")
     text = _RULES_OUT.sub(" ", text[:MAX_LENGTH])
     return " ".join(text.split())
@@ -54,6 +55,7 @@ def squeeze(normalized: str) -> str:
 
 
 _FREE_SPACE = re.compile(r"(?<=\d) (?!\d)|(?<=[A-Za-z]) (?![A-Za-z])|(?<![A-Za-z\d]) ")
+_TIMES_TEN = re.compile(r"(?<=\d)\s*+[xX]\s*+(?=10\s*+\^)")
 _POWER_STARS = re.compile(r"[\w)\]}]\*\*[\w({\[+-]")
 _RULES_OUT = re.compile(r"[\"`“”]|(?<![\w})'])'|'(?!\w)(?<![\w})']')")
 

@@ -73,6 +73,8 @@ def closing_formula(text: str) -> str | None:
     A few words without a number may follow it, such as its unit.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
+    if not _may_hold_math(bare):
+        return None
     last = None
     for match in _MATH.finditer(bare):
         last = match
@@ -81,6 +83,10 @@ def closing_formula(text: str) -> str | None:
     if is_denied(bare, last.start()):
         return None
     return _right_side(next(group for group in last.groups() if group).strip())
+
+
+def _may_hold_math(text: str) -> bool:
+    return "$" in text or "\\(" in text or "\\[" in text
 
 
 _CLOSING = re.compile(
@@ -99,7 +105,7 @@ def last_number(text: str) -> str | None:
     text = _last_part_with_a_digit(text[-_WINDOW:]).replace("**", "")
     text = text if text.isascii() else _IDEOGRAPHS.sub(" ", text)
     pieces, end = [], 0
-    for match in _MATH.finditer(text):
+    for match in _MATH.finditer(text) if _may_hold_math(text) else ():
         value = _right_side(next(group for group in match.groups() if group).strip())
         plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
         pieces += [text[end : match.start()], f" {plain} "]
@@ -128,10 +134,13 @@ def _holds_number(after: str) -> bool:
 
 def _last_told(prose: str) -> re.Match[str] | None:
     """The last number that is not denied, in the sentence of the last; one such as 3rd yields."""
-    numbers = [match for match in _NUMBER.finditer(prose) if match[0].strip()][-_MAX_NUMBERS:]
+    last_digit = max(map(prose.rfind, "0123456789"))
+    begin = max(prose.rfind(mark, 0, last_digit) for mark in _SENTENCE_MARKS)
+    numbers = [match for match in _NUMBER.finditer(prose, max(begin, 0)) if match[0].strip()]
+    numbers = numbers[-_MAX_NUMBERS:]
     if not numbers:
         return None
-    end = max(prose.rfind(mark, 0, numbers[-1].start()) for mark in (". ", "\n", "? ", "! "))
+    end = max(prose.rfind(mark, 0, numbers[-1].start()) for mark in _SENTENCE_MARKS)
     told = [m for m in numbers if m.start() > end and not is_denied(prose, m.start())]
     cardinal = [m for m in told if not _ORDINAL.match(prose, m.end())]
     if cardinal and cardinal[-1] is not numbers[-1]:
@@ -143,6 +152,7 @@ def _last_told(prose: str) -> re.Match[str] | None:
 
 _DIGITS = re.compile(r"[0-9]++")
 _MAX_NUMBERS = 12
+_SENTENCE_MARKS = (". ", "\n", "? ", "! ")
 _ORDINAL = re.compile(r"(?:st|nd|rd|th)\b")
 _IDEOGRAPHS = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff60]++")
 
