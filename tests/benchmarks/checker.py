@@ -37,6 +37,7 @@ from answers.test_hostile import bombs  # noqa: E402
 
 from mclabel.answers import Checker, Grade, extract_answer  # noqa: E402
 from mclabel.records import Verdict  # noqa: E402
+from tests.benchmarks import checker_limits as limits  # noqa: E402
 
 DATA = ROOT.parent / "shared" / "data"
 REPEATS = 5
@@ -81,6 +82,16 @@ def main() -> None:
         figures |= _speed(console, theirs, solutions, num_theirs=150 if args.quick else 1000)
         figures |= _new_pairs(console, checker)
         figures |= _bombs(console, solutions, quick=args.quick)
+        completions = [(one.text, one.gold) for one in solutions]
+        num_theirs = 150 if args.quick else 1000
+        figures |= limits.waiting(
+            console, completions * SAMPLES, lambda some: _their_rate(theirs, some[:num_theirs])
+        )
+        figures |= limits.hostile_share(console, completions * SAMPLES)
+        figures |= limits.hostile(
+            console, read_golds(DATA), number=20_000 if args.quick else 1_000_000
+        )
+        figures |= limits.under_load(console, completions, quick=args.quick)
     checker.close()
     print(json.dumps(figures))
 
