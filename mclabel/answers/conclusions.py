@@ -86,7 +86,7 @@ def whole_answer(text: str) -> str | None:
     if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
         return None
     if not text.isascii() and any(c >= _IDEOGRAPHIC for c in text):
-        return None
+        return text[0] if text[0] in _LETTERS and text[1] >= _IDEOGRAPHIC else None
     letter = _ONLY_LETTER.fullmatch(text)
     if letter:
         return letter[1].upper()

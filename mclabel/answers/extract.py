@@ -140,7 +140,7 @@ def _announced_later(rest: str) -> str | None:
     """The final answer that a text announces after its last box, where that is a value."""
     if "inal answer" not in rest:
         return None
-    answer = after_phrase(rest)
+    answer = after_phrase(rest.replace('\\"', "").replace('"', ""))
     return answer if answer and any(c.isdigit() for c in answer) else None
 
 

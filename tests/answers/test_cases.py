@@ -28,7 +28,9 @@ def test_the_table_is_large_and_balanced() -> None:
     assert 0.4 <= false / len(CASES) <= 0.6
 
 
-@pytest.mark.parametrize("case", [*CASES, *CLASSES], ids=lambda c: f"{c.kind}: {c.gold} ;; {c.answer}"[:90])
+@pytest.mark.parametrize(
+    "case", [*CASES, *CLASSES], ids=lambda c: f"{c.kind}: {c.gold} ;; {c.answer}"[:90]
+)
 def test_case(case: Case, checker: Checker) -> None:
     assert case.agrees(case.grade(checker))
 
