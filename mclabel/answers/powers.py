@@ -9,6 +9,7 @@ from functools import lru_cache
 from mclabel.answers.algebra import Value, add, atom, divide, inverse, key, multiply, number
 from mclabel.answers.monomials import (
     NO_ATOMS,
+    MAX_TERMS,
     UNIT,
     Atom,
     NotClosed,
@@ -95,8 +96,11 @@ def _whole_power(base: Value, n: int) -> Value:
         factor, raised = power_of_monomial(mono, n)
         check_size(factor)
         return Value({raised: coefficient**n * factor}, UNIT)
-    if n > MAX_POWER:
-        raise NotClosed("power of a sum too high")
+    if base.den is not UNIT:
+        num, den = Value(base.num, UNIT), Value(base.den, UNIT)
+        return divide(_whole_power(num, n), _whole_power(den, n))
+    if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
+        return atom(("power", key(base), key(number(n))))
     result = base
     for _ in range(n - 1):
         result = multiply(result, base)

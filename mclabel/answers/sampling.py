@@ -80,6 +80,18 @@ def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex |
     return result if cmath.isfinite(result) else None
 
 
+def overflows(a: Value) -> bool:
+    """Whether a closed form without symbols is too large for a float, or has such a part."""
+    if symbols(a):
+        return False
+    try:
+        return not cmath.isfinite(_quotient(a.num, a.den, {}))
+    except OverflowError:
+        return True
+    except (ZeroDivisionError, ValueError, KeyError):
+        return False
+
+
 def real(a: Value) -> float | None:
     """The value of a closed form without symbols that is a real number, else None."""
     result = approximate(a)
@@ -135,7 +147,7 @@ def _atom(base: Atom, point: Mapping[str, float]) -> complex:
         return _binomial(_key(base[1], point), _key(base[2], point))
     argument = _key(base[1], point)
     if abs(argument) > _MAX_ARGUMENT:
-        raise ValueError("no digits left for the phase of a wave")
+        raise OverflowError("no digits left for the phase of a wave")
     if base[0].startswith("call "):  # any function: one without symmetries stands for it
         return cmath.sin(1.7 * argument + 0.3) + 0.31 * argument
     return _FUNCTIONS[base[0]](argument)

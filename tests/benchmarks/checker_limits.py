@@ -70,7 +70,8 @@ def hostile_share(console: Console, completions: Completions) -> dict[str, Any]:
         checker = _warm()
         for _ in range(REPEATS):
             alone, among = (
-                min(_batch_seconds(checker, some) for _ in range(2)) for some in (completions, mixed)
+                min(_batch_seconds(checker, some) for _ in range(2))
+                for some in (completions, mixed)
             )
             costs.append(1 - alone / among)
         checker.close()
@@ -106,8 +107,8 @@ def hostile(console: Console, golds: Sequence[str], *, number: int) -> dict[str,
     seconds, reason, pair = max(in_all)
     console.print(
         f"{number:,} hostile pairs: the slowest takes {1000 * slowest:.1f} ms of the caller's CPU "
-        f"time: {slowest_pair[0][:60]!r} ;; {slowest_pair[1][:60]!r}; of {len(in_all):,} that reach "
-        f"a worker the slowest takes {seconds:.2f} s in all ({reason}): {pair[0][:60]!r}",
+        f"time: {slowest_pair[0][:60]!r} ;; {slowest_pair[1][:60]!r}; of {len(in_all):,} that "
+        f"reach a worker the slowest takes {seconds:.2f} s in all ({reason}): {pair[0][:60]!r}",
         markup=False,
     )
     return {
