@@ -109,7 +109,7 @@ def whole_answer(text: str) -> str | None:
 
 
 _RELATION = re.compile(r"[<>≤≥≠!]|\\(?:le|ge|ne|lt|gt|in|approx|pm|equiv)(?![a-z])|≈| and | or ")
-_SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=]*[xyz][^=]*")
+_SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz]*+[xyz][^=]*+")
 
 
 def _in_words(text: str, words: list[str]) -> str | None:
@@ -172,7 +172,8 @@ _RESTATED = re.compile(
     r"(?:'s| is| was| should be| must be| would be| equals)|"
     r"\b(?:i mean|i meant|make that|make it|rather))"
     r"(?i: actually| really| in fact| instead| then)?+[: ]{0,3}+"
-    r"(\$[^$\n]{1,80}+\$|[$(-]{0,2}+\d[\d,./]{0,20}+%?|\([A-J]\)|[A-J](?![\w'’])|\\\([^\n]{1,80}?\\\))"
+    r"(\$[^$\n]{1,80}+\$|[$(-]{0,2}+\d[\d,./]{0,20}+%?|\([A-J]\)|[A-J](?![\w'’])|"
+    r"\\\((?:[^\n\\]|\\(?![()])){1,80}+\\\))"
 )
 
 

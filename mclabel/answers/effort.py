@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-MAX_UNITS = 12_000
+MAX_UNITS = 6_000
 """For reading an answer, again for reading a gold, and again for comparing the two. Real answers
 take 20 to 500."""
 _UNLIMITED = 1 << 62

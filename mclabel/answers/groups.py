@@ -34,8 +34,7 @@ _SEMICOLON = re.compile(r";")
 _SUCH_THAT = re.compile(r"\||:|\\mid|such that")
 _MATRIX = re.compile(
     r"\\begin\s*\{(?P<kind>[pbvBV]?matrix|smallmatrix|array|cases|aligned)\}(?:\s*\{[lcr| ]*\})?"
-    r"(?P<body>.*?)\\end\s*\{(?P=kind)\}",
-    re.DOTALL,
+    r"(?P<body>(?:[^\\]|\\(?!begin|end))*+)\\end\s*\{(?P=kind)\}"
 )
 _ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
 _TRANSPOSED = re.compile(r"\^\s*+\{?+\s*+(?:T|\\top|\\intercal|t)\s*+\}?+")

@@ -198,13 +198,14 @@ _GREEK_UNIT = re.compile(
 _PRIME = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,3}+)\}?")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
 _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/])\s*\}")
+_BEFORE_OVER = r"((?:[^{}\\]|\\(?!over(?![A-Za-z])))*+)"
 _SHORT_FRACTIONS = (
     (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
     (re.compile(r"\\(frac|binom)\s*([A-Za-z\dπ])\s*\{"), r"\\\1{\2}{"),
     (re.compile(r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([A-Za-z\dπ])"), r"\1{\2}"),
     (re.compile(r"\\sqrt\s*([A-Za-z\dπ])"), r"\\sqrt{\1}"),
-    (re.compile(r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}"), r"\\frac{\1}{\2}"),
-    (re.compile(r"^([^{}]*)\\over(?![A-Za-z])([^{}]*)$"), r"\\frac{\1}{\2}"),
+    (re.compile(rf"\{{{_BEFORE_OVER}\\over(?![A-Za-z])([^{{}}]*+)\}}"), r"\\frac{\1}{\2}"),
+    (re.compile(rf"^{_BEFORE_OVER}\\over(?![A-Za-z])([^{{}}]*+)$"), r"\\frac{\1}{\2}"),
     (re.compile(r"\\frac\s*\{"), r"\\frac{"),
     (re.compile(r"(\\frac\{[^{}]*\})\s+\{"), r"\1{"),
 )

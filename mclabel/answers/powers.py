@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from mclabel.answers.algebra import Value, add, atom, divide, inverse, key, multiply, number
+from mclabel.answers.effort import spend
 from mclabel.answers.monomials import (
     NO_ATOMS,
     MAX_TERMS,
@@ -255,9 +256,14 @@ def _simple(a: Value) -> Value:
     return Value(a.num, UNIT) if a.den == UNIT else a
 
 
-@lru_cache(maxsize=4096)
 def _factors(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
     """Prime factors of a positive integer with their exponents times `sign`."""
+    spend((n.bit_length() // 128) ** 2)
+    return _found_factors(n, sign)
+
+
+@lru_cache(maxsize=4096)
+def _found_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
     found = []
     prime = 2
     while prime * prime <= n and prime < 1000:

@@ -136,7 +136,7 @@ def read_ratio(text: str, part: Reader) -> Ratio | None:
 
 _CHOICE = re.compile(
     r"(?:(?:option|choice|answer|part)s?:? )?(?:\(\s?([A-Ja-j])\s?\)|([A-J])[.):](?= ?\S))"
-    r"\s*[.:)]?\s*(.*)",
+    r"\s*+[.:)]?+\s*+(.*+)",
     re.DOTALL | re.IGNORECASE,
 )
 _NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?\s?([A-J])\s?\)?", re.IGNORECASE)
@@ -160,7 +160,7 @@ def read_choice(text: str, part: Reader) -> Choice | None:
     return Choice(letter.upper(), part(content) if content else None)
 
 
-_PREFIX_SIGN = re.compile(r"(-?)\s*([$€£¥])\s*(-?.*)", re.DOTALL)
+_PREFIX_SIGN = re.compile(r"(-?)\s*+([$€£¥])\s*+(-?.*+)", re.DOTALL)
 _COMPOUND = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([A-Za-z]++)\.?+,?+(?:\s++and)?+\s*+")
 
 
