@@ -9,8 +9,8 @@ from functools import lru_cache
 from mclabel.answers.algebra import Value, add, atom, divide, inverse, key, multiply, number
 from mclabel.answers.effort import spend
 from mclabel.answers.monomials import (
-    NO_ATOMS,
     MAX_TERMS,
+    NO_ATOMS,
     UNIT,
     Atom,
     NotClosed,

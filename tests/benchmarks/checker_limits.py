@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+import psutil
 from answers.hard_pairs import double_angle, logarithm, mixture, shifted_wave
 from answers.hostile_texts import hostile_pairs
 from answers.test_hostile import bombs
@@ -65,19 +66,22 @@ def hostile_share(console: Console, completions: Completions) -> dict[str, Any]:
     mixed = list(completions)
     for i in range(len(completions) // BOMB_SHARE):
         mixed.insert(i * (BOMB_SHARE + 1), (corpus[i % len(corpus)], "12"))
-    costs = []
     with _one_core():
         checker = _warm()
-        for _ in range(REPEATS):
-            alone, among = (
-                min(_batch_seconds(checker, some) for _ in range(2))
-                for some in (completions, mixed)
-            )
-            costs.append(1 - alone / among)
+        alone, among = (
+            min(_batch_cpu_seconds(checker, some) for _ in range(REPEATS))
+            for some in (completions, mixed)
+        )
         checker.close()
-    cost = statistics.median(costs)
-    console.print(f"1% of bombs cost a caller that waits {cost:.1%} of its pairs a second")
-    return {"hostile_share_cost": round(cost, 4)}
+    cost = 1 - alone / among
+    console.print(
+        f"1% of bombs cost a caller that waits {cost:.1%} of its pairs a second (CPU time of "
+        f"caller and workers on one core: {1e6 * alone / len(completions):.0f} µs a pair alone)"
+    )
+    return {
+        "hostile_share_cost": round(cost, 4),
+        "pairs_per_cpu_s_waiting": round(len(completions) / alone),
+    }
 
 
 def hostile(console: Console, golds: Sequence[str], *, number: int) -> dict[str, Any]:
@@ -157,6 +161,18 @@ def _batch_seconds(checker: Checker, completions: Completions) -> float:
     start = time.perf_counter()
     checker.grade_many((extract_answer(text), gold) for text, gold in completions)
     return time.perf_counter() - start
+
+
+def _batch_cpu_seconds(checker: Checker, completions: Completions) -> float:
+    start = _cpu_seconds(checker)
+    _batch_seconds(checker, completions)
+    return _cpu_seconds(checker) - start
+
+
+def _cpu_seconds(checker: Checker) -> float:
+    """Of this process, the host and its children that have ended: all that a batch had asked."""
+    pid = checker.host_pid()
+    return time.process_time() + (sum(psutil.Process(pid).cpu_times()[:4]) if pid else 0.0)
 
 
 def _seconds_each(checker: Checker, completions: Completions) -> Iterator[float]:
