@@ -2,8 +2,9 @@
 
 Three-valued: what it cannot decide it calls unknown, which counts neither for nor against a
 step. Cheapest layers first: extract, normalise, exact rational or text, structure and exact
-algebra, all here; what they leave open is decided by sympy in a worker process that is killed when
-it overruns. Nothing that a model wrote is ever evaluated as code.
+algebra, all here; what they leave open is decided by sympy in a worker process. Both have budgets
+of counted steps, so that a verdict does not depend on the machine or its load. Nothing that a model
+wrote is ever evaluated as code.
 """
 
 from mclabel.answers.checker import Checker, default_checker, grade, grade_completion

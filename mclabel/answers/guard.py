@@ -11,7 +11,7 @@ from typing import Any
 
 from mclabel.answers.algebra import Value, symbols
 from mclabel.answers.forms import Closed, Form, Number, Opaque, Reals
-from mclabel.answers.monomials import UNIT, monomials_within
+from mclabel.answers.monomials import UNIT, Monomial, monomials_within
 from mclabel.answers.sampling import approximate, overflows
 
 MAX_LENGTH = 300
@@ -114,11 +114,13 @@ def _refuse_value(value: Value) -> str | None:
 
     Exponents and arguments are bounded, so that no single operation of the worker takes long.
     """
-    waiting = [(mono, 0) for part in (value.num, value.den) for mono in part]
+    waiting: list[tuple[Monomial, int]] = [
+        (mono, 0) for part in (value.num, value.den) for mono in part
+    ]
     while waiting:
         mono, depth = waiting.pop()
         for x, exponent in mono:
-            if abs(exponent) > MAX_EXPONENTS or exponent.denominator > MAX_EXPONENTS:
+            if max(abs(exponent.numerator), exponent.denominator) > MAX_EXPONENTS:
                 return "too_large"
             if not isinstance(x, tuple):
                 continue

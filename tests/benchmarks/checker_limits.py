@@ -41,20 +41,23 @@ def waiting(
     """Whole solutions graded as one batch, without a memo, caller and workers on one core."""
     with _one_core():
         checker = _warm()
-        rates = [_batch_rate(checker, completions) for _ in range(REPEATS)]
-        theirs = their_rate(completions)
+        passes = [
+            (_batch_rate(checker, completions), their_rate(completions)) for _ in range(REPEATS)
+        ]
         times = sorted(_seconds_each(checker, completions))
         checker.close()
-    best = max(rates)
+    best = max(ours for ours, _ in passes)
+    typical = statistics.median(ours for ours, _ in passes)
+    ratio = statistics.median(ours / theirs for ours, theirs in passes)
     p99, p999 = (1000 * times[int(len(times) * q)] for q in (0.99, 0.999))
     console.print(
         f"a caller that waits, one core, no memo: {best:,.0f} pairs/s (median of {REPEATS} passes "
-        f"{statistics.median(rates):,.0f}), {best / theirs:,.0f} times Math-Verify; alone a pair "
-        f"takes p99 {p99:.2f} ms, p99.9 {p999:.2f} ms"
+        f"{typical:,.0f}), {ratio:,.0f} times Math-Verify in turns with it; alone a pair takes p99 "
+        f"{p99:.2f} ms, p99.9 {p999:.2f} ms"
     )
     return {
         "pairs_per_s_waiting": round(best),
-        "ratio_to_math_verify_waiting": round(best / theirs, 1),
+        "ratio_to_math_verify_waiting": round(ratio, 1),
         "p99_ms_waiting": round(p99, 3),
         "p999_ms_waiting": round(p999, 3),
     }
