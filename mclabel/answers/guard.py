@@ -41,8 +41,10 @@ _OPERATORS = frozenset(("int", "sum", "prod", "lim"))
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
 _LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS}}}")
 _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
-_TORN = re.compile(r"[<>]\s*+[<>]|[+*/=^]\s*+[<>]|[-+*/=^<>]\s*+(?:[)\]}]|$)")
-"""An operator or a relation without its right side."""
+_TORN = re.compile(
+    r"[<>]\s*+[<>]|[+*/=^]\s*+[<>]|[-+*/=^<>]\s*+(?:[)\]}]|$)|\\(?:sum|prod|lim)(?!\s*+_)"
+)
+"""An operator or a relation without its right side, a sum or a limit of which no bound is told."""
 _JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
 """A number behind something, or an empty group: no notation for anything."""
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
