@@ -79,6 +79,8 @@ def rounds_to(value: Fraction, gold: Literal) -> bool:
 
 def _decimal(sign: str, digits: str) -> Literal:
     digits = digits.replace(",", "").replace(" ", "")
+    if digits.isdecimal():  # a fraction from an integer takes a fifth of the time
+        return Literal(Fraction(-int(digits) if sign == "-" else int(digits)))
     value = Fraction(digits)
     if sign == "-":
         value = -value
