@@ -31,6 +31,8 @@ REPEATS = 5
 """Of a timed pass; the best counts, since other processes share the cores."""
 BOMB_SHARE = 100
 """One completion in so many is a bomb."""
+MAX_ASKED = 2_000
+"""Hostile pairs that are followed into a worker."""
 LOAD_BUDGET = 55_000
 """Steps: within a factor of two of what `logarithm` and `double_angle` take."""
 
@@ -106,7 +108,7 @@ def hostile(console: Console, golds: Sequence[str], *, number: int) -> dict[str,
             asked.append((text, gold))
     checker = _warm()
     in_all = []
-    for pair in asked[: number // 100]:
+    for pair in asked[:MAX_ASKED]:
         start = time.perf_counter()
         reason = checker.grade(*pair).reason
         in_all.append((time.perf_counter() - start, reason, pair))
