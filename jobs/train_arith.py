@@ -37,7 +37,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from mclabel.answers import grade_completion
 from mclabel.arith.misconceptions import misread
@@ -49,6 +49,7 @@ from mclabel.arith.tokenizer import build_tokenizer
 from mclabel.arith.verify import StepTruth, verify_steps
 from mclabel.policy import SamplingParams
 from mclabel.policy.hf import HfPolicy
+from mclabel.policy.pretrained import load_model, load_tokenizer
 from mclabel.records import Problem, Verdict
 from mclabel.seeds import sampling_seed
 from mclabel.values import clopper_pearson
@@ -131,8 +132,9 @@ def train(rank: int, args: argparse.Namespace) -> None:
 
 def _load(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
     if args.start is not None:
-        model = LlamaForCausalLM.from_pretrained(args.start, dtype=torch.float32)
-        return model, AutoTokenizer.from_pretrained(args.start)
+        start = {"model": args.start, "trust_remote_code": False, "key": "--start"}
+        model = load_model(LlamaForCausalLM, **start, dtype=torch.float32)
+        return cast(LlamaForCausalLM, model), load_tokenizer(**start)
     tokenizer = build_tokenizer(_text(p) + "\n" for p in generate(20_000, seed=0, split="train"))
     config = LlamaConfig(
         vocab_size=-(-len(tokenizer) // 16) * 16,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+import click
 from rich.console import Console
 
 from mclabel.errors import MclabelError
@@ -18,6 +20,10 @@ EXIT_USER_ERROR = 2
 EXIT_BUDGET = 3
 EXIT_INTERRUPTED = 130
 RESUME = "Run the same command again to resume"
+OUR_FAULT = (
+    "This is a fault of mclabel, not of your input. Please report it with these lines, the command "
+    "and the versions in the output's run.json"
+)
 
 # Messages carry text of users and models: nothing in it is markup or an emoji code.
 _errors = Console(stderr=True, emoji=False)
@@ -31,13 +37,39 @@ def fail(message: str, code: int) -> NoReturn:
 
 @contextmanager
 def clear_exits() -> Iterator[None]:
-    """End with a message on errors that have one for the user, and on signals, in order."""
+    """End with a message on errors that have one for the user, and on signals, in order.
+
+    What the system refuses (a full disk, a file without permission, a peer that is gone) is no
+    fault of the program wherever it comes up, and is said, too. Any other exception is one: it
+    keeps its traceback, with the request to report it.
+    """
     with stop_signals():
         try:
             yield
         except MclabelError as error:
             fail(str(error), EXIT_USER_ERROR)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise  # usage, which click tells itself
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # who read the output has ended; click ends quietly
+            fail(_refusal(error), EXIT_USER_ERROR)
         except Stopped as stopped:
             fail(f"stopped by {stopped}: what was whole is kept. {RESUME}", stopped.exit_code)
         except KeyboardInterrupt:
             fail(f"interrupted. {RESUME}", EXIT_INTERRUPTED)
+        except Exception as error:
+            error.add_note(OUR_FAULT)
+            raise
+
+
+def _refusal(error: OSError) -> str:
+    """What the system has refused, and what to do about it."""
+    places = [str(place) for place in (error.filename, error.filename2) if place is not None]
+    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+    where = " to ".join(places) + ": " if places else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{where}{reason}. What was whole is kept: make room, and run the same command again"
+    if not places:
+        return f"{reason} ({type(error).__name__})"
+    return f"{where}{reason}. Give a place that exists and that you may read, or write to"

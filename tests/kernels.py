@@ -26,7 +26,8 @@ _NEEDS = {
 def kernels() -> dict[str, dict[str, str]]:
     """Environments by name, from the oldest instructions to the newest.
 
-    numpy's own loops are held to about the same instructions. Empty on CPUs that are not x86, and where the system does not say what the CPU has.
+    numpy is held to about the same instructions. Empty on CPUs that are not x86, and where the
+    system does not say what the CPU has.
     """
     told = Path("/proc/cpuinfo")
     if platform.machine().lower() not in ("x86_64", "amd64") or not told.exists():
@@ -52,7 +53,7 @@ def main(command: list[str]) -> int:
     found = kernels()
     if not found:
         print(f"LEFT OUT: no kernels to choose from on {platform.machine()}")
-    for name, chosen in found.items():
+    for chosen in found.values():
         print("--", *(f"{key}={value}" for key, value in chosen.items()), flush=True)
         ended = subprocess.run(command, env={**os.environ, **chosen}, check=False).returncode
         if ended:

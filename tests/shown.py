@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mclabel.data.shards import commit_block
 from mclabel.data.store import Store
@@ -117,7 +119,8 @@ def write_run(
 ) -> str:
     """A run's folder, or one more block in it."""
     store = Store(str(folder), create=True)
-    store.create("run.json", json.dumps({"format": 1, "config": CONFIG, "versions": {}}).encode())
+    manifest = {"format": 1, "id": folder.name, "config": CONFIG, "versions": {}}
+    store.create("run.json", json.dumps(manifest).encode())
     commit_block(store, block, "test", rows, rollouts, {"config": CONFIG})
     return str(folder)
 
@@ -140,6 +143,22 @@ def hostile_run(folder: Path) -> str:
         )
     rollouts = [r for row in rows for r in rollouts_of(row, row.solution.steps[0].text)]
     return write_run(folder, rows, rollouts)
+
+
+def twin_run(folder: Path) -> str:
+    """Two samples of a problem that begin alike, and one of another, without a value."""
+    texts = ["We add.\n", "That makes 5.\n", "So \\boxed{5}."]
+    first = solution(0, texts, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
+    second = solution(1, ["We add.\n", "It is 3.\n", "<b>So</b> \\boxed{3}."], [3, 4, 4])
+    second = replace(
+        second,
+        problem=first.problem,
+        solution=replace(second.solution, problem_id=first.problem.id, sample_index=1),
+    )
+    other = solution(2, ["a\n", "b"], [4, 4])
+    unknown = replace(other.steps[0], value=None, low=None, high=None, hard=None)
+    other = replace(other, steps=(unknown, other.steps[1]))
+    return write_run(folder, [first, second, other], None)
 
 
 def plain_run(folder: Path) -> str:
@@ -166,3 +185,35 @@ def plain_run(folder: Path) -> str:
         ),
     ]
     return write_run(folder, rows, [r for row in rows for r in rollouts_of(row)])
+
+
+SCORED = {"prm:last": 0.6, "prm:min": 0.7, "likelihood:a:sum": 0.5, "likelihood:b:sum": 0.58}
+"""Of `evaluation`: by method."""
+
+
+def evaluation(folder: Path, num_problems: int = 300, **accuracy: float) -> str:
+    """A best-of-N output of made-up accuracies at N=4; intervals are 0.05 to each side."""
+    named = {"random": 0.4, "majority": 0.45, "vote:prm": 0.5, "pass": 0.8, **accuracy}
+
+    def estimate(value: float) -> dict[str, float]:
+        return {"value": value, "low": value - 0.05, "high": value + 0.05}
+
+    less = {
+        a: {b: {**estimate(named[a] - named[b]), "p_value": 0.5} for b in named if b != a}
+        for a in named
+    }
+    fall = {"best_size": 4, "best": 0.5, "last": 0.5, "fall": {**estimate(0.0), "p_value": 1.0}}
+    result: dict[str, Any] = {
+        "num_problems": num_problems,
+        "num_samples": 4,
+        "accuracy": {m: {"1": estimate(0.4), "4": estimate(v)} for m, v in named.items()},
+        "differences": {"1": less, "4": less},
+        "pair_accuracy": {"prm:last": estimate(0.7)},
+        "over_optimisation": {"prm:last": fall},
+        "groups": {},
+    }
+    report = {"result": result, "num_excluded": 0, "num_unscored": 0, "fooled": {}}
+    folder.mkdir(parents=True)
+    content = {**report, "num_fooled": {"prm:last": 1}}
+    (folder / "best_of_n.json").write_text(json.dumps(content))
+    return str(folder)

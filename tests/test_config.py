@@ -138,3 +138,64 @@ def test_operational_fields_are_not_semantic() -> None:
     other = load_config(LabelConfig, None, ["out=a", "policy.temperature=1"])
     assert plain.semantic() == moved.semantic()
     assert plain.semantic() != other.semantic()
+
+
+def config_fault(path: Path, text: str) -> str:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(LabelConfig, path)
+    return str(caught.value)
+
+
+def test_equal_keys_are_refused_with_both_lines(tmp_path: Path) -> None:
+    text = "out: a\npolicy:\n  top_k: 1\n  top_p: 0.5\n  top_k: 2\n"
+    message = config_fault(tmp_path / "x.yaml", text)
+    assert "line 5, column 3: the key 'top_k' a second time, first in line 3" in message
+    with pytest.raises(ConfigError, match="the key 'top_k' a second time"):
+        load_config(LabelConfig, None, ["out=x", "policy={top_k: 1, top_k: 2}"])
+
+
+def test_a_merged_mapping_may_be_overridden(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("out: a\npolicy: {<<: &p {top_k: 3}, top_k: 2}\n")
+    assert load_config(LabelConfig, path).policy.top_k == 2
+
+
+def test_yaml_that_is_too_deep_or_grows_is_refused(tmp_path: Path) -> None:
+    aliases = "a0: &a0 [x, x]\n"
+    aliases += "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 25))
+    chain = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 50))
+    for name, text, message in [
+        ("deep", "a: " + "[" * 100_000, "nested deeper than 32"),
+        ("keys", "".join(" " * i + "a:\n" for i in range(200)), "nested deeper than 32"),
+        ("chain", chain, "nested deeper than 32"),
+        ("aliases", aliases, "more than 100,000 values"),
+        ("cycle", "a: &a [*a]\n", "an alias inside of itself"),
+        ("long", "# " + "x" * 2**20, "larger than 1,048,576 bytes"),
+        ("date", "a: 2001-99-99\n", "month must be in 1..12"),
+        ("object", "a: !!python/object/apply:os.system [id]\n", "could not determine a constr"),
+    ]:
+        assert message in config_fault(tmp_path / f"{name}.yaml", text), name
+    with pytest.raises(ConfigError, match="nested deeper than 32"):
+        load_config(LabelConfig, None, ["out=x", "a." * 5_000 + "b=1"])
+
+
+def test_a_missing_configuration_is_named_as_it_was_given() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(LabelConfig, "configs/label/quikstart.yaml")
+    message = str(caught.value)
+    assert message.startswith("configs/label/quikstart.yaml: no such configuration file")
+    assert "did you mean configs/label/quickstart.yaml?" in message
+    assert str(Path(__file__).parents[1]) not in message
+
+
+def test_a_colon_without_a_space_is_explained() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(BestOfNConfig, None, ["out=x", "scorers={prm:runs/prm}"])
+    assert "write a space after the colon, scorers='{prm: runs/prm}'" in str(caught.value)
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(LabelConfig, None, ["out=x", "seed=" + "x" * 10_000])
+    assert len(str(caught.value)) < 1_000

@@ -50,10 +50,16 @@ class ViewerProcess:
 
     def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of an answer."""
-        self._connection.request("GET", path, headers=headers)
-        response = self._connection.getresponse()
+        try:
+            response = self._asked(path, headers)
+        except http.client.RemoteDisconnected:  # the server closes idle connections
+            response = self._asked(path, headers)
         body = response.read()
         return response.status, {k.lower(): v for k, v in response.getheaders()}, body
+
+    def _asked(self, path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        self._connection.request("GET", path, headers=headers)
+        return self._connection.getresponse()
 
     def get(self, name: str, **parameters: Any) -> Any:
         """What the pages would be told."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -33,9 +32,10 @@ def main() -> None:
 @click.option("--out", default="runs/quickstart", show_default=True, help="Folder for the results.")
 def quickstart(size: str, out: str) -> None:
     """Sample, label, train a PRM and measure with the bundled models, on CPU, in minutes."""
+    from mclabel.data.outputs import output_folder
     from mclabel.quickstart import run_quickstart
 
-    run_quickstart(size, Path(out), console)  # type: ignore[arg-type]
+    run_quickstart(size, output_folder(out, "--out "), console)  # type: ignore[arg-type]
 
 
 @main.command()

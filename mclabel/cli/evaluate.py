@@ -25,6 +25,9 @@ _FORMAT = click.option(
     default="table",
     show_default=True,
 )
+_TRUST = click.option(
+    "--trust-remote-code", is_flag=True, help="Run Python code that comes with the model."
+)
 _SEED = click.option("--seed", default=0, show_default=True, type=SEED, help="Of the bootstrap.")
 
 
@@ -113,6 +116,7 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
 @click.option("--labels", "run", help="A run that labelled ProcessBench's solutions.")
 @click.option("--threshold", type=Share(), help="Of the PRM's scores; by default chosen on gsm8k.")
 @click.option("--device", default="cpu", show_default=True)
+@_TRUST
 @_FORMAT
 @click.option("-o", "--out", help="Folder for figures, predictions and what is left out.")
 @_SEED
@@ -122,6 +126,7 @@ def eval_processbench(
     run: str | None,
     threshold: float | None,
     device: str,
+    trust_remote_code: bool,
     shape: str,
     out: str | None,
     seed: int,
@@ -152,6 +157,7 @@ def eval_processbench(
                 out=out,
                 seed=seed,
                 on_score=progress.update,
+                trust_remote_code=trust_remote_code,
             )
     _print_figures(result, [processbench_grid(result)], shape)
 

@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from mclabel.cli.output import console, errors
+from mclabel.errors import ShardError
 from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
 
 if TYPE_CHECKING:
@@ -220,6 +221,8 @@ def compact(run: str, rows: int) -> None:
 
     with StageProgress(console, "read", "shards") as stage:
         done = merge(Store(run), rows=rows, on_progress=stage.update)
+    if not done.num_before:
+        raise ShardError(f"{run}: holds no labels. Give the `out` of a labelling job")
     console.print(
         f"{run}: {done.num_before:,} shards are now {done.num_after:,} "
         f"({done.num_solutions:,} solutions merged)",

@@ -106,6 +106,9 @@ def import_labels(file: str, source: Format, out: str) -> None:
 @click.option(
     "--strict", is_flag=True, help="Stop at the first row that cannot be scored, write nothing."
 )
+@click.option(
+    "--trust-remote-code", is_flag=True, help="Run Python code that comes with the model."
+)
 def score(
     prm: str,
     solutions: str,
@@ -114,6 +117,7 @@ def score(
     url: str | None,
     form: str,
     strict: bool,
+    trust_remote_code: bool,
 ) -> None:
     """Score the steps of solutions with a trained PRM.
 
@@ -132,7 +136,15 @@ def score(
             click.echo(f"row {reject.row} ({reject.reason}): {bounded(reject.detail)}", err=True)
 
     lines = score_file(
-        prm, solutions, out, device=device, url=url, form=form, strict=strict, on_reject=say
+        prm,
+        solutions,
+        out,
+        device=device,
+        url=url,
+        form=form,
+        strict=strict,
+        on_reject=say,
+        trust_remote_code=trust_remote_code,
     )
     for line in lines:
         click.echo(line)
@@ -143,6 +155,8 @@ def score(
 @click.argument("vllm_arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(prm: str, vllm_arguments: tuple[str, ...]) -> None:
     """Serve a PRM with vLLM; arguments that follow are those of `vllm serve`, e.g. --port 8001.
+
+    Python code that comes with the PRM runs with --trust-remote-code alone.
 
     Score through it: mclabel score PRM FILE --url http://localhost:8000
     """

@@ -33,6 +33,8 @@ class BestOfNConfig(Config):
     """Name: folder of a PRM or an ORM."""
     likelihood: dict[str, str] = Field({})
     """Name: language model whose likelihood of a solution is its score."""
+    trust_remote_code: list[str] = Field([])
+    """Names of scorers and of language models whose own Python code may be run."""
     aggregate: list[Literal["last", "min", "product", "mean", "max", "log_odds"]] = Field(
         ["last", "min", "product", "mean"], min_length=1
     )

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
 from mclabel.config.base import SENSITIVE, Config
+from mclabel.config.document import MAX_DEPTH, parse_document, read_document
 from mclabel.errors import ConfigError
 
 C = TypeVar("C", bound=Config)
-
-MAX_BYTES = 1 << 20
+MAX_SHOWN = 200
+"""Characters of a value in a message."""
 
 
 def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str] = ()) -> C:
@@ -45,9 +45,14 @@ def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str]
 
 def bundled_config(name: str) -> Path:
     """A configuration that comes with the package, e.g. `label/quickstart.yaml`."""
+    return _bundled_configs() / name
+
+
+def _bundled_configs() -> Path:
+    """The folder of configurations: in the package where it is installed, beside it in a clone."""
     package = Path(__file__).parents[1]
-    installed = package / "configs" / name
-    return installed if installed.is_file() else package.parent / "configs" / name
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
 
 
 def config_file(path: str | Path) -> Path:
@@ -58,46 +63,65 @@ def config_file(path: str | Path) -> Path:
     return path
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    path = config_file(path)
+def _read_yaml(given: Path) -> dict[str, Any]:
+    path = config_file(given)
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ConfigError(
-                f"{path}: more than {MAX_BYTES:,} bytes, so it is no configuration. Give a YAML "
-                "file of keys and values; data go into files that it names"
-            )
-        content = yaml.safe_load(raw.decode("utf-8"))
+        content = read_document(path)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such configuration file") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: not a readable YAML file: {error}") from error
+        raise ConfigError(_no_such_file(given)) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{given}: cannot be read ({error.strerror}). Give a YAML file that you may read"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{given}: not a readable YAML file: {error}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must hold keys and values, holds a {type(content).__name__}")
+        raise ConfigError(
+            f"{given}: must hold keys and values, a line each such as `out: runs/mine` (with a "
+            f"space after the colon); holds a {type(content).__name__}"
+        )
     return content
+
+
+def _no_such_file(given: Path) -> str:
+    folder = _bundled_configs()
+    bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
+    where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
+    near = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"With mclabel come {', '.join(sorted(bundled))}"
+    return f"{given}: no such configuration file{where}; {hint}"
 
 
 def _apply(content: dict[str, Any], override: str) -> None:
     key, equals, raw = override.partition("=")
     if not equals or not key:
         raise ConfigError(
-            f"{override!r}: overrides are written key=value, e.g. estimator.kind=bisect"
+            f"{_short(override)}: overrides are written key=value, e.g. estimator.kind=bisect"
         )
     try:
-        new = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        why = getattr(error, "problem", None) or "cannot be read"
-        raise ConfigError(f"{key}: the value is not YAML: {why}. Quote it: {key}='\"…\"'") from None
+        new = parse_document(raw)
+    except ValueError as error:
+        raise ConfigError(
+            f"{key[:MAX_SHOWN]}: the value is not YAML: {error}. If it is a text, quote it: "
+            f"{key[:MAX_SHOWN]}='\"…\"'"
+        ) from None
     *parents, last = key.split(".")
+    if len(parents) > MAX_DEPTH:
+        raise ConfigError(f"{_short(override)}: nested deeper than {MAX_DEPTH}")
     for parent in parents:
         child = content.setdefault(parent, {})
         if not isinstance(child, dict):
-            raise ConfigError(f"{override!r}: {parent} holds a value, not keys")
+            raise ConfigError(f"{_short(override)}: {parent} holds a value, not keys")
         content = child
     content[last] = new
+
+
+def _short(value: Any) -> str:
+    """A value as messages show it."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def _fault(kind: type[Config], error: Mapping[str, Any]) -> str:
@@ -113,7 +137,14 @@ def _fault(kind: type[Config], error: Mapping[str, Any]) -> str:
         return f"{key}: required. Set it in the file or pass {key}=…"
     if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
         return f"{key}: {error['ctx']['error']}"
-    shown = key if _sensitive(kind, path) else f"{key}={error['input']!r}"
+    if error["input"] is None and ":" in path[-1]:  # {name:value}
+        name, _, value = path[-1].partition(":")
+        shown = f"{name}: {value}"
+        return (
+            f"{key}: YAML takes {path[-1]!r} for a key without a value: write a space after the "
+            f"colon, {'.'.join(path[:-1])}='{{{shown}}}'"
+        )
+    shown = key if _sensitive(kind, path) else f"{key}={_short(error['input'])}"
     return f"{shown}: {error['msg'].lower()}"
 
 

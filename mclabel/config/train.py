@@ -21,6 +21,8 @@ class TrainConfig(Config):
     """Causal language model to start from: folder, Hugging Face name, arith:base, arith:policy."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the base."""
     head: Literal["token", "likelihood"] = "token"
     """`token`: token classification, the standard. `likelihood`: uses what the base says of each
     step's tokens, too; better where the base is small."""

@@ -1,11 +1,13 @@
 """The claim of an output: the semantic configuration that a folder belongs to, created once.
 
-Running a job again with the same configuration resumes it; another configuration is refused.
+Running a job again with the same configuration resumes it; another configuration is refused. Its
+`id` is random: it tells outputs of one configuration from each other, wherever they are moved.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +34,8 @@ def claim(
     Raises:
         ShardError: the output belongs to another configuration.
     """
-    manifest = with_digest({"format": FORMAT, "config": semantic, **provenance})
+    identity = secrets.token_hex(8)
+    manifest = with_digest({"format": FORMAT, "id": identity, "config": semantic, **provenance})
     if not store.create(name, json.dumps(manifest, indent=1, sort_keys=True).encode()):
         check_claim(store, name, semantic)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mclabel.answers import reference_answer
 from mclabel.data.rejects import Reject, bounded
-from mclabel.data.rows import MAX_ROW, Fault, row_place, scan_rows
+from mclabel.data.rows import LONE_SURROGATES, MAX_ROW, Fault, row_place, scan_rows
 from mclabel.data.sizes import Size
 from mclabel.errors import DataError
 from mclabel.records import Problem
@@ -281,7 +281,7 @@ def _problem(row: Any, problem_column: str | None, answer_column: str | None) ->
     try:
         "".join([text, answer, identity or "", *map(str, meta), *meta.values()]).encode()
     except UnicodeEncodeError:
-        return Fault("not_utf8", "a text is not valid Unicode: it holds lone surrogates")
+        return Fault("not_utf8", LONE_SURROGATES)
     return Problem(
         id=content_id("problem", text, answer) if identity is None else identity,
         text=text,

@@ -21,6 +21,7 @@ MAX_ROW = 1 << 24
 MAX_JSON = 1 << 26
 """Bytes of a .json file, which is held in memory as a whole."""
 _PIECE = 1 << 20
+LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,15 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
             )
 
 
+def is_unicode(content: Any) -> bool:
+    """Whether all texts in a row are valid Unicode; tokenizers take no others, nor do files."""
+    try:
+        json.dumps(content, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def row_place(source: str, number: int) -> str:
     """Where a row of `scan_rows` stands, for messages."""
     return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {number}"
@@ -81,6 +91,10 @@ def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         place = row_place(source, number)
         if isinstance(row, Fault):
             raise DataError(f"{place}: {row.detail}")
+        if not isinstance(row, Mapping):
+            raise DataError(f"{place}: must be an object, is a {type(row).__name__}")
+        if not is_unicode(row):
+            raise DataError(f"{place}: {LONE_SURROGATES}")
         yield place, row
 
 

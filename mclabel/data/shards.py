@@ -341,7 +341,10 @@ def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[st
             table.validate(full=True)
     except DamagedFile:
         raise
-    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
+    except (
+        *(pa.ArrowException, OSError, ValueError, TypeError, LookupError),
+        *(AttributeError, RecursionError),
+    ) as error:
         raise damaged(store, name, f"damaged, or no {kind} shard ({error})") from error
     return metadata, table
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from mclabel.data.rejects import Reject, bounded
-from mclabel.data.rows import Fault, row_place, scan_rows
+from mclabel.data.rows import LONE_SURROGATES, Fault, is_unicode, row_place, scan_rows
 from mclabel.errors import DataError
 from mclabel.labeling.scheduler import GivenSolution
 from mclabel.records import Problem
@@ -63,7 +63,10 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
             refuse(row if isinstance(row, Fault) else _NO_OBJECT, number)
             continue
         identity = row.get("problem_id") or by_text.get(str(row.get("problem")))
-        found = solution_in(row) if identity in ids else _unknown(row)
+        if not is_unicode(row):
+            found: GivenSolution | Fault = Fault("not_utf8", LONE_SURROGATES)
+        else:
+            found = solution_in(row) if identity in ids else _unknown(row)
         if isinstance(found, Fault):
             refuse(found, number, None if identity is None else str(identity))
         else:

@@ -52,6 +52,8 @@ class Store:
         Raises:
             ShardError: a local folder is missing, or the URL is not understood.
         """
+        if not location:
+            raise ShardError("'': an empty name. Give a folder, or a URL such as s3://bucket/run")
         self.location = location
         self.is_local = "://" not in location
         if not self.is_local:
@@ -205,6 +207,11 @@ class Store:
 
     @contextmanager
     def _clear_errors(self, name: str) -> Iterator[None]:
+        if not isinstance(name, str) or {"..", "."} & set(name.split("/")):  # damaged metadata
+            raise ShardError(
+                f"{self.location}: {name!r} names no file of the run, though one of it says so. "
+                "Delete the damaged file and run the job again"
+            )
         try:
             yield
         except (BaseError, OSError) as error:

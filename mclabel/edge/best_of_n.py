@@ -14,6 +14,7 @@ from typing import cast
 from mclabel.answers import default_checker, group_many
 from mclabel.config import BestOfNConfig, EstimatorConfig, LabelConfig, SolutionsConfig
 from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places, check_run
+from mclabel.data.outputs import output_folder
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import label
@@ -24,7 +25,7 @@ from mclabel.evaluation.best_of_n import BestOfN
 from mclabel.evaluation.best_of_n import best_of_n as measure
 from mclabel.evaluation.choosing import ProblemSamples
 from mclabel.labeling.job import JobState
-from mclabel.policy.hub import pin_model
+from mclabel.policy.text import check_model
 from mclabel.prm.aggregate import Aggregation, aggregate
 from mclabel.prm.encode import EncodedSolution, StepEncoder
 from mclabel.records import LabeledSolution, Outcome
@@ -138,17 +139,29 @@ def _check(config: BestOfNConfig) -> None:
     """Find what is wrong before anything is sampled."""
     from mclabel.prm.score import PRM
 
-    if "://" in config.out:
-        raise ConfigError(f"out={config.out!r}: must be a local folder")
+    output_folder(config.out, "out=", make=False)
     check_places(config.out, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
     if config.run is None:
         check_run(_samples_of(config))
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(f"scorers and likelihood both name {', '.join(both)}: give other names")
-    for path in config.scorers.values():
-        PRM.load(path)
-    for model in config.likelihood.values():
-        pin_model(resolve_model(model), revision=None)
+    names = {*config.scorers, *config.likelihood}
+    if unknown := sorted(set(config.trust_remote_code) - names):
+        raise ConfigError(
+            f"trust_remote_code={unknown}: must be among the names of scorers and likelihood, "
+            f"{', '.join(sorted(names)) or 'of which there are none'}"
+        )
+    for name, path in config.scorers.items():
+        PRM.load(path, trust_remote_code=name in config.trust_remote_code)
+    for name, model in config.likelihood.items():
+        key = f"likelihood.{name}"
+        check_model(
+            resolve_model(model, key=key),
+            template=config.policy.template,
+            system=config.policy.system,
+            trust_remote_code=name in config.trust_remote_code,
+            key=key,
+        )
     for other in [*config.exclude, *([config.run] if config.run else [])]:
         next(read_labels(Store(other)))
 
@@ -186,7 +199,9 @@ def _scored(
     weights: dict[str, list[float]] = {}
     unscored: set[int] = set()
     for name, path in config.scorers.items():
-        prm = PRM.load(path, threads=config.threads)
+        prm = PRM.load(
+            path, threads=config.threads, trust_remote_code=name in config.trust_remote_code
+        )
         there, encoded = _encoded(rows, prm.encoder)
         unscored |= set(range(len(rows))) - set(there)
         steps = cache.step_scores(prm, model_folder(path), encoded, partial(on_score, name))
@@ -198,7 +213,11 @@ def _scored(
             scores[key] = _placed(len(rows), there, values, missing=-inf)
     for name, model in config.likelihood.items():
         scorer = LikelihoodScorer(
-            resolve_model(model), template=config.policy.template, system=config.policy.system
+            resolve_model(model),
+            template=config.policy.template,
+            system=config.policy.system,
+            trust_remote_code=name in config.trust_remote_code,
+            key=f"likelihood.{name}",
         )
         there, encoded = _encoded(rows, scorer.encoder)
         unscored |= set(range(len(rows))) - set(there)

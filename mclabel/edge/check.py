@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.answers import Grade, default_checker, extract_answer
+from mclabel.data.outputs import output_file
 from mclabel.data.rows import TOO_LARGE, bounded_lines
 from mclabel.errors import DataError
 
@@ -48,6 +49,8 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
         raise DataError(f"{source}: no such file. Give an existing .jsonl file")
     if out is not None and Path(out).resolve() == path.resolve():
         raise DataError(f"{out}: is the file that is read. Give another --out")
+    if out:
+        output_file(out, "--out ")
     report = CheckReport()
     start = time.perf_counter()
     target = Path(out).open("w", encoding="utf-8") if out else nullcontext(sys.stdout)  # noqa: SIM115

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mclabel.data.judged import read_prm800k, read_processbench
 from mclabel.data.layout import check_places
+from mclabel.data.outputs import output_folder
 from mclabel.data.shards import label_tables, read_labels, read_rollouts
 from mclabel.data.store import Store
 from mclabel.errors import ConfigError, DataError
@@ -59,9 +60,7 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
 def out_folder(out: str) -> Path:
     """The folder for results, made if it is missing."""
     check_out_folder(out)
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return output_folder(out, "--out ")
 
 
 def check_out_folder(out: str | None) -> None:
@@ -73,9 +72,8 @@ def check_out_folder(out: str | None) -> None:
     """
     if out is None:
         return
-    if "://" in out:
-        raise ConfigError(f"--out {out}: must be a local folder")
     check_places(out)
+    output_folder(out, "--out ", make=False)
 
 
 def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:

@@ -13,6 +13,7 @@ from mclabel.data.exports import export_row, json_line, labeled_texts
 from mclabel.data.imports import import_row, labeled_solution
 from mclabel.data.layout import check_run
 from mclabel.data.manifest import claim
+from mclabel.data.outputs import output_folder
 from mclabel.data.rows import file_rows
 from mclabel.data.shards import commit_block, read_labels
 from mclabel.data.store import Store
@@ -23,6 +24,8 @@ from mclabel.seeds import content_id
 
 DATA, CARD = "data.jsonl", "README.md"
 BLOCK_ROWS = 1024
+MAX_REASON = 400
+"""Characters of what the hub says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +74,9 @@ def export_run(run: str, to: Format, out: str, *, push_to_hub: str | None = None
         DataError: a text cannot stand in the format, or no solution can.
         ConfigError: the upload was refused.
     """
-    folder = Path(out)
     rows = read_labels(Store(run))
+    folder = output_folder(out, "-o ")
     num_rows = num_left_out = num_cut = 0
-    folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{DATA}.partial"
     with partial.open("w", encoding="utf-8") as file:
         for row in rows:
@@ -158,7 +160,6 @@ def _outcome(texts: LabeledTexts) -> Outcome:
 def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
     """Upload files of a folder to a data set of the Hub; the URL of the commit."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
     api = HfApi()
     try:
@@ -169,9 +170,12 @@ def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
             repo_type="dataset",
             allow_patterns=list(files),
         )
-    except (HfHubHTTPError, LocalTokenNotFoundError, OSError, ValueError) as error:
+    except Exception as error:  # also those of its HTTP library, whose name differs by version
+        reason = " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
         raise ConfigError(
-            f"--push-to-hub {name}: {error}. Log in with `hf auth login`; the files lie in {folder}"
+            f"--push-to-hub {name}: {reason}. The files lie in {folder}: check the name and the "
+            "network, log in with `hf auth login`, and run the same command again, or `hf upload "
+            f"{name} {folder} --repo-type dataset`"
         ) from error
     return str(found.commit_url)
 

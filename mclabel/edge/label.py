@@ -26,7 +26,13 @@ from mclabel.data.sizes import Size
 from mclabel.data.solutions import read_solutions
 from mclabel.data.steps import StepRules
 from mclabel.data.store import Store
-from mclabel.edge.policy import policy_maker, resolve_model, resolved_policy, resources_of
+from mclabel.edge.policy import (
+    check_policy,
+    policy_maker,
+    resolve_model,
+    resolved_policy,
+    resources_of,
+)
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.labeling.blocks import JobBlocks, plan_blocks
@@ -64,6 +70,7 @@ def label(
     """
     check_run(config.out)
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
+    check_policy(config.policy)
     semantic = semantic_config(config)
     work = load_work(config)
     make_policy = policy_maker(config.policy, seed=config.seed)
@@ -271,7 +278,10 @@ def read_priors(path: str | None) -> Priors | None:
         return None
     try:
         return Priors.from_json(local_path(path).read_text(encoding="utf-8"))
-    except (DataError, OSError, ValueError, KeyError, TypeError) as error:
+    except (
+        *(DataError, OSError, ValueError, KeyError, TypeError),
+        *(AttributeError, RecursionError),  # of JSON that is no object, or nested without end
+    ) as error:
         raise ConfigError(
             f"estimator.priors={path!r}: not readable as priors ({error}). Give a file "
             "priors/ID.json of a run labelled with estimator.kind=posterior"

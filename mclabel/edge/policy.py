@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from mclabel.arith import bundled_model
@@ -14,7 +15,7 @@ from mclabel.data.rows import file_rows
 from mclabel.errors import ConfigError, DataError
 from mclabel.labeling.resources import EngineResources, engine_resources
 from mclabel.policy import Policy, SamplingParams
-from mclabel.policy.hub import pin_model
+from mclabel.policy.hub import POLICY, pin_model
 
 
 def resolved_policy(config: PolicyConfig) -> PolicyConfig:
@@ -37,6 +38,36 @@ def resolved_policy(config: PolicyConfig) -> PolicyConfig:
     return config if commit is None else config.model_copy(update={"revision": commit})
 
 
+def check_policy(config: PolicyConfig) -> None:
+    """See that a policy's model can be loaded, where that needs no download of its weights.
+
+    Args:
+        config: resolved.
+
+    Raises:
+        EngineError: its files are no good, or want code of their own to be run.
+    """
+    if config.engine == "scripted":
+        return
+    from mclabel.policy.text import check_model
+
+    model = resolve_model(config.model)
+    check_model(
+        model,
+        revision=config.revision,
+        template=config.template,
+        system=config.system,
+        few_shot=_shown(config),
+        trust_remote_code=config.trust_remote_code,
+        weights=config.engine != "openai" and Path(model).is_dir(),
+    )
+
+
+def _shown(config: PolicyConfig) -> tuple[tuple[str, str], ...]:
+    assert not isinstance(config.few_shot, str), "resolved_policy() first"
+    return tuple((one.problem, one.solution) for one in config.few_shot)
+
+
 def with_examples(config: PolicyConfig) -> PolicyConfig:
     """The configuration with the examples of its file in the file's place."""
     if not isinstance(config.few_shot, str):
@@ -52,17 +83,24 @@ def with_examples(config: PolicyConfig) -> PolicyConfig:
                 f"{place}: policy.few_shot takes at most {MAX_EXAMPLES} examples, as all of them "
                 "are put before every problem. Give a shorter file"
             )
+    if not examples:
+        raise DataError(f"policy.few_shot={config.few_shot!r}: holds no examples")
     return config.model_copy(update={"few_shot": examples})
 
 
-def resolve_model(model: str) -> str:
-    """The folder of `arith:NAME`, any other model as it is."""
+def resolve_model(model: str, *, key: str = POLICY) -> str:
+    """The folder of `arith:NAME`, any other model as it is.
+
+    Args:
+        model: what a configuration names.
+        key: of the setting that does, for messages.
+    """
     if not model.startswith("arith:"):
         return model
     try:
         return str(bundled_model(model.removeprefix("arith:")))
     except ValueError as error:
-        raise ConfigError(f"policy.model: {error}") from error
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def engine_device(config: PolicyConfig) -> Literal["cpu", "cuda"]:
@@ -107,7 +145,6 @@ def policy_maker(config: PolicyConfig, *, seed: int) -> Callable[[], Policy]:
     sampling = sampling_params(config)
     if config.engine == "scripted":
         return partial(_scripted, sampling=sampling, **config.scripted)
-    assert not isinstance(config.few_shot, str), "resolved_policy() first"
     device = engine_device(config)
     common: dict[str, Any] = {
         "model": resolve_model(config.model),
@@ -115,7 +152,7 @@ def policy_maker(config: PolicyConfig, *, seed: int) -> Callable[[], Policy]:
         "revision": config.revision,
         "template": config.template,
         "system": config.system,
-        "few_shot": tuple((one.problem, one.solution) for one in config.few_shot),
+        "few_shot": _shown(config),
         "trust_remote_code": config.trust_remote_code,
         "max_model_len": config.max_model_len,
         "max_live": config.max_live,

@@ -16,8 +16,9 @@ from mclabel.data.rejects import Reject, bounded
 from mclabel.data.rows import row_place
 from mclabel.edge.label import load_work
 from mclabel.edge.policy import resolve_model, resolved_policy
-from mclabel.errors import ConfigError, EngineError, MclabelError, ShardError
+from mclabel.errors import ConfigError, MclabelError, ShardError
 from mclabel.policy.hub import fetch_model
+from mclabel.policy.pretrained import check_weights
 from mclabel.policy.text import (
     PolicyText,
     model_end_ids,
@@ -180,7 +181,7 @@ def look_at_model(policy: PolicyConfig, problems: Sequence[str]) -> ModelFacts:
         resolve_model(policy.model), revision=policy.revision, weights=False, code=trust
     )
     if policy.engine in ("hf", "vllm") and Path(policy.model).is_dir():
-        _check_weights(Path(folder), policy.model)
+        check_weights(folder)
     quiet_transformers()
     text = PolicyText.load(
         folder,
@@ -190,13 +191,8 @@ def look_at_model(policy: PolicyConfig, problems: Sequence[str]) -> ModelFacts:
         few_shot=tuple((one.problem, one.solution) for one in policy.few_shot),
         trust_remote_code=trust,
     )
-    try:
-        ends = model_end_ids(text, folder, trust_remote_code=trust)
-        own = model_max_context(folder, trust_remote_code=trust)
-    except (OSError, ValueError) as error:
-        raise EngineError(
-            f"policy.model={policy.model!r}: its configuration cannot be used: {error}"
-        ) from error
+    ends = model_end_ids(text, folder, trust_remote_code=trust)
+    own = model_max_context(folder, trust_remote_code=trust)
     context = min(own, policy.max_model_len or own)
     most = context * text.max_token_chars
     lengths = [len(text.prompt_ids(one)) for one in problems if len(one) <= most]
@@ -210,11 +206,3 @@ def look_at_model(policy: PolicyConfig, problems: Sequence[str]) -> ModelFacts:
         num_longest=max(lengths, default=0),
         num_too_long=num_too_long + len(problems) - len(lengths),
     )
-
-
-def _check_weights(folder: Path, model: str) -> None:
-    if not any(path.suffix in (".safetensors", ".bin") for path in folder.iterdir()):
-        raise EngineError(
-            f"policy.model={model!r}: the folder holds no weights (*.safetensors). Save the whole "
-            "model with `save_pretrained`"
-        )

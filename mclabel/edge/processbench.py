@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mclabel.answers import answer_key, extract_answer
 from mclabel.data.judged import JudgedSolution, read_processbench
+from mclabel.data.outputs import output_file
 from mclabel.data.problems import read_problems
 from mclabel.data.rejects import bounded
 from mclabel.data.shards import read_labels
@@ -55,6 +56,7 @@ def processbench_of_prm(
     out: str | None,
     seed: int,
     on_score: Callable[[int, int], None],
+    trust_remote_code: bool = False,
 ) -> ProcessBenchResult:
     """Measure a PRM; solutions that it cannot read are left out, and named.
 
@@ -66,6 +68,7 @@ def processbench_of_prm(
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl.
         seed: of the bootstrap.
         on_score: called with solutions scored and in all.
+        trust_remote_code: run Python code that comes with the PRM.
 
     Raises:
         ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
@@ -81,7 +84,7 @@ def processbench_of_prm(
             f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
             f"{', '.join(splits)}. Give its file, too, or --threshold"
         )
-    prm = PRM.load(model, device=device)
+    prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: an ORM: only its last score means something. Give a PRM")
     readable = []
@@ -233,6 +236,7 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
     Raises:
         DataError: a file cannot be used, or no gold is known.
     """
+    output_file(out, "-o ")
     known = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
     judged = [one for rows in read_splits(files).values() for one in rows]
     boxed: dict[str, dict[str, str]] = defaultdict(dict)
@@ -260,7 +264,6 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
             "with their answers with --golds"
         )
     partial = Path(f"{out}.partial")
-    partial.parent.mkdir(parents=True, exist_ok=True)
     partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     partial.rename(out)
     return GoldReport(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from mclabel.data.layout import check_places
+from mclabel.data.outputs import output_file
 from mclabel.data.problems import text_of
 from mclabel.data.rejects import Reject
-from mclabel.data.rows import Fault, row_place, scan_rows
+from mclabel.data.rows import LONE_SURROGATES, Fault, row_place, scan_rows
 from mclabel.data.solutions import solution_in
 from mclabel.errors import ConfigError, DataError
 
@@ -27,6 +28,7 @@ def score_file(
     form: str = "mclabel",
     strict: bool = False,
     on_reject: Callable[[Reject], None] = lambda reject: None,
+    trust_remote_code: bool = False,
 ) -> Iterator[str]:
     """The file's rows as JSON lines with `scores` and their aggregations, in order.
 
@@ -40,6 +42,7 @@ def score_file(
         form: `mclabel`, or a format of `mclabel.prm.adapters`.
         strict: whether a row that cannot be scored is an error; else it is left out.
         on_reject: called with each row that is left out, in order.
+        trust_remote_code: run Python code that comes with the PRM.
 
     Raises:
         DataError: the file cannot be read, or none of its rows can be scored; if strict, one
@@ -58,10 +61,15 @@ def score_file(
     rejects.check_any_left(len(rows))
     scorer: Any
     if form != "mclabel":
-        scorer = load_adapted(prm, cast(ModelFormat, form), device=device)
+        scorer = load_adapted(
+            prm, cast(ModelFormat, form), device=device, trust_remote_code=trust_remote_code
+        )
         encode = scorer.encoded
     else:
-        scorer = PRM.load(prm, device=device) if url is None else ServedPRM.connect(url, prm)
+        if url is None:
+            scorer = PRM.load(prm, device=device, trust_remote_code=trust_remote_code)
+        else:
+            scorer = ServedPRM.connect(url, prm, trust_remote_code=trust_remote_code)
         encode = scorer.encoder.text
     kept, encoded = [], []
     for one in rows:
@@ -167,7 +175,7 @@ def _check_out(out: str | None, solutions: str) -> None:
         raise ConfigError(f"-o {out}: is the file that is read. Give another")
     names = (path.name, f"{path.name}.partial", f"{path.name}.rejects.jsonl")
     check_places(str(path.parent), files=names)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    output_file(out, "-o ")
 
 
 def _rows(solutions: str, rejects: _Rejects) -> Iterator[_Row]:
@@ -196,5 +204,5 @@ def _row(number: int, place: str, row: Any) -> _Row | Fault:
     try:
         f"{problem}{given.text}".encode()
     except UnicodeEncodeError:
-        return Fault("not_utf8", "a text is not valid Unicode: it holds lone surrogates")
+        return Fault("not_utf8", LONE_SURROGATES)
     return _Row(number=number, place=place, row=row, problem=problem, steps=steps)

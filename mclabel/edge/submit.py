@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from mclabel.config import LabelConfig, config_file, load_config
+from mclabel.config.document import read_document
 from mclabel.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -149,8 +148,8 @@ def _runtime_env(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = read_document(Path(path))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: not a readable YAML file: {error}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must hold the keys of a Ray runtime_env, such as pip")

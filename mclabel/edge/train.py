@@ -13,13 +13,15 @@ from mclabel.config import TrainConfig
 from mclabel.data.layout import TRAINING_FILES, TRAINING_FOLDERS, check_places
 from mclabel.data.leaks import leak_keys
 from mclabel.data.manifest import check_claim, claim
+from mclabel.data.outputs import output_folder
 from mclabel.data.shards import committed_blocks, read_labels
 from mclabel.data.store import Store
 from mclabel.edge.label import versions
 from mclabel.edge.model_card import model_card
 from mclabel.edge.policy import resolve_model
-from mclabel.errors import ConfigError
+from mclabel.errors import ConfigError, DataError
 from mclabel.policy.hub import model_source, weights_fingerprint
+from mclabel.policy.pretrained import check_device, check_weights, load_model_config
 from mclabel.policy.text import PolicyText
 from mclabel.prm.targets import OUTCOME_TARGETS
 from mclabel.records import LabeledSolution
@@ -73,6 +75,8 @@ def train(
     """
     out = Path(config.out)
     check_places(config.out, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
+    if not out.is_dir():
+        output_folder(config.out, "out=", make=False)
     semantic, blocks = _semantic(config)
     if out.is_dir():
         check_claim(Store(config.out), CLAIM, semantic)
@@ -125,18 +129,22 @@ class _Data:
 
 def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
     """Read, encode and split the labels."""
-    from transformers import AutoConfig
-
     from mclabel.prm.examples import make_examples
     from mclabel.prm.score import PrmManifest, step_encoder
     from mclabel.prm.teacher import check_teacher
 
     _check(config)
-    base = model_source(resolve_model(config.base))
-    text = PolicyText.load(
-        base, revision=config.revision, template=config.template, system=config.system
-    )
-    limit = AutoConfig.from_pretrained(base, revision=config.revision).get_text_config()
+    check_device(config.device)
+    base = _base(config)
+    of: dict[str, Any] = {
+        "revision": config.revision,
+        "trust_remote_code": config.trust_remote_code,
+        "key": "base",
+    }
+    text = PolicyText.load(base, template=config.template, system=config.system, **of)
+    if Path(base).is_dir():
+        check_weights(base, key="base")
+    limit = load_model_config(base, **of).get_text_config()
     manifest = PrmManifest(
         kind="orm" if config.target in OUTCOME_TARGETS else "prm",
         head=config.head,
@@ -304,6 +312,7 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
         sees_states=config.backbone_lr > 0 if config.states is None else config.states,
         extra_layers=config.extra_layers,
         is_taught=config.teacher is not None,
+        trust_remote_code=config.trust_remote_code,
     )
     if data.step_id is not None:
         prepare_step_token(model.network, data.step_id, data.text.num_tokens)
@@ -316,7 +325,15 @@ def _model(config: TrainConfig, data: _Data) -> StepModel:
 
 def _finished(out: Path) -> TrainReport | None:
     path = out / "model" / "report.json"
-    return TrainReport(**json.loads(path.read_text())) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        return TrainReport(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{path}: damaged ({error}). Delete {path.parent} and run the same command again: the "
+            "last checkpoint is trained on"
+        ) from error
 
 
 def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
@@ -325,8 +342,10 @@ def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
     Also the ids of the blocks that are trained on, one list a run: those of the run's claim as
     long as they are all there, else what is committed now.
     """
-    base = model_source(resolve_model(config.base))
+    base = _base(config)
     semantic = config.semantic()
+    if not config.trust_remote_code:  # as in the manifests of before there was the setting
+        del semantic["trust_remote_code"]
     if Path(base).is_dir():
         semantic["base"] = f"weights:{weights_fingerprint(Path(base))}"
     if config.teacher:
@@ -343,10 +362,14 @@ def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
     return semantic, now
 
 
+def _base(config: TrainConfig) -> str:
+    return model_source(resolve_model(config.base, key="base"), key="base")
+
+
 def _claimed_blocks(path: Path) -> list[list[str]]:
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return []  # what is wrong with a manifest, `check_claim` says
 
 

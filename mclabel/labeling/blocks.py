@@ -22,8 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mclabel.data.catalog import read_catalog
 from mclabel.data.plan import CONTENT_BYTES, META_BYTES, PLAN_SCHEMA, commit_part, read_parts
 from mclabel.data.problems import Problems
+from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
 from mclabel.errors import DataError, ShardError
 from mclabel.labeling.scheduler import GivenSolution
@@ -54,7 +56,6 @@ class InputChanges:
     """Problems of which only other columns differ; their labels keep the former ones."""
     changed: tuple[str, ...] = ()
     """Ids of the first of them."""
-    gone: tuple[str, ...] = ()
 
 
 class JobBlocks:
@@ -166,7 +167,8 @@ def plan_blocks(
         if store is not None and (changes.num_changed or changes.num_gone):
             gone = _names_of(store, plan.keys[found.gone])
             if not accept_changes:
-                raise _refusal(store, changes, gone)
+                blocks = [plan.names[number] for number in plan.blocks[found.gone].tolist()]
+                raise _refusal(store, changes, gone, blocks)
         else:
             gone = []
         new = _new_parts(problems, given, plan, found, gone, how, block_problems)
@@ -360,12 +362,26 @@ def _names_of(store: Store, keys: Keys) -> list[str]:
     return [names[key] for key in keys.tolist()]
 
 
-def _refusal(store: Store, changes: InputChanges, gone: Sequence[str]) -> ShardError:
+def _refusal(
+    store: Store, changes: InputChanges, gone: Sequence[str], blocks: Sequence[str]
+) -> ShardError:
+    """Name the problems, those that are gone with the beginning of their text if it is on record.
+
+    Args:
+        store: of the run.
+        changes: of the input.
+        gone: ids of the problems that are gone.
+        blocks: of each of them.
+    """
+    texts: dict[str, str] = {}
+    if done := set(blocks[:MAX_NAMED]) & read_catalog(store).blocks.keys():
+        texts = {row.problem.id: row.problem.text for row in read_labels(store, done)}
+    shown = [f"{name} ({texts[name][:40]}…)" if name in texts else name for name in gone]
     lines = [
         f"  {count:,} {what}: {_listed(names, count)}"
         for count, what, names in (
             (changes.num_changed, "changed (text, gold or given solution)", changes.changed),
-            (changes.num_gone, "no longer there", gone[:MAX_NAMED]),
+            (changes.num_gone, "no longer there", shown[:MAX_NAMED]),
         )
         if count
     ]
@@ -377,7 +393,7 @@ def _refusal(store: Store, changes: InputChanges, gone: Sequence[str]) -> ShardE
 
 
 def _listed(names: Sequence[str], count: int) -> str:
-    shown = ", ".join(name[:60] for name in names)
+    shown = ", ".join(" ".join(name.split())[:120] for name in names)
     return shown + (", …" if count > len(names) else "")
 
 

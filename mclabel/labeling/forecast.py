@@ -15,6 +15,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class Remainder:
         if not num_labeled:
             return None
         others = max(0, self._committed_tokens + open_tokens - labeled_tokens)
-        mean = (labeled_tokens * (labeled_tokens + others)) ** 0.5 / num_labeled
+        mean = sqrt(labeled_tokens * (labeled_tokens + others)) / num_labeled
         num_done = self._committed.num_problems
         num_left = max(0, self._num_problems - num_done)
         cost = mean * num_left

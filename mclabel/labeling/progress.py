@@ -93,7 +93,8 @@ class StageProgress:
         self._eta_s = eta_s
         if self._bar is not None:
             left = self._left_s()
-            eta = "-" if left is None else str(timedelta(seconds=round(left)))
+            least = 0 if done == total else 1
+            eta = "-" if left is None else str(timedelta(seconds=max(least, round(left))))
             self._bar.update(self._task, completed=done, total=total, detail=detail, eta=eta)
         elif time.monotonic() - self._shown >= PLAIN_S:
             self._shown = time.monotonic()
@@ -103,7 +104,7 @@ class StageProgress:
         if not self._total:
             return
         elapsed, left = time.monotonic() - self._started, self._left_s()
-        eta = "" if left is None or self._done == self._total else f", eta {left:.0f} s"
+        eta = "" if left is None or self._done == self._total else f", eta {max(1, left):.0f} s"
         detail = f", {self._detail}" if self._detail else ""
         self._console.print(
             f"{self._stage}: {self._done}/{self._total} {self._unit}, {elapsed:.0f} s{eta}{detail}",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from mclabel.errors import EngineDied, EngineError
 from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
 from mclabel.policy.hub import fetch_model
+from mclabel.policy.pretrained import load_model
 from mclabel.policy.text import PolicyText, TextPolicy, ends_with_stop, quiet_transformers
 from mclabel.records import Completion
 
@@ -81,7 +82,7 @@ class HfPolicy(TextPolicy):
 
     def _load(self) -> SharedPrefixDecoder:
         import torch
-        from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
+        from transformers import AutoModelForCausalLM, GenerationConfig
 
         from mclabel.policy.cascade import ATTENTION
         from mclabel.policy.decoder import SharedPrefixDecoder
@@ -102,16 +103,15 @@ class HfPolicy(TextPolicy):
         )
         torch.set_num_threads(self._threads)
         quiet_transformers()
+        model = load_model(
+            AutoModelForCausalLM,
+            folder,
+            trust_remote_code=self._trust_remote_code,
+            dtype=self._dtype if self._dtype == "auto" else getattr(torch, self._dtype),
+            attn_implementation=ATTENTION,
+        )
         try:
-            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=self._dtype if self._dtype == "auto" else getattr(torch, self._dtype),
-                attn_implementation=ATTENTION,
-                trust_remote_code=self._trust_remote_code,
-            )
             cast(torch.nn.Module, model).to(self._device)
-        except (OSError, ValueError) as error:
-            raise EngineError(f"policy.model={self._model!r}: cannot be loaded: {error}") from error
         except torch.OutOfMemoryError as error:
             raise EngineError(
                 f"policy.model={self._model!r}: does not fit the GPU's memory. Set "

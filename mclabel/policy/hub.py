@@ -13,10 +13,21 @@ ENDS = 2**20  # bytes
 CONFIGURATION = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 DUPLICATES = ("original/*", "consolidated*", "onnx/*")
 """Other forms of the same weights."""
+POLICY = "policy.model"
+"""The setting that names a policy's model, for messages."""
 
 
-def model_source(model: str) -> str:
+def named(model: str, key: str) -> str:
+    """A model as messages name it: by the setting that does, or alone where none does."""
+    return f"{key}={model!r}" if key else model
+
+
+def model_source(model: str, *, key: str = POLICY) -> str:
     """`model` as transformers takes it, checked where that is possible without a network.
+
+    Args:
+        model: folder or Hugging Face name.
+        key: of the setting that names it.
 
     Raises:
         EngineError: it names a folder that holds no model.
@@ -24,15 +35,18 @@ def model_source(model: str) -> str:
     path = Path(model)
     if path.is_dir() and not (path / "config.json").is_file():
         raise EngineError(
-            f"policy.model={model!r}: the folder holds no config.json. Give a folder saved by "
+            f"{named(model, key)}: the folder holds no config.json. Give a folder saved by "
             "`save_pretrained`, a Hugging Face name, or `arith:policy`"
         )
     if not path.is_dir() and (path.is_absolute() or model.startswith(".") or model.count("/") > 1):
-        raise EngineError(f"policy.model={model!r}: no such folder")
+        raise EngineError(
+            f"{named(model, key)}: no such folder. Give one saved by `save_pretrained`, a Hugging "
+            "Face name, or `arith:policy`"
+        )
     return model
 
 
-def pin_model(model: str, *, revision: str | None) -> str | None:
+def pin_model(model: str, *, revision: str | None, key: str = POLICY) -> str | None:
     """Check that a model is there without loading it: fetch its configuration alone.
 
     Returns:
@@ -44,14 +58,19 @@ def pin_model(model: str, *, revision: str | None) -> str | None:
     """
     from huggingface_hub import hf_hub_download
 
-    if Path(model_source(model)).is_dir():
+    if Path(model_source(model, key=key)).is_dir():
         return None
-    with _explained(model, revision):
+    with _explained(model, revision, key):
         return Path(hf_hub_download(model, "config.json", revision=revision)).parent.name
 
 
 def fetch_model(
-    model: str, *, revision: str | None, weights: bool = True, code: bool = False
+    model: str,
+    *,
+    revision: str | None,
+    weights: bool = True,
+    code: bool = False,
+    key: str = POLICY,
 ) -> str:
     """The folder of a model on this node, downloaded if it is not there.
 
@@ -62,6 +81,7 @@ def fetch_model(
         revision: commit or tag.
         weights: False is enough for a tokenizer.
         code: Python code that comes with the model, too.
+        key: of the setting that names it.
 
     Raises:
         EngineError: as `pin_model`.
@@ -70,35 +90,31 @@ def fetch_model(
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    if Path(model_source(model)).is_dir():
+    if Path(model_source(model, key=key)).is_dir():
         return model
-    wanted = [*CONFIGURATION, *(["*.py"] if code else [])]
+    wanted = [*CONFIGURATION, *(["*.py"] if code else []), *(["*.safetensors"] if weights else [])]
     locks = Path(HF_HUB_CACHE) / ".locks"
     locks.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{model}@{revision}".encode()).hexdigest()[:16]
-    with FileLock(locks / f"mclabel-{name}.lock"), _explained(model, revision):
-        for kind in ("*.safetensors", "*.bin") if weights else ("",):
-            folder = Path(
-                snapshot_download(
-                    model,
-                    revision=revision,
-                    allow_patterns=[*wanted, kind] if kind else wanted,
-                    ignore_patterns=list(DUPLICATES),
-                )
-            )
-            if not kind or any(folder.glob(kind)):
-                return str(folder)
-    raise EngineError(
-        f"policy.model={model!r}: the repository holds no weights (*.safetensors or *.bin)"
-    )
+    with FileLock(locks / f"mclabel-{name}.lock"), _explained(model, revision, key):
+        folder = snapshot_download(
+            model, revision=revision, allow_patterns=wanted, ignore_patterns=list(DUPLICATES)
+        )
+    if weights and not any(Path(folder).glob("*.safetensors")):
+        raise EngineError(
+            f"{named(model, key)}: the repository holds no weights in safetensors. Pickles (*.bin) "
+            "can run code and are not read: if you trust them, convert them at "
+            "https://huggingface.co/spaces/safetensors/convert, and set the revision that it makes"
+        )
+    return folder
 
 
 @contextmanager
-def _explained(model: str, revision: str | None) -> Iterator[None]:
+def _explained(model: str, revision: str | None, key: str) -> Iterator[None]:
     """Turn what the hub answers into one message with its remedy."""
     from huggingface_hub import errors
 
-    name = f"policy.model={model!r}"
+    name = named(model, key)
     try:
         yield
     except errors.GatedRepoError as error:
@@ -108,7 +124,8 @@ def _explained(model: str, revision: str | None) -> Iterator[None]:
         ) from error
     except errors.RevisionNotFoundError as error:
         raise EngineError(
-            f"policy.revision={revision!r}: {model} has no such commit, branch or tag"
+            f"{'policy.' if key == POLICY else ''}revision={revision!r}: {model} has no such "
+            "commit, branch or tag"
         ) from error
     except errors.LocalEntryNotFoundError as error:
         raise EngineError(

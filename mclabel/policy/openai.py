@@ -346,7 +346,7 @@ async def _post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str
 def _json(content: bytes, path: str) -> dict[str, Any]:
     try:
         answer = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineError(
             f"policy.openai: {path} answers no JSON, so this is no OpenAI-compatible server. "
             "Check policy.openai.endpoints (most end in /v1)"

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from mclabel.errors import EngineError
-from mclabel.policy.hub import model_source
+from mclabel.policy.chat import ChatTemplateError, render_chat
+from mclabel.policy.hub import POLICY, fetch_model, named
+from mclabel.policy.pretrained import (
+    check_weights,
+    load_generation_config,
+    load_model_config,
+    load_tokenizer,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,32 +58,34 @@ class PolicyText:
         system: str | None,
         few_shot: Sequence[tuple[str, str]] = (),
         trust_remote_code: bool = False,
+        key: str = POLICY,
     ) -> PolicyText:
         """Load a model's tokenizer.
+
+        Args:
+            model: folder or Hugging Face name.
+            revision: commit or tag of a Hugging Face model.
+            template: as of the class.
+            system: as of the class.
+            few_shot: as of the class.
+            trust_remote_code: run Python code that comes with the model.
+            key: of the setting that names the model, for messages.
 
         Raises:
             EngineError: `model` has none, or its chat template cannot render the prompt.
         """
-        from jinja2.exceptions import TemplateError
-        from transformers import AutoTokenizer
-
-        model_source(model)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                model, revision=revision, trust_remote_code=trust_remote_code
-            )
-        except (OSError, ValueError) as error:
-            raise EngineError(
-                f"policy.model={model!r}: no tokenizer can be loaded: {error}"
-            ) from error
+        tokenizer = load_tokenizer(
+            model, revision=revision, trust_remote_code=trust_remote_code, key=key
+        )
         text = cls(tokenizer, template=template, system=system, few_shot=few_shot)
         try:
             text.prompt_ids(PROBE)
-        except TemplateError as error:
+        except ChatTemplateError as error:
+            section = "policy." if key == POLICY else ""
             raise EngineError(
-                f"policy.model={model!r}: its chat template cannot render the prompt: {error}. "
-                "Leave out policy.system and policy.few_shot, or write the prompt as "
-                "policy.template with {problem} in it"
+                f"{named(model, key)}: its chat template cannot render the prompt: {error.reason}. "
+                f"Leave out {section}system and few-shot examples, or write the prompt as "
+                f"{section}template with {{problem}} in it"
             ) from error
         return text
 
@@ -95,10 +104,10 @@ class PolicyText:
         if not self.is_chat:
             encoded = self._tokenizer(self._plain(problem), split_special_tokens=True)["input_ids"]
             return tuple(cast(list[int], encoded))
-        rendered = self._tokenizer.apply_chat_template(
-            self.messages(problem), add_generation_prompt=True, tokenize=True, return_dict=True
+        rendered = render_chat(self._tokenizer, self.messages(problem), ask=True)
+        return tuple(
+            cast(list[int], self._tokenizer(rendered, add_special_tokens=False)["input_ids"])
         )
-        return tuple(cast(dict[str, list[int]], rendered)["input_ids"])
 
     def messages(self, problem: str) -> list[dict[str, str]]:
         """The prompt as a chat, up to the message that the policy is to write."""
@@ -133,6 +142,12 @@ class PolicyText:
         """The token that the tokenizer reserves for the end of a step, if it does."""
         return cast(str | None, getattr(self._tokenizer, "step_token", None))
 
+    @property
+    def special_tokens(self) -> list[str]:
+        """Tokens of the vocabulary that stand for no text, such as ends and marks."""
+        added = self._tokenizer.added_tokens_decoder.values()
+        return [token.content for token in added if token.special]
+
     def token_id(self, token: str) -> int | None:
         """Id of a text that is one token of the vocabulary, None if it is not."""
         return self._tokenizer.get_vocab().get(token)
@@ -164,30 +179,67 @@ class PolicyText:
         if not self.is_chat:
             return None
         messages = [*self.messages(PROBE), {"role": "assistant", "content": MARK}]
-        rendered = cast(str, self._tokenizer.apply_chat_template(messages, tokenize=False))
-        after = rendered[rendered.rindex(MARK) + len(MARK) :]
+        rendered = render_chat(self._tokenizer, messages, ask=False)
+        after = rendered.rpartition(MARK)[2] if MARK in rendered else ""
         ids = self._tokenizer(after, add_special_tokens=False)["input_ids"]
         first = next(iter(cast(list[int], ids)), None)
         added = self._tokenizer.added_tokens_decoder
         return first if first is not None and first in added and added[first].special else None
 
 
+def check_model(
+    model: str,
+    *,
+    revision: str | None = None,
+    template: str | None,
+    system: str | None,
+    few_shot: Sequence[tuple[str, str]] = (),
+    trust_remote_code: bool,
+    weights: bool = True,
+    key: str = POLICY,
+) -> None:
+    """See that a model can be loaded, without reading its weights.
+
+    Args:
+        model: folder or Hugging Face name; downloaded if it is not there.
+        revision: commit or tag of a Hugging Face model.
+        template: as of `PolicyText`.
+        system: as of `PolicyText`.
+        few_shot: as of `PolicyText`.
+        trust_remote_code: run Python code that comes with the model.
+        weights: look at its files of weights, too.
+        key: of the setting that names the model, for messages.
+
+    Raises:
+        EngineError: its configuration, tokenizer, chat template or files of weights are no good.
+    """
+    folder = fetch_model(model, revision=revision, weights=weights, code=trust_remote_code, key=key)
+    load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
+    PolicyText.load(
+        folder,
+        revision=None,
+        template=template,
+        system=system,
+        few_shot=few_shot,
+        trust_remote_code=trust_remote_code,
+        key=key,
+    )
+    if weights:
+        check_weights(folder, key=key)
+
+
 def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> frozenset[int]:
     """The end tokens of a model that is not loaded in this process."""
-    from transformers import AutoConfig, GenerationConfig
-
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    config = load_model_config(folder, trust_remote_code=trust_remote_code)
     configured = [getattr(config.get_text_config(), "eos_token_id", None)]
-    if (Path(folder) / "generation_config.json").is_file():
-        configured.append(GenerationConfig.from_pretrained(folder).eos_token_id)
+    if (generation := load_generation_config(folder)) is not None:
+        configured.append(generation.eos_token_id)
     return text.end_ids(*configured)
 
 
 def model_max_context(folder: str, *, trust_remote_code: bool) -> float:
     """Tokens that a model was made for, infinite if its configuration does not say."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    config = load_model_config(folder, trust_remote_code=trust_remote_code)
     return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
 
 

@@ -23,6 +23,7 @@ from mclabel.errors import EngineDied, EngineError
 from mclabel.policy.base import NO_ROOM, EngineStats, SamplingParams
 from mclabel.policy.hub import fetch_model
 from mclabel.policy.output_tail import MAX_REASON, OutputTail
+from mclabel.policy.pretrained import check_weights
 from mclabel.policy.text import PolicyText, TextPolicy, model_end_ids, stopped_ids
 from mclabel.policy.vllm_stats import EngineLog
 from mclabel.records import Completion
@@ -210,6 +211,7 @@ class VllmPolicy(TextPolicy):
         ends = model_end_ids(self._text, folder, trust_remote_code=self._trust_remote_code)
         self._end_ids = ends | frozenset(self._sampling.stop_token_ids)
         self._stop_token_ids = sorted(self._end_ids)
+        check_weights(folder)
         self._check_memory(Path(folder))
         config = self._engine_config(folder)
         from vllm.v1.engine.async_llm import AsyncLLM

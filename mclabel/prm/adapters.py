@@ -7,7 +7,7 @@
 | rlhflow | causal LM | P(+) against P(-) as the answer to the step, a turn of a chat |
 | qwen | Qwen2 with a head of two layers | P(class 1) at `<extra_0>` (arXiv 2501.07301) |
 
-Nothing of a checkpoint's own code is run.
+Nothing of a checkpoint's own code is run, unless the caller trusts it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForTokenClassification,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -32,6 +31,8 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrained
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.exchange import SHEPHERD_TAG
 from mclabel.errors import DataError, EngineError
+from mclabel.policy.chat import render_chat
+from mclabel.policy.pretrained import check_device, load_model, load_tokenizer
 from mclabel.policy.text import quiet_transformers
 from mclabel.prm.batch import StepBatch, map_solutions
 from mclabel.prm.encode import EncodedSolution, TooLongError
@@ -185,10 +186,7 @@ class RlhflowPRM(AdaptedPRM):
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=tuple(positions))
 
     def _chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
-        rendered = self.tokenizer.apply_chat_template(
-            turns, add_generation_prompt=ask, tokenize=True, return_dict=True
-        )
-        return cast(dict[str, list[int]], rendered)["input_ids"]
+        return self._ids(render_chat(self.tokenizer, turns, ask=ask))
 
     def read(self, logits: Tensor) -> Tensor:
         plus, minus = (self._ids(sign)[-1] for sign in ("+", "-"))
@@ -204,7 +202,7 @@ class QwenPRM(AdaptedPRM):
             {"role": "user", "content": problem},
             {"role": "assistant", "content": "".join(f"{step}{QWEN_STEP}" for step in steps)},
         ]
-        text = cast(str, self.tokenizer.apply_chat_template(turns, tokenize=False))
+        text = render_chat(self.tokenizer, turns, ask=False)
         mark = self._ids(QWEN_STEP)
         if len(mark) != 1:
             raise DataError(f"this tokenizer has no token {QWEN_STEP}: another format?")
@@ -251,24 +249,28 @@ class SearchAndLearnPRM:
         return [[next(scores) for _ in group] for group in outputs]
 
 
-def load_adapted(path: str | Path, form: ModelFormat, *, device: str = "cpu") -> AdaptedPRM:
+def load_adapted(
+    path: str | Path, form: ModelFormat, *, device: str = "cpu", trust_remote_code: bool = False
+) -> AdaptedPRM:
     """A PRM of another format.
 
     Args:
         path: folder or Hugging Face name.
         form: which format.
         device: torch device.
+        trust_remote_code: run Python code that comes with it.
 
     Raises:
         EngineError: it cannot be loaded.
     """
     quiet_transformers()
+    check_device(device)
     adapter, network = ADAPTERS[form]
     try:
-        loaded = network.from_pretrained(str(path))
-        tokenizer = AutoTokenizer.from_pretrained(str(path))
-    except (OSError, ValueError) as error:
-        raise EngineError(f"{path}: cannot be loaded as a PRM of {form}: {error}") from error
+        tokenizer = load_tokenizer(str(path), trust_remote_code=trust_remote_code, key="")
+        loaded: Any = load_model(network, str(path), trust_remote_code=trust_remote_code, key="")
+    except EngineError as error:
+        raise EngineError(f"--format {form}: {error}") from error
     return adapter(loaded.to(device), tokenizer)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from transformers.trainer_utils import sort_checkpoints
 
+from mclabel.policy.pretrained import load_state, load_tensors
 from mclabel.prm.distributed import is_first
 from mclabel.prm.model import StepModel
 from mclabel.prm.sharding import is_sharded, whole
@@ -58,7 +59,7 @@ def save_weights(model: StepModel, path: Path) -> None:
 def load_weights(model: StepModel, path: Path) -> None:
     """Take over the weights that `save_weights` wrote."""
     first = is_first() or not is_sharded(model)
-    weights: Any = load_file(path) if first else {}
+    weights: Any = load_tensors(path) if first else {}
     set_model_state_dict(model, weights, options=_loading(model))
 
 
@@ -73,7 +74,7 @@ def save_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Pat
 def load_optimizer(model: StepModel, optimizer: torch.optim.Optimizer, path: Path) -> None:
     """Take over what `save_optimizer` wrote."""
     first = is_first() or not is_sharded(model)
-    state = torch.load(path, map_location="cpu", weights_only=True, mmap=True) if first else {}
+    state = load_state(path) if first else {}
     set_optimizer_state_dict(model, optimizer, cast(Any, state), options=_loading(model))
 
 

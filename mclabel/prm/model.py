@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from mclabel.errors import EngineError
+from mclabel.policy.pretrained import load_model, load_tensors
 from mclabel.policy.text import quiet_transformers
 from mclabel.prm.batch import StepBatch
 from mclabel.prm.hindsight import with_hindsight
@@ -192,7 +193,7 @@ class LikelihoodHead(StepModel):
         width = network.config.get_text_config().hidden_size if sees_states else 0
         self.hidden = nn.Linear(width, 1) if sees_states else None
         self.features = nn.Linear(NUM_FEATURES, 1, bias=not sees_states)
-        for weight in self._head().values():
+        for weight in self.head_state().values():
             nn.init.zeros_(weight)
 
     @property
@@ -228,9 +229,10 @@ class LikelihoodHead(StepModel):
     def save(self, folder: Path) -> None:
         self.network.save_pretrained(folder)
         (folder / HEAD_FILE).parent.mkdir(exist_ok=True)
-        save_file(self._head(), folder / HEAD_FILE, metadata={"format": "pt"})
+        save_file(self.head_state(), folder / HEAD_FILE, metadata={"format": "pt"})
 
-    def _head(self) -> dict[str, Tensor]:
+    def head_state(self) -> dict[str, Tensor]:
+        """The weights of the head."""
         state = self.state_dict()
         return {k: v.contiguous() for k, v in state.items() if not k.startswith("network.")}
 
@@ -245,6 +247,8 @@ def start_step_model(
     sees_states: bool = True,
     extra_layers: int = 0,
     is_taught: bool = False,
+    trust_remote_code: bool = False,
+    key: str = "base",
 ) -> StepModel:
     """A step model with a fresh head on a pretrained language model.
 
@@ -257,21 +261,33 @@ def start_step_model(
         sees_states: the head sees hidden states, too, of head=likelihood.
         extra_layers: on top of the body, which then is fixed, of head=token.
         is_taught: it has what learns what a teacher expected, of head=token.
+        trust_remote_code: run Python code that comes with the base.
+        key: of the setting that names the base, for messages.
 
     Raises:
         EngineError: the base cannot be loaded, or has no token classification.
     """
+    of: dict[str, Any] = {
+        "revision": revision,
+        "dtype": dtype,
+        "trust_remote_code": trust_remote_code,
+        "key": key,
+    }
     if head == "likelihood":
-        network = _load(AutoModelForCausalLM, base, revision, dtype)
+        network = _load(AutoModelForCausalLM, base, **of)
         return LikelihoodHead(network, sees_states=sees_states)
     names = ["wrong", "neutral", "sound"] if three_classes else ["wrong", "sound"]
     extra: list[nn.Module] = []
     if extra_layers:
-        language = _load(AutoModelForCausalLM, base, revision, dtype)
+        language = _load(AutoModelForCausalLM, base, **of)
         network, extra = with_hindsight(language, extra_layers, num_labels=len(names))
     else:
         network = _load(
-            AutoModelForTokenClassification, base, revision, dtype, num_labels=len(names)
+            AutoModelForTokenClassification,
+            base,
+            **of,
+            num_labels=len(names),
+            fresh=("score.", "classifier."),
         )
     for part in network.modules():  # by default a tenth of the head's inputs is dropped
         if isinstance(part, nn.Dropout):
@@ -310,17 +326,33 @@ def prepare_step_token(network: PreTrainedModel, step_id: int, vocabulary: int) 
     return "set the embedding of the step token to the mean of the vocabulary's"
 
 
-def load_step_model(folder: Path, head: HeadKind, *, dtype: str = "float32") -> StepModel:
+def load_step_model(
+    folder: Path, head: HeadKind, *, dtype: str = "float32", trust_remote_code: bool = False
+) -> StepModel:
     """A step model that was saved.
+
+    Args:
+        folder: of its files.
+        head: which head.
+        dtype: torch dtype of the body.
+        trust_remote_code: run Python code that comes with it.
 
     Raises:
         EngineError: it cannot be loaded.
     """
+    of: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust_remote_code, "key": ""}
     if head == "token":
-        return TokenHead(_load(AutoModelForTokenClassification, str(folder), None, dtype))
-    network = _load(AutoModelForCausalLM, str(folder), None, dtype)
-    weights = load_file(folder / HEAD_FILE)
-    model = LikelihoodHead(network, sees_states="hidden.weight" in weights)
+        return TokenHead(_load(AutoModelForTokenClassification, str(folder), **of))
+    weights = load_tensors(folder / HEAD_FILE)
+    model = LikelihoodHead(
+        _load(AutoModelForCausalLM, str(folder), **of), sees_states="hidden.weight" in weights
+    )
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.head_state().items()}
+    if wanted != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
+        raise EngineError(
+            f"{folder / HEAD_FILE}: holds other weights than this model's head has. Copy the whole "
+            "folder again, or train it again"
+        )
     model.load_state_dict(weights, strict=False)
     return model
 
@@ -331,14 +363,6 @@ def at_steps(states: Tensor, batch: StepBatch) -> Tensor:
     return states.gather(1, at)
 
 
-def _load(
-    kind: Any, base: str, revision: str | None, dtype: str, **arguments: Any
-) -> PreTrainedModel:
+def _load(kind: Any, base: str, *, dtype: str, **arguments: Any) -> PreTrainedModel:
     quiet_transformers()
-    try:
-        network: PreTrainedModel = kind.from_pretrained(
-            base, revision=revision, dtype=getattr(torch, dtype), **arguments
-        )
-    except (OSError, ValueError) as error:
-        raise EngineError(f"base={base!r}: cannot be loaded: {error}") from error
-    return network
+    return load_model(kind, base, dtype=getattr(torch, dtype), **arguments)

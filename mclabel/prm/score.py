@@ -9,8 +9,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from mclabel.errors import ConfigError, DataError
 from mclabel.policy.hub import weights_fingerprint
+from mclabel.policy.pretrained import check_device
 from mclabel.policy.text import PolicyText
 from mclabel.prm.batch import StepBatch, map_solutions
 from mclabel.prm.encode import EncodedSolution, StepEncoder
@@ -51,13 +54,20 @@ class PrmManifest:
             content = json.loads((folder / MANIFEST).read_text())
             if content.pop("format") != FORMAT:
                 raise ValueError(f"of another format than {FORMAT}")
-            return cls(**content)
+            cls(**content)  # refuses keys that it does not know
+            return TypeAdapter(cls).validate_python(content)
         except FileNotFoundError:
             raise DataError(
                 f"{folder}: holds no {MANIFEST}. Give the `out` of `mclabel train`"
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder}/{MANIFEST}: not a PRM's manifest: {error}") from error
+        except (
+            *(OSError, ValueError, KeyError, TypeError),
+            *(AttributeError, RecursionError),
+        ) as error:
+            raise DataError(
+                f"{folder}/{MANIFEST}: not a PRM's manifest: {type(error).__name__}: {error}. Copy "
+                "the whole folder again, or train it again"
+            ) from error
 
 
 class PRM:
@@ -82,6 +92,7 @@ class PRM:
         device: str = "cpu",
         dtype: str = "float32",
         threads: int | None = None,
+        trust_remote_code: bool = False,
     ) -> PRM:
         """Load what `mclabel train` has written.
 
@@ -90,19 +101,28 @@ class PRM:
             device: torch device.
             dtype: torch dtype of the body.
             threads: on a CPU; None for one a core.
+            trust_remote_code: run Python code that comes with it, as with one whose base had some.
 
         Raises:
             DataError: there is no finished PRM.
             ConfigError: its tokenizer lacks the step token.
             EngineError: its weights cannot be loaded.
         """
+        check_device(device)
         folder = model_folder(path)
         manifest = PrmManifest.read(folder)
-        model = load_step_model(folder, manifest.head, dtype=dtype)
-        model.to(device).eval()
         text = PolicyText.load(
-            str(folder), revision=None, template=manifest.template, system=manifest.system
+            str(folder),
+            revision=None,
+            template=manifest.template,
+            system=manifest.system,
+            trust_remote_code=trust_remote_code,
+            key="",
         )
+        model = load_step_model(
+            folder, manifest.head, dtype=dtype, trust_remote_code=trust_remote_code
+        )
+        model.to(device).eval()
         try:
             encoder = step_encoder(text, manifest)
         except ConfigError as error:
@@ -212,8 +232,15 @@ def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
     if manifest.step_token is not None:
         identity = text.token_id(manifest.step_token)
         if identity is None:
+            reserved = text.step_token
+            remedy = (
+                f"Its tokenizer reserves {reserved} for steps: pass step_token=null to use it"
+                if reserved is not None
+                else f"Name one that it never uses ({', '.join(text.special_tokens[:8]) or 'none'} "
+                "are its special ones), or add it with add_step_token=true"
+            )
             raise ConfigError(
-                f"step_token={manifest.step_token!r}: not a token of this model. Name one that "
-                "its tokenizer has reserved, or use head=likelihood, which needs none"
+                f"step_token={manifest.step_token!r}: not a token of this model. {remedy}, or use "
+                "head=likelihood, which needs none"
             )
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)

@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPException
 from math import exp
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
-from safetensors.torch import load_file
 
 from mclabel.errors import ConfigError, EngineError
+from mclabel.policy.pretrained import load_tensors
 from mclabel.policy.text import PolicyText
 from mclabel.prm.batch import make_batch
 from mclabel.prm.encode import EncodedSolution
@@ -34,23 +37,29 @@ TIMEOUT_S = 600.0
 class ServedPRM:
     """A PRM whose network runs in a server; scores as `PRM` does."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, *, trust_remote_code: bool = False) -> None:
         """Args:
         url: of the server, without a path.
         folder: of the PRM's model: its tokenizer, manifest and likelihood head.
+        trust_remote_code: run Python code that comes with its tokenizer.
 
         Raises:
             ConfigError: its head sees hidden states, which the server does not give.
         """
-        self._url = url.rstrip("/")
+        self._url = _checked(url)
         self.manifest = PrmManifest.read(folder)
         text = PolicyText.load(
-            str(folder), revision=None, template=self.manifest.template, system=self.manifest.system
+            str(folder),
+            revision=None,
+            template=self.manifest.template,
+            system=self.manifest.system,
+            trust_remote_code=trust_remote_code,
+            key="",
         )
         self.encoder = step_encoder(text, self.manifest)
         self._head = {}
         if self.manifest.head == "likelihood":
-            self._head = load_file(folder / HEAD_FILE)
+            self._head = load_tensors(folder / HEAD_FILE)
             if "hidden.weight" in self._head:
                 raise ConfigError(
                     f"{folder}: its head sees hidden states, which vLLM does not serve. Train with "
@@ -58,14 +67,15 @@ class ServedPRM:
                 )
 
     @classmethod
-    def connect(cls, url: str, prm: str | Path) -> ServedPRM:
+    def connect(cls, url: str, prm: str | Path, *, trust_remote_code: bool = False) -> ServedPRM:
         """A client of a server.
 
         Args:
             url: of the server, e.g. http://localhost:8000.
             prm: `out` of the training run that it serves.
+            trust_remote_code: run Python code that comes with its tokenizer.
         """
-        return cls(url, model_folder(prm))
+        return cls(url, model_folder(prm), trust_remote_code=trust_remote_code)
 
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
@@ -96,20 +106,22 @@ class ServedPRM:
                 "use_activation": False,
             },
         )
-        logits = answer["data"][0]["data"]
-        if len(logits) != len(one.ids):
-            raise EngineError(f"{self._url}: {len(logits)} rows for {len(one.ids)} tokens")
-        return [_sigmoid(_log_odds(logits[position])) for position in one.positions]
+        with self._understood("/pooling"):
+            logits = answer["data"][0]["data"]
+            if len(logits) != len(one.ids):
+                raise EngineError(f"{self._url}: {len(logits)} rows for {len(one.ids)} tokens")
+            return [_sigmoid(_log_odds(logits[position])) for position in one.positions]
 
     def _by_likelihood(self, one: EncodedSolution) -> list[float]:
         answer = self._post(
             "/v1/completions",
             {"model": "prm", "prompt": list(one.ids), "max_tokens": 1, "prompt_logprobs": 0},
         )
-        rows = answer["choices"][0]["prompt_logprobs"]
         logprobs = torch.zeros(1, len(one.ids))
-        for position in range(one.num_prompt, len(one.ids)):
-            logprobs[0, position] = rows[position][str(one.ids[position])]["logprob"]
+        with self._understood("/v1/completions"):
+            rows = answer["choices"][0]["prompt_logprobs"]
+            for position in range(one.num_prompt, len(one.ids)):
+                logprobs[0, position] = rows[position][str(one.ids[position])]["logprob"]
         features = likelihood_features(logprobs, make_batch([one]))[0]
         logits = features @ self._head["features.weight"][0] + self._head["features.bias"]
         return [float(score) for score in logits.sigmoid()]
@@ -126,10 +138,38 @@ class ServedPRM:
         except urllib.error.HTTPError as error:
             detail = error.read(2000).decode(errors="replace")
             raise EngineError(f"{self._url}{path}: refused ({error.code}): {detail}") from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise EngineError(
                 f"{self._url}: cannot be reached ({error}). Start it: mclabel serve PRM"
             ) from error
+        except (ValueError, RecursionError) as error:
+            raise EngineError(f"{self._url}{path}: answers no JSON. {_ANOTHER}") from error
+
+    @contextmanager
+    def _understood(self, path: str) -> Iterator[None]:
+        """Turn what an answer lacks into a message."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineError(
+                f"{self._url}{path}: its answer lacks {error}, so it serves no PRM. {_ANOTHER}"
+            ) from error
+
+
+_ANOTHER = "Give the address of a server that `mclabel serve` started for this PRM"
+
+
+def _checked(url: str) -> str:
+    """The address of a server; nothing but HTTP, as a URL could name a file, too."""
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_server = is_server and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_server = False
+    if not is_server:
+        raise ConfigError(f"--url {url}: must be an address such as http://localhost:8000")
+    return url.rstrip("/")
 
 
 def _log_odds(logits: Sequence[float]) -> float:

@@ -52,7 +52,9 @@ def check_teacher(path: str, text: PolicyText, manifest: PrmManifest) -> None:
             f"teacher={path!r}: is of kind {its.kind}, this target's scorer of kind "
             f"{manifest.kind}. Choose a target of the same kind"
         )
-    its_text = PolicyText.load(str(folder), revision=None, template=its.template, system=its.system)
+    its_text = PolicyText.load(
+        str(folder), revision=None, template=its.template, system=its.system, key="teacher"
+    )
     if its_text.prompt_ids(_SAMPLE) != text.prompt_ids(_SAMPLE):
         raise ConfigError(
             f"teacher={path!r}: its tokenizer, template or system prompt is not that of the base. "

@@ -6,8 +6,9 @@ OUT/log.jsonl        loss and learning rates, and validation figures
 OUT/tensorboard/     the same, if asked for
 OUT/model/           the finished PRM, put there whole
 
-One optimizer step is the same whatever it is cut into: losses are summed over pieces and workers,
-and divided by the weight of all their steps.
+One optimizer step is the same but for rounding whatever it is cut into: losses are summed over
+pieces and workers, and divided by the weight of all their steps. Resumed on the same kind of
+machine, with as many workers, training comes to the same weights, to the last bit.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from mclabel.errors import TrainingError
+from mclabel.policy.pretrained import load_state
 from mclabel.prm.batch import StepBatch
 from mclabel.prm.callbacks import Report, Validate
 from mclabel.prm.checkpoint import (
@@ -354,7 +356,7 @@ class _StepTrainer(Trainer):
         folder = Path(checkpoint)
         load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
         assert self.lr_scheduler is not None
-        self.lr_scheduler.load_state_dict(torch.load(folder / SCHEDULER, weights_only=True))
+        self.lr_scheduler.load_state_dict(load_state(folder / SCHEDULER))
 
     def _unwrapped(self) -> StepModel:
         return cast(StepModel, self.accelerator.unwrap_model(self.model))

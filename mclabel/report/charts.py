@@ -59,6 +59,35 @@ def spread(values: Sequence[float], low: Sequence[float], high: Sequence[float])
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1.5}
 
 
+def band(
+    sizes: Sequence[Any], low: Sequence[float], high: Sequence[float], colour: str, **more: Any
+) -> dict[str, Any]:
+    """The area between two lines."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [*sizes, *reversed(sizes)],
+        "y": [*high, *reversed(low)],
+        "fill": "toself",
+        "fillcolor": colour,
+        "opacity": 0.12,
+        "line": {"width": 0, "color": colour},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        **more,
+    }
+
+
+def size_axis(sizes: Sequence[str]) -> dict[str, Any]:
+    """Numbers of samples on a logarithmic axis, each named."""
+    return {
+        "type": "log",
+        "dtick": 0.30103,
+        "tickvals": [int(size) for size in sizes],
+        "ticktext": list(sizes),
+    }
+
+
 def quality_plot(groups: Mapping[str, LabelQuality], identity: str, numbers: Html) -> Html:
     """Label quality with intervals, a colour a run."""
     data = []
@@ -253,6 +282,8 @@ def error_plot(runs: Sequence[RunFacts]) -> Html:
     columns: dict[str, Mapping[int, int]] = {}
     totals: dict[str, int] = {}
     for run in runs:
+        if not run.all.num_solutions:
+            continue
         prefix = f"{run.name}: " if len(runs) > 1 else ""
         columns[f"{prefix}labelled"] = run.errors_at
         totals[f"{prefix}labelled"] = run.all.num_solutions

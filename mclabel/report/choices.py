@@ -7,7 +7,7 @@ from typing import Any
 
 from mclabel.errors import ShardError
 from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
-from mclabel.report.charts import layout, line, spread
+from mclabel.report.charts import band, layout, line, size_axis, spread
 from mclabel.report.html import Html, details, figure, join, ranged, table, tag
 from mclabel.report.runs import BEST_OF_N, Run, read_json
 
@@ -16,12 +16,8 @@ PLAIN = {PASS: ("ink", "dot"), MAJORITY: ("ink", "solid"), RANDOM: ("quiet", "da
 _NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
 
 
-def best_of_n_part(run: Run, identity: str) -> Html:
-    """Everything about one evaluation.
-
-    Args:
-        run: of kind `best_of_n`.
-        identity: begins the ids of its plots.
+def read_evaluation(run: Run) -> Mapping[str, Any]:
+    """What `mclabel eval best-of-n` has measured.
 
     Raises:
         ShardError: the evaluation was written by another version.
@@ -33,6 +29,17 @@ def best_of_n_part(run: Run, identity: str) -> Html:
             f"{run.location}/{BEST_OF_N}: of another version. Run `mclabel eval best-of-n` again; "
             "what it has sampled and scored is kept"
         )
+    return report
+
+
+def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
+    """Everything about one evaluation.
+
+    Args:
+        report: as `read_evaluation` gives it.
+        identity: begins the ids of its plots.
+    """
+    result = report["result"]
     size = str(result["num_samples"])
     left_out = (
         f" {report['num_excluded']} problems were left out, since scorers were trained on them."
@@ -79,21 +86,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
             continue
         common = {"legendgroup": method, "visible": True if main else "legendonly"}
         if method not in (RANDOM, PASS):
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": [*sizes, *reversed(sizes)],
-                    "y": [*high, *reversed(low)],
-                    "fill": "toself",
-                    "fillcolor": colour,
-                    "opacity": 0.12,
-                    "line": {"width": 0, "color": colour},
-                    "hoverinfo": "skip",
-                    "showlegend": False,
-                    **common,
-                }
-            )
+            data.append(band(sizes, low, high, colour, **common))
         style = {"color": colour, "dash": dash if main else "dash", "width": 2 if main else 1.2}
         data.append(line(method, number, sizes, values, line=style, **common))
         data[-1]["marker"]["color"] = colour
@@ -103,12 +96,7 @@ def _curves(result: Mapping[str, Any], identity: str) -> Html:
             "Accuracy by N",
             "N, samples to choose from",
             "accuracy of the chosen answer",
-            xaxis={
-                "type": "log",
-                "dtick": 0.30103,
-                "tickvals": [int(n) for n in sizes],
-                "ticktext": sizes,
-            },
+            xaxis=size_axis(sizes),
             tall=True,
         ),
     }

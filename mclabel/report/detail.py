@@ -19,10 +19,13 @@ from mclabel.answers import CHECKER_VERSION, grade
 from mclabel.data.shards import read_shard
 from mclabel.errors import DataError
 from mclabel.report.index import Index
+from mclabel.seeds import content_id
 
 MAX_TEXT = 20_000
 """Characters of a text that are sent at first; `more` sends as many at a time."""
 MAX_STEPS = 400
+MAX_SAMPLES = 64
+"""Other samples of a problem that are named."""
 MAX_ROLLOUTS = 64
 """Sent at a time."""
 MAX_ROLLOUT_TEXT = 4_000
@@ -63,6 +66,7 @@ class Details:
         posterior = row["posterior"]
         return {
             "solution_id": solution_id,
+            "digest": content_id("same", row["problem"], row["solution"]),
             "problem_id": cut(row["problem_id"]),
             "sample_index": row["sample_index"],
             "problem": cut(row["problem"]),
@@ -94,6 +98,7 @@ class Details:
             ],
             "no_error": None if posterior is None else posterior[-1],
             "rollouts_kept": self._rollouts_name(run, known["shard"]) is not None,
+            "samples": self._samples(run, row["problem_id"]),
             "others": self._others(run, known["key"], known["id"]),
         }
 
@@ -213,6 +218,14 @@ class Details:
     def _table(self, run: int, name: str, kind: Any) -> pa.Table:
         store = self._index.runs[run].store
         return self._tables.get((run, name), lambda: read_shard(store, name, kind)[1])
+
+    def _samples(self, run: int, problem_id: str) -> list[dict[str, Any]]:
+        """All solutions of a problem, to be set side by side."""
+        return self._index.query(
+            "SELECT solution_id, sample_index, outcome, first_error FROM solutions "
+            f"WHERE run = ? AND problem_id = ? ORDER BY sample_index, id LIMIT {MAX_SAMPLES}",
+            [run, problem_id],
+        )
 
     def _others(self, run: int, key: int, own: int) -> list[dict[str, Any]]:
         """The same solution as other runs have labelled it."""

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from mclabel.data.digest import log_lines
 from mclabel.data.shards import read_labels
 from mclabel.data.store import Store
+from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.clustered import clustered_mean, clustered_share
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
@@ -28,6 +30,7 @@ from mclabel.evaluation.label_quality import (
     label_quality,
 )
 from mclabel.records import LabeledSolution, Outcome, Problem
+from mclabel.report.example import Example, more_telling, shown_value
 from mclabel.report.index import FACETS
 from mclabel.report.kinds import answer_kind
 from mclabel.report.runs import MANIFEST, Run, flat, read_json
@@ -55,7 +58,8 @@ class Steps:
     sound: Floats
     """Whether no step up to it is wrong in truth."""
     drawn: Floats
-    """Whether the policy sampled the solution, so that its outcome is a draw of the value."""
+    """Whether the policy sampled the solution and it was not chosen by its outcome, so that its
+    outcome is a draw of the value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,19 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Figures of the whole run, with 95% intervals over problems."""
+
+    right: Estimate
+    """Of the solutions, those that end right."""
+    with_error: Estimate
+    """Of the solutions, those with a step labelled wrong."""
+    gap: Estimate
+    """Mean value of the steps of solutions drawn by the policy, less the share of these steps
+    whose solution ends right: 0 where values hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFacts:
     """Everything about one labelling run."""
 
@@ -92,6 +109,9 @@ class RunFacts:
     versions: Mapping[str, str]
     job: JobFacts | None
     all: Group
+    shares: Shares
+    example: Example | None
+    """The solution that shows best what a label is; None where there is no solution."""
     groups: Mapping[str, Mapping[str, Group]]
     """By field of the problems' metadata and its value."""
     hard: Mapping[str, int]
@@ -130,6 +150,8 @@ def run_facts(run: Run) -> RunFacts:
         versions=manifest.get("versions", {}),
         job=_job_facts(store),
         all=_group(rows, truths),
+        shares=gathered.shares(),
+        example=gathered.example,
         groups=groups,
         hard=gathered.hard,
         rules=gathered.rules,
@@ -155,7 +177,19 @@ class _Gathered:
         self.columns: dict[str, list[float]] = {
             name: [] for name in ("value", "width", "place", "right", "sound", "drawn")
         }
+        self.example: Example | None = None
         self._problems: dict[str, Problem] = {}
+        self._sums: dict[str, list[float]] = {}
+
+    def shares(self) -> Shares:
+        """From the sums by problem."""
+        sums = np.array(list(self._sums.values()), dtype=np.float64).reshape(-1, 5)
+        count, right, error, steps, gap = sums.T
+        return Shares(
+            right=clustered_share(right, count),
+            with_error=clustered_share(error, count),
+            gap=clustered_mean(gap, steps, low=-1.0, high=1.0),
+        )
 
     def through(self, rows: Iterator[LabeledSolution]) -> Iterator[LabeledSolution]:
         for row in rows:
@@ -172,6 +206,9 @@ class _Gathered:
         self.rollouts[row.problem.id] = row.root.num_rollouts
         outcome = row.solution.outcome
         right = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}.get(outcome, np.nan)
+        drawn = row.solution.origin == "sampled" and not row.chosen_by_outcome
+        self.example = more_telling(self.example, Example(row=row, has_truth=known, truth=truth))
+        self._sum_up(row, drawn)
         for number, step in enumerate(row.steps):
             word = {True: "sound", False: "wrong", None: "no verdict"}[step.hard]
             self.hard[word] += 1
@@ -179,7 +216,7 @@ class _Gathered:
             self.rollouts[step.prefix_id] = step.counts.num_rollouts
             if number == len(row.steps) - 1:
                 continue
-            value = step.mean if step.value is None else step.value
+            value = shown_value(step)
             open_ended = step.low is None or step.high is None
             entry = {
                 "value": np.nan if value is None else value,
@@ -187,10 +224,22 @@ class _Gathered:
                 "place": number / (len(row.steps) - 1),
                 "right": right,
                 "sound": float(truth is None or number < truth) if known else np.nan,
-                "drawn": float(row.solution.origin == "sampled"),
+                "drawn": float(drawn),
             }
             for name, column in self.columns.items():
                 column.append(entry[name])
+
+    def _sum_up(self, row: LabeledSolution, drawn: bool) -> None:
+        """Add a solution to the sums of its problem: see `shares`."""
+        outcome = row.solution.outcome
+        sums = self._sums.setdefault(row.problem.id, [0.0] * 5)
+        sums[0] += 1
+        sums[1] += outcome is Outcome.RIGHT
+        sums[2] += row.first_error is not None
+        if drawn and outcome in (Outcome.RIGHT, Outcome.WRONG):
+            values = [v for step in row.steps[:-1] if (v := shown_value(step)) is not None]
+            sums[3] += len(values)
+            sums[4] += sum(values) - len(values) * (outcome is Outcome.RIGHT)
 
     def _light(self, row: LabeledSolution) -> LabeledSolution:
         """Without its texts and token ids, and with nothing in its steps."""

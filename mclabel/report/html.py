@@ -134,7 +134,8 @@ def page(title: str, *parts: Html) -> str:
         for name in ("theme.js", "vendor/plotly/plotly-basic.min.js", "report/report.js")
     ]
     styles = "".join(
-        (STATIC / name).read_text(encoding="utf-8") for name in ("theme.css", "report/report.css")
+        (STATIC / name).read_text(encoding="utf-8")
+        for name in ("theme.css", "solution.css", "report/report.css")
     )
     hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
     # Plotly writes styles of its own; nothing that styles can do here reaches a network.

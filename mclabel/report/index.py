@@ -38,15 +38,20 @@ FACETS = ("answer_type", "family", "level", "subject")
 """Fields of the problems' metadata that can be filtered by."""
 MAX_FACET = 60
 """Characters of such a field."""
+NUM_BINS = 10
+BINS = tuple(f"bin{number}" for number in range(NUM_BINS))
+"""Columns: how many steps of a solution but the last have a value in each tenth. Counted once, so
+that a chart over any number of solutions, however long, adds up so many numbers of each."""
 
-_TABLES = """
+_TABLES = f"""
 CREATE TABLE solutions (
     id INTEGER, run UTINYINT, shard VARCHAR, block VARCHAR, row UINTEGER, solution_id VARCHAR,
     problem_id VARCHAR, sample_index INTEGER, problem VARCHAR, answer VARCHAR, prediction VARCHAR,
     outcome VARCHAR, first_error INTEGER, truth INTEGER, has_truth BOOLEAN, num_steps INTEGER,
     vals FLOAT[], hard TINYINT[], width FLOAT, fall FLOAT, num_rollouts INTEGER,
     num_truncated INTEGER, num_ungraded INTEGER, num_tokens BIGINT, key UBIGINT,
-    answer_type VARCHAR, family VARCHAR, level VARCHAR, subject VARCHAR, search VARCHAR
+    answer_type VARCHAR, family VARCHAR, level VARCHAR, subject VARCHAR, search VARCHAR,
+    {", ".join(f"{name} UINTEGER" for name in BINS)}
 );
 CREATE TABLE shards (run UTINYINT, name VARCHAR, rollouts VARCHAR);
 CREATE TABLE differing (id INTEGER);
@@ -70,8 +75,16 @@ SELECT ? + row_number() OVER () - 1, run, shard, block, row, solution_id, proble
     list_sum(list_transform(steps, lambda s: s.num_tokens)),
     hash(problem, solution), answer_type, family, level, subject,
     lower(concat_ws(chr(10), problem_id, solution_id, answer, left(problem, {MAX_SEARCHED}),
-        left(solution, {MAX_SEARCHED})))
-FROM incoming
+        left(solution, {MAX_SEARCHED}))),
+    {", ".join(f"list_count(list_filter(tenths, lambda t: t = {n}))" for n in range(NUM_BINS))}
+FROM (
+    SELECT *, list_transform(
+        list_filter(
+            list_transform(steps[:-2], lambda s: coalesce(s.value, s.mean)),
+            lambda v: v IS NOT NULL),
+        lambda v: least(floor(v * {NUM_BINS}), {NUM_BINS - 1})) AS tenths
+    FROM incoming
+)
 """
 
 _COLUMNS = (
@@ -181,11 +194,26 @@ class Index:
                 self._compare()
             return changed
 
-    def query(self, sql: str, arguments: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Rows by column name."""
-        cursor = self._cursor().execute(sql, list(arguments))
-        names = [column[0] for column in cursor.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    def query(
+        self, sql: str, arguments: Sequence[Any] = (), *, asked: pa.Table | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows by column name.
+
+        Args:
+            sql: what to ask.
+            arguments: of its question marks.
+            asked: a table that `sql` knows by this name.
+        """
+        cursor = self._cursor()
+        if asked is not None:
+            cursor.register("asked", asked)
+        try:
+            answer = cursor.execute(sql, list(arguments))
+            names = [column[0] for column in answer.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+        finally:
+            if asked is not None:
+                cursor.unregister("asked")
 
     def column(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
         """The first column of the rows, as an array."""

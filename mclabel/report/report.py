@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
+from mclabel.data.outputs import output_file
 from mclabel.errors import ConfigError
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.label_quality import LabelQuality
 from mclabel.report import charts
-from mclabel.report.choices import best_of_n_part
+from mclabel.report.choices import best_of_n_part, read_evaluation
 from mclabel.report.facts import Group, RunFacts, run_facts
+from mclabel.report.headline import headline
 from mclabel.report.health import health_part
 from mclabel.report.html import Html, join, page, ranged, section, table, tag
 from mclabel.report.runs import Run, find_runs
 from mclabel.report.terminal import QUALITY_ROWS
-from mclabel.report.training import setting, training_part
+from mclabel.report.training import read_training, setting, training_part
 
 _NOTE = (
     "First error found: labelled where it truly is, none for none. Precision and recall: of wrong "
@@ -51,11 +53,10 @@ def write_report(places: Sequence[str], out: str) -> Path:
         ConfigError: `out` cannot be written.
     """
     runs = find_runs(places)
+    path = output_file(out, "-o ")
     content = make_report(runs)
-    path = Path(out)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(content, encoding="utf-8", errors="backslashreplace")
         partial.replace(path)
     except OSError as error:
@@ -66,21 +67,24 @@ def write_report(places: Sequence[str], out: str) -> Path:
 def make_report(runs: Sequence[Run]) -> str:
     """The page."""
     labelled = [run_facts(run) for run in runs if run.kind == "labels"]
-    chosen = [run for run in runs if run.kind == "best_of_n"]
+    chosen = {run.name: read_evaluation(run) for run in runs if run.kind == "best_of_n"}
     trained = [run for run in runs if run.kind == "prm"]
-    sections: list[tuple[str, str, Html]] = []
+    trainings = {run.name: read_training(run) for run in trained}
+    sections: list[tuple[str, str, Html]] = [
+        ("headline", "In short", headline(labelled, chosen, trainings)),
+    ]
     if labelled:
         sections += [
-            ("runs", "What was run", _what_was_run(labelled)),
             ("health", "Health of the run", health_part([r for r in runs if r.kind == "labels"])),
+            ("runs", "What was run", _what_was_run(labelled)),
             ("quality", "Label quality", _quality(labelled)),
             ("step-values", "Values of steps", _values(labelled)),
         ]
         if (kinds := _kinds(labelled)) is not None:
             sections.append(("kinds", "By kind of problem", kinds))
-    for number, run in enumerate(chosen):
-        name = f"Best of N: {run.name}" if len(chosen) > 1 else "Best of N"
-        sections.append((f"choice-{number}", name, best_of_n_part(run, f"n{number}")))
+    for number, (run_name, report) in enumerate(chosen.items()):
+        name = f"Best of N: {run_name}" if len(chosen) > 1 else "Best of N"
+        sections.append((f"choice-{number}", name, best_of_n_part(report, f"n{number}")))
     if trained:
         sections.append(("scorers", "Scorers", training_part(trained)))
     names = ", ".join(run.name for run in runs)
@@ -155,7 +159,6 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
         for key, different in zip(keys, differs, strict=True)
     ]
     parts = [
-        *(_glance(run) for run in runs[:1] if len(runs) == 1),
         table(head, counts, caption="What the runs hold, and what they cost"),
     ]
     if any(differs):
@@ -175,42 +178,6 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
     ]
     parts.append(tag("details", tag("summary", "Configuration and versions"), *opened))
     return join(*parts)
-
-
-def _glance(run: RunFacts) -> Html:
-    """A run's most telling figures."""
-    group, quality = run.all, run.all.quality
-    facts = [
-        ("solutions", f"{group.num_solutions:,}", f"to {group.num_problems:,} problems"),
-        (
-            "end right",
-            f"{group.outcomes.get('right', 0) / group.num_solutions:.0%}",
-            f"{group.outcomes.get('right', 0):,} of them",
-        ),
-        (
-            "labelled with an error",
-            f"{group.num_with_error / group.num_solutions:.0%}",
-            f"{run.hard['wrong']:,} wrong steps",
-        ),
-        (
-            "rollout tokens a solution",
-            f"{run.cost.tokens_per_solution:,.0f}",
-            f"{run.num_rollouts:,} rollouts in all",
-        ),
-    ]
-    if quality is not None and quality.first_error_accuracy.value is not None:
-        found = quality.first_error_accuracy
-        facts.append(
-            ("first errors found", f"{found.value:.2f}", f"{found.low:.2f} to {found.high:.2f}")
-        )
-    return tag(
-        "dl",
-        *(
-            tag("div", tag("dt", n), tag("dd", value, tag("small", more)))
-            for n, value, more in facts
-        ),
-        class_="glance",
-    )
 
 
 def _quality(runs: Sequence[RunFacts]) -> Html:

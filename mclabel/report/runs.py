@@ -12,9 +12,12 @@ from mclabel.data.damage import damaged
 from mclabel.data.digest import read_object
 from mclabel.data.store import Store
 from mclabel.errors import ShardError
+from mclabel.seeds import content_id
 
 RunKind = Literal["labels", "best_of_n", "prm"]
 MANIFEST, BEST_OF_N, TRAINING = "run.json", "best_of_n.json", "train.json"
+MAX_ID = 64
+"""Characters of a run's id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,19 @@ def find_runs(places: Sequence[str]) -> list[Run]:
 def is_finished_prm(run: Run) -> bool:
     """Whether a run is a training whose PRM can be loaded."""
     return run.kind == "prm" and (Path(run.location) / "model" / "prm.json").is_file()
+
+
+def run_identity(run: Run) -> str:
+    """What a run is known by wherever its folder lies: the id in its manifest.
+
+    A manifest of an older version has none: then its content, which runs of one configuration
+    share; without a manifest, the folder.
+    """
+    manifest = read_json(run.store, MANIFEST)
+    given = None if manifest is None else manifest.get("id")
+    if isinstance(given, str) and given.isalnum() and len(given) <= MAX_ID:
+        return given
+    return content_id("run", run.location if manifest is None else manifest)
 
 
 def read_json(store: Store, name: str) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from mclabel.errors import DataError
+from mclabel.errors import MclabelError
 
 if TYPE_CHECKING:
     from mclabel.prm.score import PRM
@@ -63,10 +63,13 @@ class Scorers:
 
 
 def _score(folder: str, problem: str, steps: list[str]) -> dict[str, Any]:
-    prm = _load(folder)
+    try:
+        prm = _load(folder)
+    except MclabelError as error:
+        return {"kind": None, "reason": str(error)}
     try:
         return {"kind": prm.manifest.kind, "scores": prm.score([problem], [steps])[0]}
-    except DataError as error:
+    except MclabelError as error:
         return {"kind": prm.manifest.kind, "reason": str(error)}
 
 

@@ -28,7 +28,9 @@ from mclabel.report.detail import Details
 from mclabel.report.following import Follower
 from mclabel.report.index import Index
 from mclabel.report.listing import Listing, Question, counts
+from mclabel.report.runs import run_identity
 from mclabel.report.scoring import Scorers
+from mclabel.report.selection import Selection
 
 STATIC = Path(__file__).parent / "static"
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -58,6 +60,8 @@ def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) 
         "state": api.state,
         "solutions": api.solutions,
         "place": api.place,
+        "summary": api.summary,
+        "export": api.export,
         "solution": api.solution,
         "rollouts": api.rollouts,
         "grades": api.grades,
@@ -80,11 +84,14 @@ class _Api:
     def __init__(self, index: Index, follower: Follower, scorers: Scorers) -> None:
         self._index, self._follower, self._scorers = index, follower, scorers
         self._listing, self._details = Listing(index), Details(index)
+        self._selection = Selection(index, self._listing)
+        self._identities = [run_identity(run) for run in index.runs]
 
     def state(self, query: Mapping[str, str]) -> dict[str, Any]:
         run = self._number(query, "run")
         return {
             "runs": [one.name for one in self._index.runs],
+            "identities": self._identities,
             "prms": list(self._scorers.folders),
             "version": self._index.version,
             "pending": self._index.num_pending,
@@ -98,6 +105,12 @@ class _Api:
 
     def place(self, query: Mapping[str, str]) -> dict[str, Any]:
         return self._listing.place(self._question(query), query.get("id", ""))
+
+    def summary(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._selection.summary(self._question(query))
+
+    def export(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._selection.part(self._question(query), self._number(query, "offset"))
 
     def solution(self, query: Mapping[str, str]) -> dict[str, Any]:
         return self._details.solution(self._number(query, "run"), query.get("id", ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mclabel.errors import DataError
@@ -12,10 +12,15 @@ from mclabel.report.html import Html, figure, join, table, tag
 from mclabel.report.runs import TRAINING, Run, flat, read_json
 
 
+def read_training(run: Run) -> Mapping[str, Any]:
+    """What a training reports of its data and its validation; empty before it has ended."""
+    return read_json(run.store, "model/report.json") or {}
+
+
 def training_part(runs: Sequence[Run]) -> Html:
     """Everything about some trainings, side by side."""
     manifests = [read_json(run.store, TRAINING) or {} for run in runs]
-    reports = [read_json(run.store, "model/report.json") or {} for run in runs]
+    reports = [read_training(run) for run in runs]
     configs = [flat(manifest.get("config", {})) for manifest in manifests]
     head = ["", *(run.name for run in runs)]
     rows: list[list[object]] = [
@@ -68,7 +73,7 @@ def _log(run: Run) -> list[dict[str, Any]]:
     raw = run.store.read("log.jsonl") or b""
     try:
         return [json.loads(line) for line in raw.splitlines() if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{run.location}/log.jsonl: not valid JSON lines ({error})") from error
 
 

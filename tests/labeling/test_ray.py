@@ -59,7 +59,7 @@ def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "llama"}')
     changes = [f"out={tmp_path / 'out'}", "problems.limit=1", f"policy.model={tmp_path / 'model'}"]
-    with pytest.raises(EngineError, match="no tokenizer can be loaded"):
+    with pytest.raises(EngineError, match="its tokenizer cannot be loaded"):
         edge.label(load_config(LabelConfig, None, changes), lambda state: None)
 
 

@@ -182,7 +182,7 @@ def test_the_command_leaves_out_what_the_network_cannot_read(
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="cannot be loaded as a PRM of qwen"):
+    with pytest.raises(EngineError, match=r"--format qwen: .*holds no config\.json"):
         load_adapted(tmp_path, "qwen")
 
 

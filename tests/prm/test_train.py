@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from mclabel import edge
 from mclabel.config import TrainConfig, load_config
-from mclabel.edge.train import TrainReport
+from mclabel.edge.train import TrainReport, preflight
 from mclabel.errors import ConfigError, DataError, ShardError, TrainingError
 from mclabel.prm.checkpoint import last_checkpoint
 from mclabel.prm.encode import StepEncoder
@@ -221,6 +221,21 @@ def test_a_base_without_a_step_token_says_what_to_do(
     (plain / "tokenizer_config.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="reserves no step token"):
         train(tmp_path / "prm", f"labels=[{labels}]", f"base={plain}")
+
+
+def test_a_step_token_of_another_base_is_answered_with_what_to_set(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    path = "configs/train/own-labels.yaml"
+    changes = [f"out={tmp_path / 'prm'}", f"labels=[{labels}]", f"base={base}"]
+
+    def look(*more: str) -> None:
+        preflight(load_config(TrainConfig, path, [*changes, *more]))
+
+    with pytest.raises(ConfigError) as caught:
+        look()
+    assert "Its tokenizer reserves <|step|> for steps: pass step_token=null" in str(caught.value)
+    look("step_token=null")
 
 
 def test_shards_of_another_version_are_refused(

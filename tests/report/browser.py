@@ -11,10 +11,17 @@ from typing import Any, TypeVar
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.remote.webdriver import WebDriver
 
 WAIT_S = 60.0
 T = TypeVar("T")
+
+AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
+WATCH = """
+window.violations = [];
+addEventListener("securitypolicyviolation", (event) => violations.push(event.effectiveDirective));
+"""
 
 
 @contextmanager
@@ -91,3 +98,40 @@ def picture(browser: WebDriver, path: Path) -> None:
     """Save what is in the window."""
     path.parent.mkdir(parents=True, exist_ok=True)
     browser.save_screenshot(str(path))
+
+
+def count_violations(browser: WebDriver) -> None:
+    """Count, from the next page on, what the Content-Security-Policy has stopped."""
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
+
+
+def violations(browser: WebDriver) -> list[str]:
+    found: list[str] = browser.execute_script("return window.violations")
+    return found
+
+
+def serious(browser: WebDriver) -> list[tuple[str, list[Any]]]:
+    """What axe-core finds serious or critical."""
+    browser.execute_script(AXE.read_text(encoding="utf-8"))
+    script = "const done = arguments[0]; axe.run().then((r) => done(r.violations))"
+    found = browser.execute_async_script(script)
+    return [
+        (v["id"], [(n["target"], n["failureSummary"]) for n in v["nodes"][:3]])
+        for v in found
+        if v["impact"] in ("serious", "critical")
+    ]
+
+
+def ids(browser: WebDriver) -> list[str]:
+    """Of the solutions in the list."""
+    script = "return [...document.querySelectorAll('#list a')].map(e => e.dataset.id)"
+    found: list[str] = browser.execute_script(script)
+    return found
+
+
+def click(browser: WebDriver, selector: str) -> None:
+    until(lambda: browser.find_elements("css selector", selector), selector)[0].click()
+
+
+def press(browser: WebDriver, *keys: str) -> None:
+    ActionChains(browser).send_keys(*keys).perform()

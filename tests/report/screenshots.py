@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 from selenium.webdriver.remote.webdriver import WebDriver
 
@@ -18,7 +19,7 @@ from mclabel.report.report import write_report
 from tests.report.browser import chromium, picture, texts, until
 from tests.viewer_process import ViewerProcess
 
-WIDTHS = {"wide": (1440, 940), "narrow": (420, 860)}
+WIDTHS = {"wide": (1440, 940), "narrow": (390, 844)}
 FOUND = "mark=truth&outcome=wrong"
 """What is shown: wrong solutions whose label differs from truth."""
 SETTLE_S = 1.0
@@ -33,11 +34,13 @@ def main() -> None:
     report = write_report(args.runs, str(args.out / "report.html"))
     with ViewerProcess(*args.runs) as viewer:
         viewer.wait_for(1)
-        rows = viewer.get("solutions", mark="truth", outcome="wrong", limit=20)["rows"]
-        row = next(
-            (r for r in rows if (r["first_error"] or 0) >= 3 and r["truth"] is not None), rows[0]
-        )
+        row = deceiving(viewer)
         solution = f"{FOUND}&id={row['solution_id']}"
+        others = [
+            sample["solution_id"]
+            for sample in viewer.get("solution", id=row["solution_id"])["samples"]
+            if sample["solution_id"] != row["solution_id"]
+        ]
         viewer.get("scores", id=row["solution_id"])  # loads the scorers
         for name, (width, height) in WIDTHS.items():
             for dark in (False, True):
@@ -46,6 +49,12 @@ def main() -> None:
                     browser.get(f"{viewer.address}&{FOUND}")
                     until(lambda b=browser: texts(b, "#list a"), "the list")
                     shoot(browser, args.out / f"list-{name}-{theme}.png")
+                    browser.get(f"{viewer.origin}/?sum=1")
+                    until(lambda b=browser: texts(b, ".charts section"), "the charts")
+                    shoot(browser, args.out / f"summary-{name}-{theme}.png")
+                    browser.get(f"{viewer.origin}/?{solution}&with={others[0]}")
+                    until(lambda b=browser: len(texts(b, ".side")) == 2, "both samples")
+                    shoot(browser, args.out / f"pair-{name}-{theme}.png")
                     browser.get(f"{viewer.origin}/?{solution}")
                     until(lambda b=browser: texts(b, ".score b"), "the scores")
                     shoot(browser, args.out / f"viewer-{name}-{theme}.png")
@@ -53,8 +62,26 @@ def main() -> None:
                     until(lambda b=browser: texts(b, ".rollout-list li"), "rollouts")
                     shoot(browser, args.out / f"rollouts-{name}-{theme}.png")
                     browser.get(report.as_uri())
+                    shoot(browser, args.out / f"head-{name}-{theme}.png")
                     whole(browser, width)
                     shoot(browser, args.out / f"report-{name}-{theme}.png")
+
+
+def deceiving(viewer: ViewerProcess) -> dict[str, Any]:
+    """Of short solutions the one whose steps have the highest value from the true error on.
+
+    Shards lie in no order that stays, so the choice does not go by it.
+    """
+    rows = viewer.get("solutions", mark="truth", outcome="wrong", limit=200)["rows"]
+
+    def height(row: dict[str, Any]) -> tuple[float, str]:
+        truth, labelled = row["truth"], row["first_error"]
+        after = [] if None in (truth, labelled) else row["vals"][truth:labelled]
+        known = [value for value in after if value is not None]
+        short = 3 <= row["num_steps"] <= 5
+        return (max(known, default=0.0) if short else -1.0), row["solution_id"]
+
+    return max(rows, key=height)
 
 
 def shoot(browser: WebDriver, path: Path) -> None:

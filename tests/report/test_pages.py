@@ -4,25 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from report.browser import chromium, complaints, texts, until
-from selenium.webdriver.common.action_chains import ActionChains
+from report.browser import (
+    chromium,
+    click,
+    complaints,
+    count_violations,
+    ids,
+    press,
+    serious,
+    texts,
+    until,
+    violations,
+)
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
-from shown import HOSTILE, hostile_run, plain_run, rollouts_of, solution, write_run
+from shown import (
+    HOSTILE,
+    SCORED,
+    evaluation,
+    hostile_run,
+    plain_run,
+    rollouts_of,
+    solution,
+    write_run,
+)
 from viewer_process import ViewerProcess
 
 from mclabel.report.report import write_report
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
-WATCH = """
-window.violations = [];
-addEventListener("securitypolicyviolation", (event) => violations.push(event.effectiveDirective));
+INKS = """
+window.inks = [];
+const look = () => {
+  const plots = [...document.querySelectorAll(".plot:has(svg)")];
+  inks.push([plots.length, getComputedStyle(plots[0].querySelector(".xtick text")).fill]);
+};
+addEventListener("beforeprint", look);
+addEventListener("afterprint", look);
 """
+"""How many plots are drawn, and in which ink, before and after the page is printed."""
 
 INJECT = """
 const { body } = document;
@@ -33,43 +56,6 @@ const tries = [
 ];
 for (const attempt of tries) try { attempt(); } catch { continue; }
 """
-
-
-def count_violations(browser: WebDriver) -> None:
-    """Count, from the next page on, what the Content-Security-Policy has stopped."""
-    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
-
-
-def violations(browser: WebDriver) -> list[str]:
-    found: list[str] = browser.execute_script("return window.violations")
-    return found
-
-
-def serious(browser: WebDriver) -> list[tuple[str, list[Any]]]:
-    """What axe-core finds serious or critical."""
-    browser.execute_script(AXE.read_text(encoding="utf-8"))
-    script = "const done = arguments[0]; axe.run().then((r) => done(r.violations))"
-    found = browser.execute_async_script(script)
-    return [
-        (v["id"], [(n["target"], n["failureSummary"]) for n in v["nodes"][:3]])
-        for v in found
-        if v["impact"] in ("serious", "critical")
-    ]
-
-
-def ids(browser: WebDriver) -> list[str]:
-    """Of the solutions in the list."""
-    script = "return [...document.querySelectorAll('#list a')].map(e => e.dataset.id)"
-    found: list[str] = browser.execute_script(script)
-    return found
-
-
-def click(browser: WebDriver, selector: str) -> None:
-    until(lambda: browser.find_elements("css selector", selector), selector)[0].click()
-
-
-def press(browser: WebDriver, *keys: str) -> None:
-    ActionChains(browser).send_keys(*keys).perform()
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +91,30 @@ def test_a_report_opens_from_disk_without_network(tmp_path: Path) -> None:
             root = browser.find_element("css selector", "html")
             assert root.get_attribute("data-theme") == dark
             assert serious(browser) == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_report_opens_with_what_matters(tmp_path: Path, width: int) -> None:
+    best = evaluation(tmp_path / "best", **SCORED)
+    runs = [plain_run(tmp_path / "one"), plain_run(tmp_path / "two"), best]
+    for number, places in enumerate((runs[::2], runs)):
+        report = write_report(places, str(tmp_path / f"{number}.html"))
+        with chromium(width=width, dark=bool(number)) as browser:
+            browser.get(report.as_uri())
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+            cards = browser.find_elements("css selector", "#headline .card")
+            assert all(card.is_displayed() for card in cards) and len(cards) == (4, 1)[number]
+            assert serious(browser) == [] and complaints(browser) == []
+
+
+def test_a_printed_report_has_every_plot_on_light_paper(tmp_path: Path) -> None:
+    report = write_report([plain_run(tmp_path / "run")], str(tmp_path / "report.html"))
+    with chromium(dark=True) as browser:
+        browser.get(report.as_uri())
+        browser.execute_script(INKS)
+        browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+        drawn = [[4, "rgb(29, 31, 35)"], [4, "rgb(232, 230, 225)"]]
+        assert browser.execute_script("return window.inks") == drawn
 
 
 def test_a_step_opens_its_rollouts_and_says_why(page: WebDriver) -> None:
@@ -170,7 +180,7 @@ def test_it_is_used_without_a_mouse(page: WebDriver) -> None:
     press(page, "/")
     assert page.switch_to.active_element.get_attribute("id") == "search"
     press(page, "j")
-    assert heading() == ["Worth a look"]
+    assert heading()[0] == "What is found"
 
 
 def test_latex_is_typeset_or_shown_as_it_was_written(page: WebDriver) -> None:
@@ -212,6 +222,7 @@ def test_nothing_that_a_model_wrote_is_executed(tmp_path: Path) -> None:
         assert browser.execute_script("return window.executed") is None
         complaints(browser)
         browser.get(report.as_uri())
+        browser.execute_script("document.querySelector('.plot').scrollIntoView()")
         until(lambda: browser.find_elements("css selector", ".plot svg"), "plots")
         assert browser.execute_script("return window.executed") is None
         assert violations(browser) == [] and complaints(browser) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,10 +13,23 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from shown import HOSTILE, hostile_run, plain_run, rollouts_of, solution, write_run
+from shown import (
+    HOSTILE,
+    hostile_run,
+    plain_run,
+    rollouts_of,
+    solution,
+    twin_run,
+    write_run,
+)
 from viewer_process import ViewerProcess
 
+from mclabel.data.manifest import claim
 from mclabel.data.shards import METADATA_KEY
+from mclabel.data.store import Store
+from mclabel.records import Outcome
+from mclabel.report.runs import find_runs, run_identity
+from mclabel.report.selection import MAX_PART, MAX_PART_STEPS
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +87,93 @@ def test_counts_name_what_can_be_filtered(plain: ViewerProcess) -> None:
     assert plain.get("state", run=1)["counts"]["total"] == 1
 
 
+def test_what_is_found_is_summed_up(plain: ViewerProcess) -> None:
+    found = plain.get("summary")
+    assert (found["total"], found["num_problems"], found["num_steps"]) == (3, 3, 7)
+    assert found["outcomes"] == {"right": 1, "wrong": 1, "truncated": 1}
+    assert found["errors"] == {"1": 2, "none": 1}
+    assert (found["num_with_truth"], found["truths"]) == (0, {})
+    # values of the steps but the last of each: 1; 0.75 and 0; 0.25
+    assert found["values"] == [1, 0, 1, 0, 0, 0, 0, 1, 0, 1]
+    hard = plain.get("summary", level="hard", q="zebra", sort="fall")
+    assert hard["errors"] == {"1": 1} and hard["values"] == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+    nothing = plain.get("summary", q="nobody says this")
+    assert nothing["total"] == sum(nothing["values"]) == 0 and nothing["outcomes"] == {}
+
+
+def test_steps_without_a_value_and_late_errors_are_counted_apart(tmp_path: Path) -> None:
+    late = solution(9, [f"{i}\n" for i in range(20)], [4] * 15 + [0] * 5, outcome=Outcome.WRONG)
+    write_run(tmp_path / "late", [late], None)
+    with ViewerProcess(twin_run(tmp_path / "twins"), str(tmp_path / "late")) as viewer:
+        viewer.wait_for(3)
+        assert sum(viewer.get("summary")["values"]) == 4
+        assert viewer.get("summary", run=1)["errors"] == {"12": 1}
+        samples = viewer.get("solution", id="solution-1")["samples"]
+        assert [(s["solution_id"], s["sample_index"]) for s in samples] == [
+            ("solution-0", 0),
+            ("solution-1", 1),
+        ]
+
+
+def test_labels_of_what_is_found_are_given_in_parts(tmp_path: Path) -> None:
+    steps = [f"{i}\n" for i in range(15)]
+    rows = [solution(n, steps, [4] * 15) for n in range(MAX_PART + 500)]
+    with ViewerProcess(write_run(tmp_path / "run", rows, None)) as viewer:
+        viewer.wait_for(len(rows))
+        seen: list[str] = []
+        parts = 0
+        while len(seen) < len(rows):
+            part = viewer.get("export", offset=len(seen), sort="steps")
+            assert part["total"] == len(rows) and 0 < len(part["rows"]) <= MAX_PART
+            assert sum(len(row["values"]) for row in part["rows"]) <= MAX_PART_STEPS
+            seen += [row["solution_id"] for row in part["rows"]]
+            parts += 1
+        assert parts == 2 and seen == [f"solution-{n}" for n in range(len(rows))]
+        assert viewer.get("export", offset=len(rows))["rows"] == []
+
+
+def test_an_exported_row(plain: ViewerProcess) -> None:
+    assert plain.get("export", outcome="wrong")["rows"] == [
+        {
+            "problem_id": "problem-1",
+            "solution_id": "solution-1",
+            "sample_index": 0,
+            "outcome": "wrong",
+            "first_error": 1,
+            "hard": [True, False, False],
+            "values": [0.75, 0.0, 0.0],
+        }
+    ]
+
+
+def test_a_run_is_known_by_its_manifest_wherever_it_lies(tmp_path: Path) -> None:
+    one, other = Path(plain_run(tmp_path / "one")), Path(plain_run(tmp_path / "other"))
+    copy = shutil.copytree(one, tmp_path / "copy")
+    old = [shutil.copytree(one, tmp_path / name) for name in ("old", "older")]
+    for folder, manifest in zip(old, ({"config": {}}, {"config": {"seed": 1}}), strict=True):
+        (folder / "run.json").write_text(json.dumps(manifest))
+    runs = find_runs([str(folder) for folder in (one, copy, other, *old)])
+    identities = [run_identity(run) for run in runs]
+    assert identities[0] == identities[1] == "one" and len(set(identities)) == 4
+    (copy / "run.json").write_text('{"config": {}, "id": "<script>"}')
+    assert run_identity(runs[1]) != "<script>"
+
+
+def test_two_outputs_of_one_configuration_have_ids_of_their_own(tmp_path: Path) -> None:
+    for name in ("a", "b", "a"):
+        claim(Store(str(tmp_path / name), create=True), "run.json", {"seed": 0}, {})
+    ids = [run_identity(run) for run in find_runs([str(tmp_path / n) for n in ("a", "b")])]
+    assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/api/export", "/api/summary", "/api/state", "/"])
+def test_nothing_but_looking_is_allowed(plain: ViewerProcess, method: str, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", plain.port)
+    connection.request(method, path, body=b"{}", headers={"cookie": plain.cookie})
+    assert connection.getresponse().status == 405
+
+
 def test_a_solution_a_step_and_its_place(plain: ViewerProcess) -> None:
     row = plain.get("solution", id="solution-1")
     assert [step["value"] for step in row["steps"]] == [0.75, 0.0, 0.0]
@@ -105,6 +207,9 @@ def test_rollouts_and_why_they_were_graded_so(plain: ViewerProcess) -> None:
         "solutions?width=x",
         "solutions?width=nan",
         "solutions?run=2",
+        "summary?mark=x",
+        "export?run=2",
+        "export?offset=-1",
         "solutions?run=-1",
         "solution?id=nobody",
         "rollouts?id=solution-0&step=7",

@@ -154,7 +154,7 @@ def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> tuple[Floats, 
     moved = np.zeros((2, size, width - 1, count))  # sound and wrong
     flat = moved.reshape(2 * size, width - 1, count)
     for r in range(width - 1, 1, -1):
-        combine(priors.from_sound[_index(r)], sound[:, r - 1], flat[:, r - 2])
+        combine(priors.from_sound[min(r, NUM_TO_GO) - 1], sound[:, r - 1], flat[:, r - 2])
         if r - 1 in starting:  # nothing has moved there where a chain starts
             sound[:, r - 2] += moved[0, :, r - 2] * step[0, :, r - 1]
         else:
@@ -169,7 +169,7 @@ def _forward(num_steps: Ints, priors: ClassPriors, seen: Seen) -> tuple[Floats, 
         after = np.empty((size, width - r, count))
         after[:, 0] = first[:, r - 2]
         if r < width - 1:
-            combine(priors.unsound[_index(r)], fallen, after[:, 1:])
+            combine(priors.unsound[min(r, NUM_TO_GO) - 1], fallen, after[:, 1:])
             after[:, 1:] *= step[2, :, r - 1, None]
         by_r[r - 2] = fallen = after
     return before, by_r
@@ -200,7 +200,7 @@ def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> tuple[Floats,
     moved[:, :, 0] = ends[1:]
     for r in range(1, width):
         if r > 1:
-            combine(priors.to_unsound[_index(r)], lost[:, r - 2], flat[:, r - 1])
+            combine(priors.to_unsound[min(r, NUM_TO_GO) - 1], lost[:, r - 2], flat[:, r - 1])
         np.multiply(moved[1, :, r - 1], step[2, :, r - 1], out=lost[:, r - 1])
     last, after = moved
     last *= step[1]
@@ -210,7 +210,7 @@ def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> tuple[Floats,
     for r in range(1, width):
         before = np.empty((size, r + 1, count))
         if r > 1:
-            combine(priors.to_sound[_index(r)], back, before[:, :r])
+            combine(priors.to_sound[min(r, NUM_TO_GO) - 1], back, before[:, :r])
             before[:, :r] *= step[0, :, r - 1, None]
         else:
             np.multiply(back, step[0, :, :1], out=before[:, :1])
@@ -218,11 +218,6 @@ def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> tuple[Floats,
         by_r.append(before)
         back = before
     return after, by_r
-
-
-def _index(steps_to_go: int) -> int:
-    """Of the priors."""
-    return min(steps_to_go, NUM_TO_GO) - 1
 
 
 def _in_whole_vectors(evidence: Evidence) -> Evidence:

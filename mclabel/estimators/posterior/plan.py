@@ -6,11 +6,13 @@ little of the expected fall of entropy: accuracy alone sees no use in a first st
 answer, entropy alone never stops. Worth is summed over the solutions that share the prefix.
 
 Questions of many problems are answered together, since a chain alone takes less time than calling
-numpy about it. What a question's answer is does not depend on which others it is asked with.
+numpy about it. What a question's answer is does not depend on which others it is asked with, to
+the last bit.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -145,15 +147,19 @@ def probe_gains(beliefs: Beliefs) -> Floats:
     joint, marginal = beliefs.joint, beliefs.first_error
     num_errors, length, count = joint.shape[1:]
     # By outcome of the probe, failure or success: with each first error, and last with any.
-    chances = np.empty((2, len(DRAWS), num_errors + 1, length, count))
+    shape = (2, len(DRAWS), num_errors + 1, length, count)
+    # Logarithms of all of them, and of the marginal, are taken in one go.
+    everything = np.empty((math.prod(shape[:-1]) + num_errors, count))
+    everything[-num_errors:] = marginal
+    chances = everything[:-num_errors].reshape(shape)
     by_error = chances[:, :, :-1]
     combine(_NONE, joint, by_error[0])
     np.subtract(marginal[:, None], by_error[0], out=by_error[1])
     chances[:, :, -1] = total(by_error, axis=2)
     rise = total(by_error.max(2)) - marginal.max(0)
     # The sums of p log p, with each first error less with any, fall from before to after.
-    content = _xlogx(np.concatenate([chances.reshape(-1, count), marginal]))
-    after = content[:-num_errors].reshape(chances.shape)
+    content = _xlogx(everything)
+    after = content[:-num_errors].reshape(shape)
     known = total(total(after[:, :, :-1], axis=2) - after[:, :, -1])
     fall = known - total(content[-num_errors:])
     return np.asarray(rise + ENTROPY_WEIGHT * fall)
@@ -206,4 +212,6 @@ def _alike(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
 
 
 def _xlogx(p: Floats) -> Floats:
-    return log(np.maximum(p, _TINY)) * p
+    found = log(np.maximum(p, _TINY))
+    found *= p
+    return found

@@ -4,10 +4,12 @@
     light: ["#1c6dd0", "#c2410c", "#0f766e", "#9333b4", "#8a6200", "#be185d", "#4d6b16", "#5b5f97"],
     dark: ["#7db4ff", "#ff9460", "#4fd1c0", "#d89bf0", "#e5b94b", "#ff8dbb", "#a9cf62", "#a9adf0"],
   };
+  const PAPER_WIDTH = 640; // pixels, of A4 and of Letter less margins
   const root = document.documentElement;
+  let printing = false; // paper is light, and as wide as it is
   const isDark = () =>
-    root.dataset.theme === "dark" ||
-    (root.dataset.theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+    !printing && (root.dataset.theme === "dark" ||
+    (root.dataset.theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches));
 
   function colours() {
     const dark = isDark();
@@ -37,9 +39,9 @@
   function draw(plot) {
     const { ink, quiet, line } = colours();
     const spec = coloured(JSON.parse(plot.parentElement.querySelector(".spec").textContent), colours());
-    const { rows, tall, title: _, ...given } = spec.layout;
-    const narrow = plot.clientWidth < 640;
-    const height = (rows ? Math.max(260, 100 + 24 * rows) : tall ? 480 : 360) + (narrow ? 120 : 0);
+    const { rows, tall, below, title: _, ...given } = spec.layout;
+    const narrow = below || plot.clientWidth < 640;
+    const height = (rows ? Math.max(260, 100 + 24 * rows) : tall ? 480 : 360) + (below ? 60 : narrow ? 120 : 0);
     plot.style.height = `${height}px`;
     const axis = { gridcolor: line, linecolor: line, zerolinecolor: quiet, zeroline: false, automargin: true };
     const layout = {
@@ -50,8 +52,9 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       height,
+      width: printing ? PAPER_WIDTH : undefined,
       margin: { l: 60, r: 20, t: 20, b: 54 },
-      legend: narrow ? { orientation: "h", y: -0.3 } : { x: 1.01, y: 1 },
+      legend: narrow ? { orientation: "h", y: below ? -0.22 : -0.3 } : { x: 1.01, y: 1 },
       hoverlabel: { font: { family: "system-ui, sans-serif" } },
     };
     for (const trace of spec.data) {
@@ -74,4 +77,12 @@
   }, { rootMargin: "600px" });
   plots.forEach((plot) => sight.observe(plot));
   root.addEventListener("themechange", () => drawn.forEach(draw));
+
+  function redraw(forPrint) {
+    printing = forPrint;
+    plots.forEach((plot) => drawn.add(plot));
+    drawn.forEach(draw);
+  }
+  addEventListener("beforeprint", () => redraw(true));
+  addEventListener("afterprint", () => redraw(false));
 })();

@@ -1,6 +1,7 @@
 // The solutions that are asked for, page by page.
 import { get } from "./api.js";
 import { byId, h, plural, say } from "./dom.js";
+import { noteOf, onNotes } from "./notes.js";
 import { address, go, question, view } from "./state.js";
 import { OUTCOMES, chip, strip } from "./values.js";
 
@@ -21,6 +22,7 @@ export async function showList(at = offset) {
   list.replaceChildren(...page.rows.map(item));
   list.setAttribute("aria-busy", "false");
   if (kept) list.querySelector(`a[data-id="${CSS.escape(kept)}"]`)?.focus();
+  showMine();
   if (!page.rows.length) list.append(h("li", { class: "empty" }, "No solution matches."));
   say(byId("found"), `${plural(page.total, "solution")} found`);
   byId("earlier").disabled = offset === 0;
@@ -39,6 +41,15 @@ export function mark() {
       link.setAttribute("aria-current", "true");
       link.scrollIntoView({ block: "nearest" });
     } else link.removeAttribute("aria-current");
+  }
+}
+
+/** Say which solutions have a flag or a note of one's own. */
+function showMine() {
+  for (const link of document.querySelectorAll("#list a")) {
+    const note = noteOf(view().run, link.dataset.id);
+    const words = note === null ? "" : [note.flag ? "⚑ flagged" : "", note.note === "" ? "" : "note"].filter(Boolean).join(", ");
+    link.querySelector(".mine").replaceChildren(...(words === "" ? [] : [chip("kept", words)]));
   }
 }
 
@@ -62,12 +73,12 @@ function item(row) {
   const open = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    go({ id: row.solution_id, step: "" });
+    go({ id: row.solution_id, step: "", with: "" });
   };
   return h(
     "li", {},
-    h("a", { href: address({ id: row.solution_id, step: "" }), "data-id": row.solution_id, click: open },
-      h("span", { class: "chips" }, chips, strip(row)),
+    h("a", { href: address({ id: row.solution_id, step: "", with: "", sum: "" }), "data-id": row.solution_id, click: open },
+      h("span", { class: "chips" }, h("span", { class: "mine" }), chips, strip(row)),
       h("span", { class: "problem" }, row.problem),
       h("span", { class: "answers quiet" },
         `answers ${row.prediction ?? "nothing"}, gold ${row.answer} · sample ${row.sample_index}`)),
@@ -75,6 +86,7 @@ function item(row) {
 }
 
 export function listenToPager() {
+  onNotes(showMine);
   byId("earlier").addEventListener("click", () => turnTo(offset - PAGE));
   byId("later").addEventListener("click", () => turnTo(offset + PAGE));
 }

@@ -1,9 +1,13 @@
 // The viewer: the address says what is shown; everything else follows it.
 import { get } from "./api.js";
 import { byId, h, plural, say } from "./dom.js";
+import { listenToExports, showExports } from "./exports.js";
 import { setFilters, showFilters } from "./filters.js";
 import { firstListed, isListed, listenToPager, mark, showList } from "./list.js";
-import { moveStep, previousAndNext, showSolution, showStep } from "./solution.js";
+import { onNotes, setRuns, startNotes } from "./notes.js";
+import {
+  compareNext, moveStep, previousAndNext, showOwn, showSolution, showStep, toggleFlag,
+} from "./solution.js";
 import { FILTERS, go, onChange, question, view } from "./state.js";
 import { toggleTypeset } from "./text.js";
 
@@ -27,6 +31,7 @@ function fault(message) {
 async function refresh() {
   const before = state;
   state = await get("state", { run: view().run });
+  setRuns(state.identities, state.runs);
   const { total } = state.counts;
   const pending = state.pending ? `, reading ${plural(state.pending, "shard")} more` : "";
   say(byId("status"), total || state.pending ? `${plural(total, "solution")}${pending}` : "no labels yet: waiting for the first");
@@ -34,7 +39,10 @@ async function refresh() {
   if (before?.version === state.version) return;
   showFilters(state.counts);
   if (before === null) showRuns();
-  else await showList();
+  else {
+    await showList();
+    if (view().id === "") await showSolution(state);
+  }
 }
 
 function showRuns() {
@@ -59,7 +67,7 @@ async function follow(now, before) {
     setFilters();
     await showList(0);
   }
-  if (asked || changed(["id", "raw"], now, before)) {
+  if (asked || changed(["id", "with", "sum", "raw"], now, before)) {
     const place = await showSolution(state);
     if (place !== null && place.offset !== null && !isListed(place.offset)) await showList(place.offset);
     mark();
@@ -68,7 +76,7 @@ async function follow(now, before) {
 
 async function move(way) {
   const id = view().id === "" ? firstListed() : previousAndNext()?.[way];
-  if (id) go({ id, step: "" });
+  if (id) go({ id, step: "", with: "" });
 }
 
 function escape() {
@@ -76,7 +84,9 @@ function escape() {
   if (now.step !== "") {
     go({ step: "" });
     document.querySelector(`.step[data-step="${CSS.escape(now.step)}"] .open`)?.focus();
-  } else if (now.id !== "") {
+  } else if (now.with !== "") go({ with: "" });
+  else if (now.sum !== "" && now.id === "") go({ sum: "" });
+  else if (now.id !== "") {
     go({ id: "" });
     document.querySelector(`#list a[data-id="${CSS.escape(now.id)}"]`)?.focus();
   }
@@ -87,6 +97,10 @@ const KEYS = {
   k: () => move("previous"),
   n: () => moveStep(1),
   p: () => moveStep(-1),
+  f: toggleFlag,
+  e: () => byId("note")?.focus(),
+  c: compareNext,
+  x: () => showExports(state.runs),
   t: toggleTypeset,
   Escape: escape,
   "/": () => byId("search").focus(),
@@ -95,7 +109,7 @@ const KEYS = {
 };
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const typing = event.target.closest("input, select, textarea");
   if (typing && event.key === "Escape") typing.blur();
   const busy = typing || (event.key === "Enter" && event.target.closest("a, button, summary"));
@@ -105,15 +119,21 @@ addEventListener("keydown", (event) => {
   attempt(act);
 });
 
+addEventListener("error", (event) => fault(event.message.replace(/^Uncaught Error: /, "")));
 addEventListener("unhandledrejection", (event) => fault(event.reason.message));
 
 onChange((now, before) => attempt(() => follow(now, before)));
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("typeset").addEventListener("click", toggleTypeset);
+byId("export").addEventListener("click", () => showExports(state.runs));
+byId("sum").addEventListener("click", () => go({ sum: "1" }));
 byId("run").addEventListener("change", (event) => {
-  go({ run: event.target.value === "0" ? "" : event.target.value, id: "", step: "" });
+  go({ run: event.target.value === "0" ? "" : event.target.value, id: "", step: "", with: "" });
 });
+startNotes();
+onNotes(showOwn);
 listenToPager();
+listenToExports();
 
 await attempt(async () => {
   await refresh();

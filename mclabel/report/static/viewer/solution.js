@@ -1,53 +1,94 @@
 // One solution: its problem, and every step with what is known of it.
 import { get } from "./api.js";
-import { byId, h, plural } from "./dom.js";
+import { byId, h, say } from "./dom.js";
+import { own } from "./exports.js";
+import { copy, jsonLines } from "./files.js";
 import { MARKS } from "./filters.js";
+import { MAX_NOTE, noteOf, setNote } from "./notes.js";
+import { chooser, nextSample, pair } from "./pair.js";
 import { showRollouts } from "./rollouts.js";
 import { address, go, question, view } from "./state.js";
+import { addScores, steps } from "./steps.js";
+import { showSummary } from "./summary.js";
 import { prose } from "./text.js";
-import { OUTCOMES, bar, chip, decision, ruleText, share, strip } from "./values.js";
+import { OUTCOMES, chip, share, strip } from "./values.js";
 
 let newest = 0;
 let place = null;
+let shown = null;
 
 /** Draw the solution of the view, or what to do without one. */
 export async function showSolution({ runs, prms, counts }) {
   const turn = ++newest;
-  const { id, run } = view();
+  const { id, run, with: second, sum } = view();
   const main = byId("solution");
-  document.body.classList.toggle("reading", id !== "");
+  document.body.classList.toggle("reading", id !== "" || sum !== "");
   if (id === "") {
     place = null;
+    shown = null;
     document.title = "mclabel";
-    main.replaceChildren(start(counts));
+    await showStart(main, counts);
     return null;
   }
   main.setAttribute("aria-busy", "true");
-  const [row, found] = await Promise.all([
+  const [row, found, other] = await Promise.all([
     get("solution", { run, id }), get("place", { ...question(), id }),
+    second === "" ? null : get("solution", { run, id: second }),
   ]);
   if (turn !== newest) return null;
   place = found;
+  shown = row;
   document.title = `${row.problem_id.text} · mclabel`;
-  main.replaceChildren(...[head(row), problem(row), steps(row, id), others(row, runs), about(row)].filter(Boolean));
+  const parts = other === null
+    ? [head(row, runs), problem(row), steps(row, id), others(row, runs), about(row)]
+    : [head(row, runs, { compared: true }), problem(row), pair(row, other)];
+  main.replaceChildren(...parts.filter(Boolean));
   main.setAttribute("aria-busy", "false");
   main.scrollTop = 0;
   showStep(view(), {});
-  if (prms.length) addScores(run, id, turn);
+  if (prms.length) {
+    const sides = other === null ? [main] : main.querySelectorAll(".side");
+    for (const side of sides) addScores(side, run, side.dataset.id ?? id, () => turn === newest);
+  }
   return found;
 }
 
-/** What is worth a look, where nothing is looked at yet. */
-function start({ marks }) {
+/** Charts of what the filter finds, and what is worth a look, where nothing is looked at yet. */
+async function showStart(main, { marks }) {
+  let charts = byId("summary");
+  if (charts === null) {
+    charts = h("section", { id: "summary", "aria-label": "Summary of the solutions found" });
+    main.replaceChildren(h("section", { class: "start", "aria-label": "Start" },
+      h("div", { class: "title" }, h("h2", {}, "What is found"),
+        h("button", { type: "button", class: "close", click: () => go({ sum: "" }) }, "Back to the list")),
+      charts, h("div", { id: "worth" })));
+  }
   const found = Object.entries(marks).filter(([, count]) => count);
   const items = found.map(([mark, count]) =>
     h("li", {}, h("button", { type: "button", click: () => go({ mark }) },
       h("b", {}, count.toLocaleString("en")), ` ${MARKS[mark]}`)));
-  return h("section", { class: "start", "aria-label": "Start" },
-    h("h2", {}, items.length ? "Worth a look" : "Solutions"),
-    h("ul", {}, items),
-    h("p", { class: "quiet" }, "Or choose a solution from the list. ", h("kbd", {}, "j"), " opens the first, ",
-      h("kbd", {}, "?"), " shows all keys."));
+  const worth = byId("worth");
+  if (!worth.contains(document.activeElement)) {
+    worth.replaceChildren(...[
+      items.length ? h("h2", {}, "Worth a look") : null,
+      h("ul", {}, items),
+      h("p", { class: "quiet" }, "Or choose a solution from the list. ", h("kbd", {}, "j"), " opens the first, ",
+        h("kbd", {}, "?"), " shows all keys."),
+    ].filter(Boolean));
+  }
+  await showSummary(charts);
+}
+
+/** Flag the open solution, or take its flag away. */
+export function toggleFlag() {
+  if (shown === null) return;
+  const { run } = view();
+  setNote(run, shown, { flag: !(noteOf(run, shown.solution_id)?.flag ?? false) });
+}
+
+/** Show the open solution beside the next sample of its problem, after the last alone. */
+export function compareNext() {
+  if (shown !== null) go({ with: nextSample(shown, view().with), step: "" });
 }
 
 export const previousAndNext = () => place;
@@ -75,7 +116,48 @@ export function moveStep(by) {
   next?.scrollIntoView({ block: "nearest" });
 }
 
-function head(row) {
+/** Flag and note of the open solution, as they are now. */
+export function showOwn() {
+  const note = shown === null ? null : noteOf(view().run, shown.solution_id);
+  const text = byId("note");
+  if (shown === null || text === null) return;
+  byId("flag").setAttribute("aria-pressed", String(note?.flag ?? false));
+  if (document.activeElement !== text) text.value = note?.note ?? "";
+  const stale = note !== null && note.digest !== "" && note.digest !== shown.digest;
+  say(byId("stale"), stale ? "This note was written about another text with the same id." : "");
+}
+
+function ownNote(row) {
+  const { run } = view();
+  const saved = h("span", { class: "quiet", role: "status", id: "saved" });
+  const write = ({ target }) => {
+    setNote(run, row, { note: target.value.slice(0, MAX_NOTE) });
+    say(saved, "kept by this browser");
+  };
+  const note = noteOf(run, row.solution_id);
+  const text = h("textarea", { id: "note", rows: "1", maxlength: String(MAX_NOTE), placeholder: "kept by this browser", change: write });
+  text.value = note?.note ?? "";
+  return h("div", { class: "own" },
+    h("button", { type: "button", id: "flag", "aria-pressed": String(note?.flag ?? false), click: toggleFlag }, "Flag"),
+    h("label", {}, h("span", {}, "Note"), text), saved, h("p", { id: "stale", class: "stale" }));
+}
+
+async function copySolution(row, runs, button) {
+  const { run } = view();
+  const line = {
+    run: runs[Number(run || 0)], problem_id: row.problem_id.text, solution_id: row.solution_id, sample_index: row.sample_index,
+    problem: row.problem.text, answer: row.answer.text, prediction: row.prediction?.text ?? null, outcome: row.outcome,
+    first_error: row.first_error, ...(row.has_truth ? { true_first_error: row.truth } : {}),
+    steps: row.steps.map(({ text, ...label }) => ({ text: text.text, ...label })), ...own(run, row),
+  };
+  const texts = [row.problem, row.answer, ...row.steps.map((step) => step.text)];
+  if (row.steps.length < row.num_steps || texts.some(({ text, length }) => [...text].length < length)) line.is_cut = true;
+  await copy(jsonLines([line]));
+  say(button, "Copied");
+  setTimeout(() => say(button, "Copy"), 2000);
+}
+
+function head(row, runs, { compared = false } = {}) {
   const error = (index) => (index === null ? "none" : `step ${index}`);
   const facts = [
     ["Answer", [prose(row.prediction, "prediction", row.solution_id), chip(row.outcome, OUTCOMES[row.outcome])]],
@@ -88,23 +170,27 @@ function head(row) {
   }
   if (row.no_error !== null) facts.push(["Chance of no error", [share(row.no_error)]]);
   if (row.root_value !== null) facts.push(["Bare problem's value", [share(row.root_value)]]);
+  const told = compared ? facts.filter(([name]) => name === "Gold") : facts; // the sides tell the rest
   const lucky = row.has_truth && row.outcome === "right" && row.truth !== null;
   return h("header", { class: "solution-head" },
     h("div", { class: "title" },
       h("h2", {}, `${row.problem_id.text}, sample ${row.sample_index}`),
       lucky ? chip("lucky", "lucky: right by a wrong step") : null,
       h("div", { class: "moves" },
+        chooser(row, view().with),
+        h("button", { type: "button", click: ({ target }) => copySolution(row, runs, target) }, "Copy"),
         move("Previous", place.previous), move("Next", place.next),
-        h("button", { type: "button", class: "close", click: () => go({ id: "", step: "" }) }, "Back to the list"))),
+        h("button", { type: "button", class: "close", click: () => go({ id: "", step: "", with: "" }) }, "Back to the list"))),
     h("p", { class: "quiet where" },
       place.offset === null
         ? "not among the solutions found"
         : `${(place.offset + 1).toLocaleString("en")} of ${place.total.toLocaleString("en")} found`),
-    h("dl", { class: "facts" }, facts.map(([name, parts]) => h("div", {}, h("dt", {}, name), h("dd", {}, parts)))));
+    h("dl", { class: "facts" }, told.map(([name, parts]) => h("div", {}, h("dt", {}, name), h("dd", {}, parts)))),
+    ownNote(row));
 }
 
 function move(text, id) {
-  return h("button", { type: "button", disabled: id === null, click: () => go({ id, step: "" }) }, text);
+  return h("button", { type: "button", disabled: id === null, click: () => go({ id, step: "", with: "" }) }, text);
 }
 
 function problem(row) {
@@ -112,72 +198,11 @@ function problem(row) {
     h("h3", {}, "Problem"), prose(row.problem, "problem", row.solution_id));
 }
 
-function steps(row, id) {
-  const list = h("ol", { class: "steps", start: "0" }, row.steps.map((step, index) => oneStep(row, step, index, id)));
-  const rules = [...new Set(row.steps.map((step) => step.rule))];
-  const section = h("section", { "aria-label": "Steps" }, h("h3", {}, plural(row.num_steps, "step")), list,
-    h("p", { class: "quiet rules" }, `Rules: ${rules.map((rule) => `${rule}: ${ruleText(rule)}`).join(". ")}.`));
-  if (row.steps.length < row.num_steps) {
-    section.append(h("p", { class: "quiet" }, `The first ${row.steps.length} are shown.`));
-  }
-  return section;
-}
-
-function oneStep(row, step, index, id) {
-  const value = step.value ?? step.mean;
-  const rollouts = step.num_right + step.num_wrong + step.num_truncated + step.num_ungraded;
-  const word = decision(step.hard);
-  const node = h("li", {
-    class: `step ${value === null ? "no-value" : ""} ${word.replace(" ", "-")}`,
-    "data-step": index, tabindex: "-1", "aria-label": `Step ${index}, ${word}`,
-  });
-  if (value !== null) node.style.setProperty("--v", value);
-  const flags = [];
-  if (index === row.first_error) flags.push(chip("error", row.truth === index ? "first error, also in truth" : "first error by label"));
-  if (row.has_truth && index === row.truth && index !== row.first_error) flags.push(chip("differs", "first error in truth"));
-  const kind = step.value === null && step.mean !== null ? "expected value" : "value";
-  const facts = h("div", { class: "measures" },
-    h("div", { class: "line" },
-      h("strong", { class: `word ${word.replace(" ", "-")}` }, word), bar(value, step.low, step.high),
-      h("span", { class: "value", title: kind }, share(value))),
-    h("p", { class: "quiet" },
-      [
-        rollouts ? counts(step, rollouts) : null,
-        step.low === null ? null : `95% ${share(step.low)} to ${share(step.high)}`,
-        step.chance === null ? null : `chance of first error ${share(step.chance)}`,
-        kind === "value" ? null : kind,
-        `rule ${step.rule}`,
-      ].filter(Boolean).join(" · ")),
-    h("p", { class: "scores quiet", hidden: true }));
-  if (rollouts && row.rollouts_kept) {
-    const toggle = () => go({ step: view().step === String(index) ? "" : String(index) });
-    facts.append(h("button", { type: "button", class: "open", "aria-expanded": "false", "aria-controls": `rollouts-${index}`, click: toggle },
-      plural(rollouts, "rollout")));
-  }
-  node.append(
-    h("div", { class: "step-body" },
-      h("div", { class: "said" },
-        h("span", { class: "number", "aria-hidden": "true" }, String(index)),
-        h("div", {}, flags.length ? h("p", { class: "chips" }, flags) : null, prose(step.text, `step.${index}`, id))),
-      facts));
-  if (rollouts && row.rollouts_kept) {
-    node.append(h("div", { class: "rollouts", id: `rollouts-${index}`, hidden: true, role: "region", "aria-label": `Rollouts of step ${index}` }));
-  }
-  return node;
-}
-
-function counts(step, rollouts) {
-  const rest = [
-    [step.num_wrong, "wrong"], [step.num_truncated, "cut"], [step.num_ungraded, "unknown"],
-  ].filter(([count]) => count).map(([count, name]) => `${count} ${name}`);
-  return [`${step.num_right} of ${rollouts} right`, ...rest].join(", ");
-}
-
 function others(row, runs) {
   if (!row.others.length) return null;
   const rows = row.others.map((other) =>
     h("tr", {},
-      h("th", { scope: "row" }, h("a", { href: address({ run: other.run, id: other.solution_id, step: "" }) }, runs[other.run])),
+      h("th", { scope: "row" }, h("a", { href: address({ run: other.run, id: other.solution_id, step: "", with: "" }) }, runs[other.run])),
       h("td", {}, other.first_error === null ? "none" : `step ${other.first_error}`,
         other.first_error === row.first_error ? "" : " (differs)"),
       h("td", {}, strip(other))));
@@ -198,29 +223,4 @@ function about(row) {
   if (row.priors) facts.push(["priors", row.priors]);
   return h("details", { class: "about" }, h("summary", {}, "More of this solution"),
     h("dl", { class: "facts" }, facts.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text)))));
-}
-
-async function addScores(run, id, turn) {
-  const scores = await get("scores", { run, id });
-  if (turn !== newest) return;
-  const entries = Object.entries(scores);
-  const kept = document.querySelector(".step .open[aria-expanded=true]")?.closest(".step");
-  const before = kept?.getBoundingClientRect().top;
-  for (const node of document.querySelectorAll(".step")) {
-    const line = node.querySelector(".scores");
-    const index = Number(node.dataset.step);
-    const last = node.nextElementSibling === null;
-    const shown = entries.filter(([, { kind, scores: all }]) => all?.[index] !== undefined && (kind === "prm" || last));
-    line.hidden = shown.length === 0;
-    line.replaceChildren(
-      ...shown.map(([name, { scores: all }]) =>
-        h("span", { class: "score" }, h("span", { class: "name", title: name }, name), bar(all[index], null, null),
-          h("b", {}, share(all[index])))));
-  }
-  if (kept) {  // what is being read stays where it is
-    const moved = kept.getBoundingClientRect().top - before;
-    for (const pane of [byId("solution"), window]) pane.scrollBy(0, moved);
-  }
-  const reasons = entries.filter(([, { reason }]) => reason).map(([name, { reason }]) => `${name}: ${reason}`);
-  if (reasons.length) byId("solution").querySelector(".steps").after(h("p", { class: "quiet" }, `No scores: ${reasons.join("; ")}`));
 }

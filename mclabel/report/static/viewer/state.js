@@ -3,7 +3,7 @@
 export const FILTERS = [
   "q", "outcome", "error", "mark", "answer_type", "family", "level", "subject", "width", "sort",
 ];
-const NAMES = ["run", ...FILTERS, "id", "step", "raw"];
+const NAMES = ["run", ...FILTERS, "id", "step", "with", "sum", "raw"];
 
 const listeners = new Set();
 

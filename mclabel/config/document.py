@@ -1,0 +1,112 @@
+"""YAML documents, read so that nothing in them is lost or grows without bound.
+
+PyYAML takes the last of two equal keys without a word, ends with Python's stack on deep nesting,
+and lets a few lines of aliases stand for billions of values.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+MAX_VALUES = 100_000
+"""With every alias written out."""
+
+
+def read_document(path: Path) -> Any:
+    """What a YAML file holds.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is too large, no UTF-8, or no YAML that can be used; says where and why.
+    """
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES:,} bytes")
+    return parse_document(content.decode("utf-8-sig"))
+
+
+def parse_document(text: str) -> Any:
+    """What a YAML text holds.
+
+    Raises:
+        ValueError: it is no YAML that can be used; says where and why.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ValueError(f"{where}{error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses equal keys, and what is too deep or too much."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._open = 0
+        self._measured: dict[int, tuple[int, int]] = {}
+        """By node: values in it, and how deep it is, aliases written out."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        start = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        self._open += 1
+        if self._open > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=start)
+        is_alias = self.check_event(yaml.AliasEvent)
+        node = super().compose_node(parent, index)
+        self._open -= 1
+        if node is None:
+            return node
+        if not is_alias:
+            _check_keys(node)
+            self._measure(node)
+        elif id(node) not in self._measured:
+            raise yaml.MarkedYAMLError(problem="an alias inside of itself", problem_mark=start)
+        num_values, depth = self._measured[id(node)]
+        if depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=start)
+        if num_values > MAX_VALUES:
+            raise yaml.MarkedYAMLError(
+                problem=f"more than {MAX_VALUES:,} values, aliases written out", problem_mark=start
+            )
+        return node
+
+    def _measure(self, node: yaml.Node) -> None:
+        if isinstance(node, yaml.MappingNode):
+            inside = [one for pair in node.value for one in pair]
+        else:
+            inside = node.value if isinstance(node, yaml.SequenceNode) else []
+        parts = [self._measured[id(one)] for one in inside]
+        self._measured[id(node)] = (
+            1 + sum(num_values for num_values, _ in parts),
+            1 + max((depth for _, depth in parts), default=0),
+        )
+
+
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH}"
+
+
+def _check_keys(node: yaml.Node) -> None:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            raise yaml.MarkedYAMLError(
+                problem=f"the key {key.value!r} a second time, first in line {lines[key.value]}. "
+                "Keep one of the two",
+                problem_mark=key.start_mark,
+            )
+        lines[key.value] = line

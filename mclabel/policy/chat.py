@@ -1,0 +1,150 @@
+"""Renders chats by the template that comes with a model, in a process that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from mclabel.errors import EngineError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+RENDER_S = 5.0
+"""Seconds of CPU that the rendering of one chat may take; usual ones take a tenth of a millisecond.
+"""
+WAIT_S = 120.0
+"""Seconds after which a rendering is given up whatever CPU it had, the start of the process
+included."""
+MEMORY = 1 << 30
+"""Bytes."""
+_PIECE = 1 << 16
+
+
+class ChatTemplateError(EngineError):
+    """A chat template that cannot render a chat, or not within its limits."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(
+            f"{model}: its chat template cannot render a chat: {reason}. Take the template that "
+            "came with the model, or one that you have read"
+        )
+        self.reason = reason
+
+
+def render_chat(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], *, ask: bool
+) -> str:
+    """A chat as its model reads it.
+
+    Args:
+        tokenizer: with a chat template.
+        messages: with `role` and `content`.
+        ask: end with what begins the model's next message.
+
+    Raises:
+        ChatTemplateError: the template fails, or takes more time or memory than it may.
+    """
+    from transformers import PreTrainedTokenizerBase
+
+    if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
+        # Code of its class writes the chats, which is either the library's or trusted.
+        rendered = tokenizer.apply_chat_template(
+            [dict(message) for message in messages], tokenize=False, add_generation_prompt=ask
+        )
+        return cast(str, rendered)
+    answer = _HOST.render(
+        template=tokenizer.get_chat_template(),
+        messages=[dict(message) for message in messages],
+        ask=ask,
+        variables={name: _plain(token) for name, token in tokenizer.special_tokens_map.items()},
+    )
+    if "text" not in answer:
+        raise ChatTemplateError(str(tokenizer.name_or_path), str(answer["fault"]))
+    return str(answer["text"])
+
+
+def _plain(token: object) -> Any:
+    return [str(one) for one in token] if isinstance(token, list | tuple) else str(token)
+
+
+class _Host:
+    """One process of `template_host`, started at the first chat and after each that it died of."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    def render(self, **question: Any) -> dict[str, Any]:
+        """The rendered `text`, or the `fault`."""
+        with self._lock:
+            answer = self._answer(json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n")
+        if answer is None:
+            return {"fault": f"it takes more than {RENDER_S:g} s, or more memory than it may"}
+        return answer
+
+    def _answer(self, question: bytes) -> dict[str, Any] | None:
+        """What the process says; None if it died of the question, or says nothing."""
+        process = self._started()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(question)
+            process.stdin.flush()
+            line = _read_line(process.stdout.fileno(), time.monotonic() + WAIT_S)
+        except BrokenPipeError:
+            line = b""
+        if not line.endswith(b"\n"):
+            self._end()
+            return None
+        return cast(dict[str, Any], json.loads(line))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._owner == os.getpid():
+            if self._process.poll() is None:
+                return self._process
+            self._end()
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self._owner = os.getpid()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "mclabel.policy.template_host", str(MEMORY)],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        process.wait()
+
+
+def _read_line(descriptor: int, deadline: float) -> bytes:
+    """Up to the end of a line, of the input, or of the time."""
+    pieces = []
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+            break
+        piece = os.read(descriptor, _PIECE)
+        pieces.append(piece)
+        if not piece or piece.endswith(b"\n"):
+            break
+    return b"".join(pieces)
+
+
+_HOST = _Host()

@@ -1,0 +1,288 @@
+"""The one way in which a model, a tokenizer or a configuration is loaded.
+
+A folder may come from anybody. Python code that lies in it runs only where the user has said
+`trust_remote_code` of this very model, never because somebody answers a question at a terminal:
+transformers asks one wherever the argument is left out, so here it is always given. Weights are
+read from safetensors alone, since a pickle is a program. Whatever else is wrong with the files
+becomes one message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mclabel.errors import EngineError
+from mclabel.policy.hub import POLICY, fetch_model, named
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+SPARE = 1 << 26
+"""Parameters that a model may have beyond those in its files: a fresh head, tied weights."""
+_MAX_REASON = 400
+
+
+def load_model_config(
+    model: str, *, trust_remote_code: bool, revision: str | None = None, key: str = POLICY
+) -> PreTrainedConfig:
+    """A model's configuration.
+
+    Args:
+        model: folder or Hugging Face name.
+        trust_remote_code: run Python code that comes with it.
+        revision: commit or tag of a Hugging Face model.
+        key: of the setting that names the model, for messages.
+
+    Raises:
+        EngineError: it cannot be had, or read, or needs code that is not to be run.
+    """
+    from transformers import AutoConfig
+
+    folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
+    with _clear_faults(folder, named(model, key), key, trusted=trust_remote_code):
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            folder, trust_remote_code=trust_remote_code, local_files_only=True
+        )
+    return config
+
+
+def load_tokenizer(
+    model: str, *, trust_remote_code: bool, revision: str | None = None, key: str = POLICY
+) -> Tokenizer:
+    """A model's tokenizer; arguments and errors as of `load_model_config`."""
+    from transformers import AutoTokenizer
+
+    folder = fetch_model(model, revision=revision, weights=False, code=trust_remote_code, key=key)
+    with _clear_faults(
+        folder, named(model, key), key, what="its tokenizer ", trusted=trust_remote_code
+    ):
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=trust_remote_code, local_files_only=True
+        )
+    return tokenizer
+
+
+def load_generation_config(folder: str, *, key: str = POLICY) -> GenerationConfig | None:
+    """How a model wants to be sampled; None if its folder does not say."""
+    from transformers import GenerationConfig
+
+    if not (Path(folder) / "generation_config.json").is_file():
+        return None
+    with _clear_faults(folder, named(folder, key), key, what="its generation_config.json "):
+        return GenerationConfig.from_pretrained(folder, local_files_only=True)
+
+
+def load_model(
+    kind: Any,
+    model: str,
+    *,
+    trust_remote_code: bool,
+    revision: str | None = None,
+    key: str = POLICY,
+    fresh: tuple[str, ...] = (),
+    **arguments: Any,
+) -> PreTrainedModel:
+    """A model with its weights.
+
+    Args:
+        kind: a class of transformers with `from_pretrained`.
+        model: folder or Hugging Face name.
+        trust_remote_code: run Python code that comes with it.
+        revision: commit or tag of a Hugging Face model.
+        key: of the setting that names the model, for messages.
+        fresh: names, or beginnings of names, of weights that need not be in its files.
+        arguments: further ones of `from_pretrained`.
+
+    Raises:
+        EngineError: it cannot be had, or read, or needs code that is not to be run; its weights are
+            damaged, are not those that its configuration asks for, or not in safetensors.
+    """
+    name = named(model, key)
+    folder = fetch_model(model, revision=revision, code=trust_remote_code, key=key)
+    config = load_model_config(folder, trust_remote_code=trust_remote_code, key=key)
+    sizes = check_weights(folder, key=key)
+    with _clear_faults(folder, name, key, trusted=trust_remote_code):
+        if not trust_remote_code:  # whose code runs could take all memory anyway
+            _check_size(kind, config, sizes, name)
+        loaded, about = kind.from_pretrained(
+            folder,
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+            **arguments,
+        )
+    if missing := sorted(one for one in about["missing_keys"] if not one.startswith(fresh)):
+        raise EngineError(
+            f"{name}: its files lack {len(missing)} weights that its configuration asks for, "
+            f"{missing[0]} first. Download or save the whole model again"
+        )
+    network: PreTrainedModel = loaded
+    return network
+
+
+def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
+    """See that a folder holds weights that can be read, without reading them.
+
+    Returns:
+        The number of elements of every tensor.
+
+    Raises:
+        EngineError: there are none in safetensors, or a file is damaged or not whole.
+    """
+    folder = Path(folder)
+    name = named(str(folder), key)
+    if (folder / "adapter_config.json").is_file():
+        raise EngineError(
+            f"{name}: holds an adapter (adapter_config.json), which would change the model "
+            "unseen. Merge it into its base (PEFT's merge_and_unload) and save the result"
+        )
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+        raise EngineError(
+            f"{name}: its weights are pickles ({pickled[0]}), which can run code, so only "
+            "safetensors are read. If you trust them, convert them: load the model with "
+            "transformers and save it with save_pretrained, or use "
+            "https://huggingface.co/spaces/safetensors/convert"
+            if pickled
+            else f"{name}: holds no weights (*.safetensors). Download or save the whole model again"
+        )
+    return [size for path in files for size in _opened(path)]
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        EngineError: there is no such file, or it is damaged.
+    """
+    from safetensors.torch import load_file
+
+    _opened(path)
+    return load_file(path)
+
+
+def check_device(device: str, key: str = "device") -> None:
+    """See that torch computes on a device here.
+
+    Raises:
+        EngineError: it does not.
+    """
+    import torch
+
+    try:
+        torch.ones(1, device=device).item()
+    except Exception as error:  # each backend refuses in its own way
+        raise EngineError(
+            f"{key}={device!r}: torch cannot compute there on this machine ({_reason(error)}). "
+            "Give cpu, or cuda where there is a GPU"
+        ) from error
+
+
+def load_state(path: Path) -> Any:
+    """What `torch.save` wrote of a run's own: tensors, numbers, lists and dicts, never code.
+
+    Raises:
+        EngineError: there is no such file, or it is damaged.
+    """
+    import torch
+
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # a damaged archive fails in every way that unpickling can
+        raise EngineError(f"{path}: cannot be read: {_reason(error)}") from error
+
+
+def _opened(path: Path) -> list[int]:
+    """The numbers of elements of a file's tensors."""
+    from math import prod
+
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return [prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise EngineError(
+            f"{path}: no whole safetensors file: {_reason(error)}. Download or save it again"
+        ) from error
+
+
+def _check_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str) -> None:
+    """Refuse a configuration that asks for a far larger model than the files hold.
+
+    transformers makes room for all that it asks for before it sees that the weights do not fit.
+    """
+    import torch
+
+    layers = getattr(config.get_text_config(), "num_hidden_layers", None)
+    remedy = "Its config.json belongs to another model: download or save the whole model again"
+    if isinstance(layers, int) and layers > len(sizes):
+        raise EngineError(
+            f"{name}: asks for {layers:,} layers, its files hold {len(sizes):,} tensors. {remedy}"
+        )
+    if getattr(config, "quantization_config", None) is not None:
+        return  # packed: the files' numbers are not those of the model
+    with torch.device("meta"):
+        is_auto = hasattr(kind, "from_config")
+        empty = kind.from_config(config, trust_remote_code=False) if is_auto else kind(config)
+    wanted = sum(parameter.numel() for parameter in empty.parameters())
+    if wanted > sum(sizes) + SPARE:
+        raise EngineError(
+            f"{name}: asks for {wanted:,} parameters, its files hold {sum(sizes):,}. {remedy}"
+        )
+
+
+@contextmanager
+def _clear_faults(
+    folder: str, name: str, key: str, *, what: str = "", trusted: bool = False
+) -> Iterator[None]:
+    """Turn what the libraries raise about a folder's files into one message."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as error:  # transformers and tokenizers raise all kinds, and bare ones
+        if not trusted and (code := _own_code(Path(folder))):
+            raise EngineError(
+                f"{name}: comes with Python code of its own ({code}), which is not run. If you "
+                f"have read it and trust it: {_permission(key)}"
+            ) from error
+        raise EngineError(
+            f"{name}: {what}cannot be loaded: {_reason(error)}. Its files are damaged, or of no "
+            "kind that the installed transformers knows: download or save the whole model again"
+        ) from error
+
+
+def _own_code(folder: Path) -> str | None:
+    """What a folder's files want to have run, None if nothing."""
+    for name in ("config.json", "tokenizer_config.json"):
+        try:
+            content = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(content, dict) and content.get("auto_map"):
+            return f"auto_map in {name}"
+    return None
+
+
+def _permission(key: str) -> str:
+    section, _, name = key.rpartition(".")
+    if section in ("scorers", "likelihood"):
+        return f"trust_remote_code=[{name}]"
+    if key:
+        return f"{section}.trust_remote_code=true".lstrip(".")
+    return "--trust-remote-code"
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:_MAX_REASON]}" if text else type(error).__name__

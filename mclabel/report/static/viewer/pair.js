@@ -1,0 +1,67 @@
+// Two samples of a problem side by side, row by row, and where they part.
+import { h } from "./dom.js";
+import { go } from "./state.js";
+import { stepList } from "./steps.js";
+import { prose } from "./text.js";
+import { OUTCOMES, chip } from "./values.js";
+
+/** Both solutions under one heading; `row` is the one that the list has open. */
+export function pair(row, other) {
+  const shared = sharedSteps(row, other);
+  const said = ["They differ from the first step on.", "Their first step is the same."][shared]
+    ?? `Their first ${shared} steps are the same.`;
+  const most = Math.max(row.steps.length, other.steps.length);
+  const sides = h("div", { class: "sides" }, side(row, shared, row, other), side(other, shared, row, other));
+  sides.style.setProperty("--rows", most + 1);
+  return h("section", { class: "compared", "aria-label": "Two samples side by side" },
+    h("h3", {}, "Side by side"), h("p", { class: "quiet" }, said), sides);
+}
+
+/** A select of the problem's other samples; null if there is none. */
+export function chooser(row, chosen) {
+  const samples = row.samples.filter((sample) => sample.solution_id !== row.solution_id);
+  if (!samples.length) return null;
+  const options = samples.map((sample) => h("option", { value: sample.solution_id }, name(sample)));
+  const select = h("select", { id: "with", change: (event) => go({ with: event.target.value, step: "" }) },
+    h("option", { value: "" }, chosen ? "nothing" : "another sample"), options);
+  select.value = chosen;
+  return h("label", { class: "with" }, h("span", {}, "Compare with "), select);
+}
+
+/** The sample after `chosen` among those of the problem but `row`'s own; "" after the last. */
+export function nextSample(row, chosen) {
+  const ids = row.samples.map((sample) => sample.solution_id).filter((id) => id !== row.solution_id);
+  return ids[ids.indexOf(chosen) + 1] ?? "";
+}
+
+function name({ sample_index, outcome, first_error }) {
+  return `sample ${sample_index}: ${OUTCOMES[outcome]}, ${first_error === null ? "no error" : `error at ${first_error}`}`;
+}
+
+function sharedSteps(row, other) {
+  const same = (step, index) => {
+    const there = other.steps[index];
+    return there !== undefined && there.text.text === step.text.text && there.text.length === step.text.length;
+  };
+  const parted = row.steps.findIndex((step, index) => !same(step, index));
+  return parted === -1 ? row.steps.length : parted;
+}
+
+function side(row, shared, left, right) {
+  const marks = Object.fromEntries(row.steps.slice(0, shared).map((_, index) => [index, [chip("", "same in both")]]));
+  const error = (index) => (index === null ? "none" : `step ${index}`);
+  const partner = row === left ? right : left;
+  const facts = [
+    ["Answer", [prose(row.prediction, "prediction", row.solution_id), chip(row.outcome, OUTCOMES[row.outcome])]],
+    ["First error, labelled", [error(row.first_error)]],
+  ];
+  if (row.has_truth) facts.push(["In truth", [error(row.truth)]]);
+  const head = h("div", { class: "side-head" },
+    h("div", { class: "title" }, h("h4", {}, `Sample ${row.sample_index}`),
+      h("button", { type: "button", click: () => go({ id: row.solution_id, with: "", step: "" }) }, "Open alone"),
+      row === left ? null : h("button", { type: "button", click: () => go({ id: row.solution_id, with: partner.solution_id }) }, "Swap")),
+    h("dl", { class: "facts" }, facts.map(([term, parts]) => h("div", {}, h("dt", {}, term), h("dd", {}, parts)))));
+  const list = stepList({ ...row, rollouts_kept: false }, row.solution_id, marks);
+  return h("section", { class: "side", "data-id": row.solution_id, "aria-label": `Sample ${row.sample_index}` }, head, list,
+    row.steps.length < row.num_steps ? h("p", { class: "quiet" }, `The first ${row.steps.length} of ${row.num_steps} steps.`) : null);
+}

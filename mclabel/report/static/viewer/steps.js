@@ -1,0 +1,100 @@
+// The steps of a solution: text, value, interval, counts and decision, and what PRMs score.
+import { get } from "./api.js";
+import { byId, h, plural } from "./dom.js";
+import { go, view } from "./state.js";
+import { prose } from "./text.js";
+import { bar, chip, decision, ruleText, share } from "./values.js";
+
+/** The list with a heading, and what its rules mean. */
+export function steps(row, id) {
+  const list = stepList(row, id);
+  const rules = [...new Set(row.steps.map((step) => step.rule))];
+  const section = h("section", { "aria-label": "Steps" }, h("h3", {}, plural(row.num_steps, "step")), list,
+    h("p", { class: "quiet rules" }, `Rules: ${rules.map((rule) => `${rule}: ${ruleText(rule)}`).join(". ")}.`));
+  if (row.steps.length < row.num_steps) {
+    section.append(h("p", { class: "quiet" }, `The first ${row.steps.length} are shown.`));
+  }
+  return section;
+}
+
+/** The list alone. `marks` names, by index, what is to be said of a step besides. */
+export function stepList(row, id, marks = {}) {
+  const items = row.steps.map((step, index) => oneStep(row, step, index, id, marks[index] ?? []));
+  return h("ol", { class: "steps", start: "0" }, items);
+}
+
+function oneStep(row, step, index, id, marks) {
+  const value = step.value ?? step.mean;
+  const rollouts = step.num_right + step.num_wrong + step.num_truncated + step.num_ungraded;
+  const word = decision(step.hard);
+  const node = h("li", {
+    class: `step ${value === null ? "no-value" : ""} ${word.replace(" ", "-")}`,
+    "data-step": index, tabindex: "-1", "aria-label": `Step ${index}, ${word}`,
+  });
+  if (value !== null) node.style.setProperty("--v", value);
+  const flags = [...marks];
+  if (index === row.first_error) flags.push(chip("error", row.truth === index ? "first error, also in truth" : "first error by label"));
+  if (row.has_truth && index === row.truth && index !== row.first_error) flags.push(chip("differs", "first error in truth"));
+  const kind = step.value === null && step.mean !== null ? "expected value" : "value";
+  const facts = h("div", { class: "measures" },
+    h("div", { class: "line" },
+      h("strong", { class: `word ${word.replace(" ", "-")}` }, word), bar(value, step.low, step.high),
+      h("span", { class: "value", title: kind }, share(value))),
+    h("p", { class: "quiet" },
+      [
+        rollouts ? counts(step, rollouts) : null,
+        step.low === null ? null : `95% ${share(step.low)} to ${share(step.high)}`,
+        step.chance === null ? null : `chance of first error ${share(step.chance)}`,
+        kind === "value" ? null : kind,
+        `rule ${step.rule}`,
+      ].filter(Boolean).join(" · ")),
+    h("p", { class: "scores quiet", hidden: true }));
+  if (rollouts && row.rollouts_kept) {
+    const toggle = () => go({ step: view().step === String(index) ? "" : String(index) });
+    facts.append(h("button", { type: "button", class: "open", "aria-expanded": "false", "aria-controls": `rollouts-${index}`, click: toggle },
+      plural(rollouts, "rollout")));
+  }
+  node.append(
+    h("div", { class: "step-body" },
+      h("div", { class: "said" },
+        h("span", { class: "number", "aria-hidden": "true" }, String(index)),
+        h("div", {}, flags.length ? h("p", { class: "chips" }, flags) : null, prose(step.text, `step.${index}`, id))),
+      facts));
+  if (rollouts && row.rollouts_kept) {
+    node.append(h("div", { class: "rollouts", id: `rollouts-${index}`, hidden: true, role: "region", "aria-label": `Rollouts of step ${index}` }));
+  }
+  return node;
+}
+
+function counts(step, rollouts) {
+  const rest = [
+    [step.num_wrong, "wrong"], [step.num_truncated, "cut"], [step.num_ungraded, "unknown"],
+  ].filter(([count]) => count).map(([count, name]) => `${count} ${name}`);
+  return [`${step.num_right} of ${rollouts} right`, ...rest].join(", ");
+}
+
+/** Put the scores of PRMs beside the steps in `root`, unless something else is shown by then. */
+export async function addScores(root, run, id, isShown) {
+  const scores = await get("scores", { run, id });
+  if (!isShown()) return;
+  const entries = Object.entries(scores);
+  const kept = root.querySelector(".step .open[aria-expanded=true]")?.closest(".step");
+  const before = kept?.getBoundingClientRect().top;
+  for (const node of root.querySelectorAll(".step")) {
+    const line = node.querySelector(".scores");
+    const index = Number(node.dataset.step);
+    const last = node.nextElementSibling === null;
+    const shown = entries.filter(([, { kind, scores: all }]) => all?.[index] !== undefined && (kind === "prm" || last));
+    line.hidden = shown.length === 0;
+    line.replaceChildren(
+      ...shown.map(([name, { scores: all }]) =>
+        h("span", { class: "score" }, h("span", { class: "name", title: name }, name), bar(all[index], null, null),
+          h("b", {}, share(all[index])))));
+  }
+  if (kept) {  // what is being read stays where it is
+    const moved = kept.getBoundingClientRect().top - before;
+    for (const pane of [byId("solution"), window]) pane.scrollBy(0, moved);
+  }
+  const reasons = entries.filter(([, { reason }]) => reason).map(([name, { reason }]) => `${name}: ${reason}`);
+  if (reasons.length) root.querySelector(".steps").after(h("p", { class: "quiet" }, `No scores: ${reasons.join("; ")}`));
+}

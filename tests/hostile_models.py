@@ -1,0 +1,121 @@
+"""Model folders that are made to do harm, each of which would leave a marker if its code ran."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+BOMBS = {
+    "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "text": "{{ 'a' * 10**10 }}",
+    "doubling": "{% set ns = namespace(s='aaaa') %}{% for i in range(99) %}"
+    "{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+    "format": "{{ '%999999999d' % 1 }}",
+    "recursion": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+    "escape": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "syntax": "{% if %}",
+}
+
+
+class _Opens:
+    """Creates the marker when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        return open, (str(self._marker), "w")
+
+
+def hostile_models(sound: Path, folder: Path, marker: Path) -> dict[str, Path]:
+    """Copies of a sound model, each damaged or hostile in one way.
+
+    Args:
+        sound: folder of a model, whose architecture transformers knows.
+        folder: for the copies.
+        marker: file that code of theirs would create.
+    """
+    code = f"open({str(marker)!r}, 'w').close()\n"
+    found: dict[str, Path] = {}
+
+    def copy(name: str) -> Path:
+        found[name] = folder / name
+        shutil.copytree(sound, found[name])
+        return found[name]
+
+    one = copy("auto-map-of-an-unknown-model")
+    (one / "evil.py").write_text(code)
+    _change(
+        one / "config.json",
+        model_type="evil",
+        architectures=["Evil"],
+        auto_map={
+            "AutoConfig": "evil.Config",
+            "AutoModelForCausalLM": "evil.Model",
+            "AutoModelForTokenClassification": "evil.Model",
+        },
+    )
+    one = copy("auto-map-of-a-tokenizer")
+    (one / "evil.py").write_text(code)
+    _change(
+        one / "tokenizer_config.json",
+        tokenizer_class="EvilTokenizer",
+        auto_map={"AutoTokenizer": ["evil.Tokenizer", "evil.Tokenizer"]},
+    )
+    one = copy("auto-map-to-elsewhere")
+    _change(one / "config.json", model_type="evil", auto_map={"AutoConfig": "evil/repo--evil.C"})
+
+    one = copy("pickle")
+    for path in one.glob("*.safetensors"):
+        path.unlink()
+    (one / "pytorch_model.bin").write_bytes(pickle.dumps(_Opens(marker)))
+
+    weights = sorted(sound.glob("*.safetensors"))[0].name
+    whole = (sound / weights).read_bytes()
+    for name, content in {
+        "weights-empty": b"",
+        "weights-cut": whole[: len(whole) // 2],
+        "weights-rubbish": b"\xff" * 4096,
+        "weights-long-header": (2**62).to_bytes(8, "little") + whole[8:],
+        "weights-deep-header": (10**5).to_bytes(8, "little") + b"[" * 10**5,
+    }.items():
+        (copy(name) / weights).write_bytes(content)
+    tensors = load_file(sound / weights)
+    last = sorted(tensors)[-1]
+    save_file({k: v for k, v in tensors.items() if k != last}, copy("weights-lack-one") / weights,
+              metadata={"format": "pt"})  # fmt: skip
+    _change(copy("config-of-a-giant") / "config.json", intermediate_size=10**8)
+    _change(copy("config-of-many-layers") / "config.json", num_hidden_layers=10**9)
+    _change(copy("config-of-other-types") / "config.json", hidden_size="x", vocab_size=[1])
+    (copy("config-deep") / "config.json").write_text("[" * 100_000)
+    (copy("config-rubbish") / "config.json").write_bytes(b"\xff\xfe{")
+    (copy("config-list") / "config.json").write_text("[1]")
+    (copy("tokenizer-rubbish") / "tokenizer.json").write_bytes(b'{"version": "1.0", "model": 3}')
+    (copy("tokenizer-deep") / "tokenizer.json").write_bytes(b"[" * 100_000)
+    (copy("tokenizer-config-rubbish") / "tokenizer_config.json").write_text("[")
+    _write(copy("adapter") / "adapter_config.json", base_model_name_or_path="evil/repo")
+    if (sound / "prm.json").is_file():
+        (copy("manifest-rubbish") / "prm.json").write_bytes(b"\xff{")
+        (copy("manifest-list") / "prm.json").write_text("[1]")
+        (copy("manifest-number") / "prm.json").write_text("7")
+        (copy("manifest-deep") / "prm.json").write_text("[" * 100_000)
+        _change(copy("manifest-of-other-types") / "prm.json", max_tokens=[1], step_token=3)
+        _change(copy("manifest-of-another-head") / "prm.json", head="likelihood")
+        _change(copy("manifest-with-more") / "prm.json", trust_remote_code=True)
+    for name in ("loops", "escape"):  # all of them: see the test of rendering
+        (copy(f"template-{name}") / "chat_template.jinja").write_text(BOMBS[name])
+    return found
+
+
+def _change(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def _write(path: Path, **content: object) -> None:
+    path.write_text(json.dumps(content))

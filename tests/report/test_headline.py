@@ -1,0 +1,183 @@
+"""The head of the report: its figures, the solution it shows, and runs that lack parts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+from shown import HOSTILE, SCORED, evaluation, hostile_run, plain_run, solution, write_run
+
+from mclabel.evaluation.bootstrap import Estimate
+from mclabel.records import LabeledSolution, Outcome
+from mclabel.report.choice_headline import main_choice
+from mclabel.report.example import MAX_SHOWN, Example, example_part, more_telling
+from mclabel.report.facts import run_facts
+from mclabel.report.report import write_report
+from mclabel.report.runs import find_runs
+from mclabel.report.wording import amount, duration, percent, percent_range, points, points_range
+
+
+def head(tmp_path: Path, *runs: str) -> str:
+    """The words of the head, in one line."""
+    page = write_report(runs, str(tmp_path / "report.html")).read_text(encoding="utf-8")
+    section = re.search(r'<section id="headline">(.*?)</section>', page, flags=re.DOTALL)
+    assert section is not None and page.index('id="headline"') < page.index("<table")
+    text = re.sub(r"<script.*?</script>", "", section[1], flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def test_a_run_and_an_evaluation_are_told_in_figures(tmp_path: Path) -> None:
+    told = head(tmp_path, plain_run(tmp_path / "run"), evaluation(tmp_path / "best", **SCORED))
+    assert "3 solutions to 3 problems, in 7 steps end right 33% 0 to 96%" in told
+    assert "labelled with an error 67%" in told
+    assert "160 tokens in 16 rollouts tokens a solution 53 time not recorded" in told
+    assert "How good the labels are Not known" in told and "mclabel eval labels" in told
+    assert "What the PRM brings +15 points over majority vote (+10 to +20)" in told
+    assert "over the best likelihood: no clear difference +2 points -3 to +7" in told
+    assert "prm:last 60% 55 to 65%" in told and "some sample is right 80%" in told
+    assert "Shares of 300 problems solved by choosing one of 4 samples." in told
+    assert "One solution, step by step" in told and "Choosing among samples" in told
+
+
+def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: Path) -> None:
+    report = json.loads(
+        (Path(evaluation(tmp_path / "best", **SCORED)) / "best_of_n.json").read_text()
+    )
+    choice = main_choice(report["result"])
+    assert (choice.scorer, choice.likelihood) == ("prm:last", "likelihood:b:sum")
+    assert choice.methods == ["prm:last", "likelihood:b:sum", "majority", "random"]
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "words"),
+    [
+        ({}, "45% solved by majority vote (40 to 50%); no scorer took part"),
+        ({"orm": 0.3}, "What the scorer brings -15 points over majority vote (-20 to -10): worse"),
+    ],
+)
+def test_evaluations_alone(tmp_path: Path, accuracy: dict[str, float], words: str) -> None:
+    told = head(tmp_path, evaluation(tmp_path / "best", num_problems=12, **accuracy))
+    assert words in told and "Under 20 problems: the intervals are too narrow." in told
+    assert "What was labelled" not in told and "step by step" not in told
+
+
+def test_runs_that_lack_parts(tmp_path: Path) -> None:
+    labels = plain_run(tmp_path / "run")
+    assert "What a PRM brings Not measured" in head(tmp_path, labels)
+    assert "No solution All problems were left out" in head(
+        tmp_path, write_run(tmp_path / "empty", [], None)
+    )
+    prm = tmp_path / "prm"
+    (prm / "model").mkdir(parents=True)
+    (prm / "train.json").write_text("{}")
+    assert "1 scorer trained on prm not ended" in head(tmp_path, str(prm))
+    trained = {"num_solutions": 756, "validation": {"auc": 0.889}}
+    (prm / "model" / "report.json").write_text(json.dumps(trained))
+    assert "prm 756 solutions AUC on held-out ones 0.89" in head(tmp_path, str(prm))
+
+
+def test_several_runs_are_compared(tmp_path: Path) -> None:
+    rows = [solution(n, ["a\n", "b\n", "c"], [4, 4, 4]) for n in range(4)]
+    runs = [plain_run(tmp_path / "one"), write_run(tmp_path / "two", rows, None)]
+    told = head(tmp_path, *runs)
+    assert "The runs in short, 95% intervals" in told and "What was labelled" not in told
+    assert re.search(r"one 3 33% .* two 4 100% 40 to 100% 0% 0 to 60% 80 - -", told)
+    both = head(tmp_path, *(evaluation(tmp_path / n, **SCORED) for n in ("a", "b")))
+    assert "What the PRM brings: a" in both and "What the PRM brings: b" in both
+
+
+def test_outcomes_that_decided_which_solutions_are_kept_are_no_draws(tmp_path: Path) -> None:
+    rows = [solution(n, ["a\n", "b"], [2, 4]) for n in range(2)]
+    chosen = [replace(row, chosen_by_outcome=True) for row in rows]
+    for name, kept, gap, drawn in (("a", rows, -0.5, 1.0), ("b", chosen, None, 0.0)):
+        facts = run_facts(find_runs([write_run(tmp_path / name, kept, None)])[0])
+        assert facts.shares.gap.value == gap and set(facts.steps.drawn) == {drawn}
+
+
+def wrong(number: int, good: list[int]) -> LabeledSolution:
+    """Steps with so many of 4 rollouts right."""
+    return solution(number, [f"step {i}\n" for i in range(len(good))], good, outcome=Outcome.WRONG)
+
+
+CASES = {
+    "large fall": Example(row=wrong(1, [4, 4, 0, 0]), has_truth=True, truth=2),
+    "same fall, higher id": Example(row=wrong(2, [4, 4, 0, 0]), has_truth=True, truth=2),
+    "small fall": Example(row=wrong(0, [4, 1, 0, 0]), has_truth=True, truth=2),
+    "long": Example(row=wrong(0, [4] * 12 + [0, 0]), has_truth=True, truth=12),
+    "elsewhere in truth": Example(row=wrong(0, [4, 4, 0, 0]), has_truth=True, truth=1),
+    "error at the start": Example(row=wrong(0, [0, 0, 0]), has_truth=True, truth=0),
+    "right": Example(row=solution(0, ["a", "b"], [4, 4]), has_truth=True, truth=None),
+}
+"""The most telling first."""
+
+
+def test_the_solution_shown_does_not_depend_on_the_order() -> None:
+    for names in itertools.permutations(CASES):
+        best: Example | None = None
+        for name in names:
+            best = more_telling(best, CASES[name])
+        assert best is CASES["large fall"]
+    order = sorted(CASES.values(), key=lambda e: (e.rank, -int(e.row.solution.id[-1])))
+    assert list(reversed(order)) == list(CASES.values())
+
+
+def words(example: Example) -> str:
+    return unescape(re.sub(r"<[^>]+>", " ", example_part(example).markup))
+
+
+def test_a_solution_is_shown_with_what_is_known_of_each_step() -> None:
+    told = words(CASES["large fall"])
+    assert "4 of 4 right · 95% 0.40 to 1.00" in told and "first error, also in truth" in told
+    assert "it falls from 1.00 to 0.00 at step 2" in told and "as a clear case" in told
+    assert "labelled where it truly is" in told
+    assert "first error in truth" in words(CASES["elsewhere in truth"])
+    assert "labelled where it truly is" not in words(CASES["elsewhere in truth"])
+    assert "No wrong solution has its first error" in words(CASES["right"])
+
+
+def test_of_a_long_solution_the_steps_around_the_error_are_shown() -> None:
+    row = wrong(0, [4] * 30 + [0] * 10)
+    markup = example_part(Example(row=row, has_truth=False, truth=None)).markup
+    assert markup.count("<li ") == MAX_SHOWN
+    assert "Steps 22 to 35 of 40 are shown." in markup and 'start="22"' in markup
+
+
+def test_what_a_model_wrote_is_text_in_the_example(tmp_path: Path) -> None:
+    for name, text in HOSTILE.items():
+        row = solution(0, [f"{text}\n", f"{text}\n", "end"], [2, 0, 0], outcome=Outcome.WRONG)
+        markup = example_part(Example(row=row, has_truth=False, truth=None)).markup
+        assert not re.search(r"<(script|img|svg|iframe|style|a)\b", markup), name
+        assert len(markup) < 20_000, name
+    assert "Under 20" not in head(tmp_path, hostile_run(tmp_path / "run"))
+
+
+def of(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=value, low=low, high=high)
+
+
+def test_figures_are_worded() -> None:
+    assert (percent(of(0.614, 0.5, 0.7)), percent_range(of(0.614, 0.5, 0.7))) == (
+        "61%",
+        "50 to 70%",
+    )
+    assert percent_range(of(0.614, 0.605, 0.62)) == "60.5 to 62.0%"
+    assert points(of(0.002, -0.003, 0.008)) == "+0.2 points"
+    assert points_range(of(0.002, -0.003, 0.008)) == "-0.3 to +0.8"
+    assert points(of(-0.0001, -0.2, 0.2)) == "0 points"
+    assert percent(Estimate(value=None, low=None, high=None)) == "-"
+    shown = [amount(n) for n in (9_999, 12_345, 52_700, 1_260_000, 3e9, 5e13)]
+    assert shown == [
+        "9,999",
+        "12 thousand",
+        "53 thousand",
+        "1.3 million",
+        "3.0 billion",
+        "50 trillion",
+    ]
+    spans = [duration(s) for s in (0.4, 28, 125, 3600, 12_000, 187_200)]
+    assert spans == ["0 s", "28 s", "2 min 5 s", "1 h", "3 h 20 min", "2 d 4 h"]

@@ -1,0 +1,267 @@
+"""What the viewer lets one take along and write down, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report.browser import (
+    chromium,
+    click,
+    complaints,
+    count_violations,
+    ids,
+    press,
+    serious,
+    texts,
+    until,
+    violations,
+)
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+from shown import HOSTILE, hostile_run, plain_run, twin_run
+from viewer_process import ViewerProcess
+
+pytestmark = pytest.mark.browser
+
+CLIPBOARD = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+
+
+@pytest.fixture(scope="module")
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
+    folder = tmp_path_factory.mktemp("tools")
+    with ViewerProcess(plain_run(folder / "one"), twin_run(folder / "two")) as process:
+        process.wait_for(3)
+        yield process
+
+
+@pytest.fixture
+def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
+    with chromium() as browser:
+        count_violations(browser)
+        browser.get(viewer.address)
+        until(lambda: len(ids(browser)) == 3, "the list")
+        yield browser
+        assert complaints(browser) == [] and violations(browser) == []
+
+
+def opened(browser: WebDriver, viewer: ViewerProcess, query: str) -> None:
+    browser.get(f"{viewer.origin}/?{query}")
+    until(lambda: texts(browser, ".steps li"), query)
+
+
+def value(browser: WebDriver, selector: str) -> Any:
+    return browser.execute_script(f"return document.querySelector('{selector}').value")
+
+
+def pressed(browser: WebDriver, selector: str) -> bool:
+    button = browser.find_element("css selector", selector)
+    return button.get_attribute("aria-pressed") == "true"
+
+
+def result(browser: WebDriver, words: str) -> None:
+    until(lambda: words in texts(browser, "#export-result")[0], words)
+
+
+def downloaded(browser: WebDriver, folder: Path, button: str) -> list[Any]:
+    """The lines of the file that a button writes."""
+    folder.mkdir()
+    behaviour = {"behavior": "allow", "downloadPath": str(folder)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+    click(browser, button)
+    path = until(lambda: next(folder.glob("*.jsonl"), None), "the file")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def copied(browser: WebDriver, viewer: ViewerProcess, button: str, done: str) -> list[Any]:
+    """The lines that a button puts on the clipboard."""
+    granted = {"origin": viewer.origin, "permissions": CLIPBOARD}
+    browser.execute_cdp_cmd("Browser.grantPermissions", granted)
+    click(browser, button)
+    until(lambda: done in browser.find_element("css selector", "body").text, done)
+    script = "navigator.clipboard.readText().then(arguments[0])"
+    text: str = browser.execute_async_script(script)
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def import_notes(browser: WebDriver, path: Path, lines: list[Any]) -> None:
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    browser.find_element("css selector", "#import-notes").send_keys(str(path))
+
+
+def test_what_the_filter_finds_is_written_and_copied(
+    page: WebDriver, viewer: ViewerProcess, tmp_path: Path
+) -> None:
+    opened(page, viewer, "level=hard&id=solution-1")
+    press(page, "f")
+    until(lambda: pressed(page, "#flag"), "the flag")
+    press(page, "x")
+    rows = downloaded(page, tmp_path / "found", "#save-found")
+    assert [row["solution_id"] for row in rows] == ["solution-1", "solution-2"]
+    assert rows[0] == {
+        **viewer.get("export", level="hard")["rows"][0],
+        "run": "one",
+        "flag": True,
+        "note": "",
+    }
+    result(page, "2 solutions written to a file.")
+    assert copied(page, viewer, "#copy-found", "2 solutions copied.") == rows
+
+
+def test_an_open_solution_is_copied_with_its_texts(page: WebDriver, viewer: ViewerProcess) -> None:
+    opened(page, viewer, "id=solution-1")
+    [line] = copied(page, viewer, ".moves button:not(.close)", "Copied")
+    assert line["problem"] == "What is $1 + 2$?" and line["first_error"] == 1
+    assert [step["text"] for step in line["steps"]][:2] == ["We add.\n", "That makes 5.\n"]
+    assert line["steps"][0]["num_right"] == 3 and "is_cut" not in line
+
+
+def test_flags_and_notes_are_kept_by_run_and_travel_as_a_file(
+    page: WebDriver, viewer: ViewerProcess, tmp_path: Path
+) -> None:
+    opened(page, viewer, "id=solution-1")
+    press(page, "e")
+    press(page, "looks <b>wrong</b>; f and x are no keys here")
+    press(page, Keys.ESCAPE)
+    until(lambda: texts(page, "#saved") == ["kept by this browser"], "the note is kept")
+    press(page, "f")
+    until(lambda: texts(page, "#list .mine .chip") == ["⚑ flagged, note"], "the list says so")
+    page.refresh()
+    until(lambda: pressed(page, "#flag") if texts(page, "#flag") else False, "kept")
+    assert value(page, "#note").startswith("looks <b>wrong</b>")
+    opened(page, viewer, "run=1&id=solution-1")  # the same id in another run
+    assert value(page, "#note") == "" and not pressed(page, "#flag")
+    press(page, "x")
+    notes = downloaded(page, tmp_path / "notes", "#save-notes")
+    assert [(n["run_name"], n["solution_id"], n["flag"]) for n in notes] == [
+        ("one", "solution-1", True)
+    ]
+    with chromium() as other:
+        count_violations(other)
+        other.get(viewer.address)
+        until(lambda: len(ids(other)) == 3, "the list")
+        press(other, "x")
+        bad = [5, {}, {**notes[0], "flag": 1}, {**notes[0], "solution_id": "x" * 999}]
+        import_notes(other, tmp_path / "notes.jsonl", [*notes, *bad])
+        result(other, "1 note taken over, 4 lines without a note, the first is line 2.")
+        older = {**notes[0], "at": "2001-01-01T00:00:00Z", "note": "older"}
+        import_notes(other, tmp_path / "older.jsonl", [older])
+        result(other, "0 notes taken over, 1 as new here already.")
+        click(other, "#noted-list button")
+        until(lambda: texts(other, ".steps li"), "the solution")
+        assert value(other, "#note") == notes[0]["note"] and pressed(other, "#flag")
+        press(other, "x")
+        click(other, "#drop-notes")
+        other.switch_to.alert.accept()
+        result(other, "1 note deleted.")
+        other.refresh()
+        until(lambda: texts(other, ".steps li"), "the solution again")
+        assert value(other, "#note") == "" and violations(other) == []
+
+
+def test_a_note_on_another_text_says_so(
+    page: WebDriver, viewer: ViewerProcess, tmp_path: Path
+) -> None:
+    opened(page, viewer, "id=solution-1")
+    press(page, "f")
+    press(page, "x")
+    [note] = downloaded(page, tmp_path / "notes", "#save-notes")
+    changed = {**note, "digest": "0" * 16, "at": "2999-01-01T00:00:00Z"}
+    import_notes(page, tmp_path / "changed.jsonl", [changed])
+    result(page, "1 note taken over")
+    until(lambda: "another text" in texts(page, "#stale")[0], "the warning")
+
+
+def test_a_browser_that_keeps_nothing_says_so(page: WebDriver, viewer: ViewerProcess) -> None:
+    opened(page, viewer, "id=solution-1")
+    page.execute_script(
+        "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }"
+    )
+    press(page, "f")
+    until(lambda: "keeps no more notes" in texts(page, "#fault")[0], "the fault")
+    assert pressed(page, "#flag") or texts(page, "#list .mine .chip")  # for as long as the page
+    complaints(page)  # the error is logged
+
+
+def test_two_samples_stand_side_by_side(page: WebDriver, viewer: ViewerProcess) -> None:
+    opened(page, viewer, "run=1&id=solution-0")
+    press(page, "c")
+    until(lambda: len(texts(page, ".side")) == 2, "both")
+    assert texts(page, ".compared > .quiet") == ["Their first step is the same."]
+    assert texts(page, ".side h4") == ["Sample 0", "Sample 1"]
+    assert texts(page, ".side .chip:not([class*=' '])") == []
+    same = (
+        "return [...document.querySelectorAll('.step')].map(e => e.innerText.includes('same in'))"
+    )
+    assert page.execute_script(same) == [True, False, False] * 2
+    tops = "return [...document.querySelectorAll('.step')].map(e => e.getBoundingClientRect().top)"
+    found = page.execute_script(tops)
+    assert found[:3] == found[3:]  # step by step in one line
+    link = page.current_url
+    page.get(link)
+    until(lambda: len(texts(page, ".side")) == 2, "both, by their address")
+    press(page, "c")  # after the last sample, alone
+    until(lambda: not texts(page, ".side") and texts(page, ".steps li"), "alone")
+    page.execute_script(
+        "const s = document.querySelector('#with'); s.value = 'solution-1';"
+        "s.dispatchEvent(new Event('change'))"
+    )
+    until(lambda: len(texts(page, ".side")) == 2, "both, by the choice")
+    press(page, Keys.ESCAPE)
+    until(lambda: "with=" not in page.current_url and "id=solution-0" in page.current_url, "closed")
+
+
+def test_charts_follow_the_filter_and_set_it(page: WebDriver, viewer: ViewerProcess) -> None:
+    first = lambda: texts(page, ".found")[0] if texts(page, ".found") else ""  # noqa: E731
+    until(lambda: first() == "3 solutions to 3 problems, 7 steps", "all")
+    rows = "return [...document.querySelectorAll('.chart tbody tr')].map(e => e.innerText)"
+    shown = [row.split() for row in page.execute_script(rows)[:3]]
+    assert shown == [["right", "1", "33%"], ["wrong", "1", "33%"], ["cut", "1", "33%"]]
+    click(page, ".chart tbody tr:nth-child(2) button")
+    until(lambda: first() == "1 solution to 1 problem, 3 steps", "wrong ones")
+    assert ids(page) == ["solution-1"] and "outcome=wrong" in page.current_url
+    click(page, ".chart tbody button[aria-pressed=true]")
+    until(lambda: len(ids(page)) == 3, "all again")
+
+
+def test_tools_show_what_a_model_wrote_as_text_alone(tmp_path: Path) -> None:
+    with ViewerProcess(hostile_run(tmp_path / "run")) as process, chromium() as browser:
+        process.wait_for(len(HOSTILE))
+        count_violations(browser)
+        browser.get(process.address)
+        until(lambda: texts(browser, ".charts section"), "the charts")
+        [identity] = process.get("state")["identities"]
+        text = "".join(HOSTILE.values())[:1500]
+        note = {"run": identity, "solution_id": "solution-0", "flag": True, "note": text}
+        press(browser, "x")
+        lines = [{**note, "problem_id": text[:300], "at": "2999-01-01T00:00:00Z"}]
+        import_notes(browser, tmp_path / "notes.jsonl", lines)
+        result(browser, "1 note taken over.")
+        assert texts(browser, "#noted-list li span")[0].strip() == text[:120].strip()
+        click(browser, "#noted-list button")
+        until(lambda: texts(browser, ".steps li"), "the solution")
+        assert value(browser, "#note") == text.replace("\r", "\n")
+        browser.get(f"{process.origin}/?id=solution-0&with=solution-1")
+        until(lambda: len(texts(browser, ".side")) == 2, "both")
+        assert browser.execute_script("return window.executed") is None
+        assert violations(browser) == [] and complaints(browser) == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_axe_finds_nothing_serious(viewer: ViewerProcess, width: int, dark: bool) -> None:
+    with chromium(width=width, dark=dark) as browser:
+        browser.get(f"{viewer.address}&sum=1")
+        until(lambda: texts(browser, ".charts section"), "the charts")
+        assert serious(browser) == []
+        opened(browser, viewer, "run=1&id=solution-0&with=solution-1")
+        press(browser, "f")
+        assert serious(browser) == []
+        wide = "return document.documentElement.scrollWidth"
+        assert browser.execute_script(wide) <= width
+        press(browser, "x")
+        until(lambda: texts(browser, "#noted-list li"), "the dialog")
+        assert serious(browser) == []

@@ -1,0 +1,389 @@
+"""Every verb, given broken inputs: one message, exit code 2, never a traceback.
+
+A verb or a parameter of one that is not in `VERBS` fails the first test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import pytest
+from broken_inputs import World, bad_outputs, broken_files, broken_runs
+from click.testing import CliRunner, Result
+
+from mclabel.cli import main
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+BUSY = "busy"
+"""Stands for a port that another socket listens on."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place of a command into which broken values are put."""
+
+    values: str | tuple[str, ...]
+    """A kind of `_values`, or the values themselves."""
+    command: Callable[[World, str, str], list[str]]
+    """Arguments, from the world, a broken value and a name for new output."""
+    may_pass: Callable[[str], bool] = field(default=lambda name: False)
+    """Of which broken values, by name, the verb may make something."""
+
+
+def _unread(name: str) -> bool:
+    """Damage to a part of a run that not every verb reads."""
+    return name.startswith(("rollouts-", "run-", "merged-"))
+
+
+def _always(name: str) -> bool:
+    return True
+
+
+def _rows_are_optional(name: str) -> bool:
+    """Files that hold no row: a CSV file of one line, or an empty file."""
+    return name.endswith("-empty") or name.startswith("csv-")
+
+
+def _damaged_or_new(name: str) -> bool:
+    """An output that is new, or resumed without all of it being read."""
+    return name in ("missing", "empty", "url") or "-" in name
+
+
+def _label(*changes: str) -> Callable[[World, str, str], list[str]]:
+    def command(w: World, value: str, out: str) -> list[str]:
+        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
+        return ["label", w["label.yaml"], f"out={out}", *filled]
+
+    return command
+
+
+def _train(*changes: str) -> Callable[[World, str, str], list[str]]:
+    def command(w: World, value: str, out: str) -> list[str]:
+        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
+        of = ["train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}"]
+        return [*of, *filled, "--preflight"]
+
+    return command
+
+
+def _best(*changes: str) -> Callable[[World, str, str], list[str]]:
+    def command(w: World, value: str, out: str) -> list[str]:
+        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
+        return ["eval", "best-of-n", w["best.yaml"], f"out={out}", f"run={w['run']}", *filled]
+
+    return command
+
+
+def _submit(w: World, address: str, *more: str) -> list[str]:
+    out = ["out=/shared/out", "problems.source=/shared/p.jsonl"]
+    return ["submit", "label", w["label.yaml"], *out, "--address", address, *more]
+
+
+NOBODY = "http://127.0.0.1:9"
+OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
+             + "b=1", "seed=" + "[" * 10**5, "seed=!!python/object:os.system x", "out=null",
+             "policy.few_shot={a:b}", "policy.engine_args={1: 2}", "solutions.per_problem=.nan",
+             "policy.temperature=.nan", "seed=" + "9" * 5000)  # fmt: skip
+
+VERBS: dict[str, dict[str, Slot]] = {
+    "quickstart": {"out": Slot("output", lambda w, v, out: ["quickstart", "--out", v])},
+    "simulate": {
+        "profile": Slot(("x", ""), lambda w, v, out: ["simulate", "--profile", v]),
+        "problems": Slot(("x", "1.5", ""), lambda w, v, out: ["simulate", "--problems", v]),
+        "seed": Slot(("x", ""), lambda w, v, out: ["simulate", "--seed", v]),
+    },
+    "label": {
+        "config": Slot("document", lambda w, v, out: ["label", v, f"out={out}"]),
+        "overrides": Slot(OVERRIDES, lambda w, v, out: ["label", w["label.yaml"], v]),
+        "overrides: problems.source": Slot("rows", _label("problems.source=VALUE")),
+        "overrides: solutions.path": Slot("rows", _label("solutions.path=VALUE")),
+        "overrides: policy.few_shot": Slot("rows", _label("policy.few_shot=VALUE")),
+        "overrides: policy.model": Slot("run", _label("policy.engine=hf", "policy.model=VALUE")),
+        "overrides: estimator.priors": Slot(
+            "rows", _label("estimator.kind=posterior", "estimator.priors=VALUE")
+        ),
+        "overrides: out": Slot("output", _label("out=VALUE")),
+        "overrides: out of a run": Slot("run", _label("out=VALUE"), _damaged_or_new),
+        "dry_run": Slot("run", _dry := lambda w, v, out: [*_label("out=VALUE")(w, v, out),
+                                                          "--dry-run"], _always),
+        "pilot": Slot(("-1", "x"), lambda w, v, out: [*_label()(w, v, out), "--pilot", v]),
+        "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: ["label", w["label.yaml"], "x",
+                                                                   "--address", v]),
+    },
+    "submit label": {
+        "config": Slot("document", lambda w, v, out: ["submit", "label", v, "--address", NOBODY]),
+        "overrides": Slot(OVERRIDES, lambda w, v, out: [*_submit(w, NOBODY), v]),
+        "runtime_env": Slot("document", lambda w, v, out: _submit(w, NOBODY, "--runtime-env", v)),
+        "address": Slot(
+            (NOBODY, "x y", "", "ftp://x", "http://", "http://[::1", "http://127.0.0.1:99999"),
+            lambda w, v, out: _submit(w, v),
+        ),
+    },
+    "compact": {
+        "run": Slot("run", lambda w, v, out: ["compact", v], _unread),
+        "rows": Slot(("0", "-1", "x"), lambda w, v, out: ["compact", w["run"], "--rows", v]),
+    },
+    "regrade": {
+        "run": Slot("run", lambda w, v, out: ["regrade", v, "-o", out], _unread),
+        "out": Slot("output", lambda w, v, out: ["regrade", w["run"], "-o", v]),
+        "out, a run": Slot(
+            "run", lambda w, v, out: ["regrade", w["run"], "-o", v], _damaged_or_new
+        ),
+        "golds": Slot("rows", lambda w, v, out: ["regrade", w["run"], "-o", out, "--golds", v]),
+        "rules": Slot(
+            ("x", "x=true", "units_optional", "units_optional=x", "="),
+            lambda w, v, out: ["regrade", w["run"], "-o", out, "--rule", v],
+        ),
+    },
+    "train": {
+        "config": Slot("document", lambda w, v, out: ["train", v, f"labels=[{w['arith']}]",
+                                                      f"out={out}"]),
+        "overrides": Slot(OVERRIDES, lambda w, v, out: ["train", w["train.yaml"], v]),
+        "overrides: labels": Slot("run", _train("labels=[VALUE]"), _unread),
+        "overrides: base": Slot("run", _train("base=VALUE")),
+        "overrides: teacher": Slot("run", _train("head=token", "teacher=VALUE")),
+        "overrides: evaluation": Slot("rows", _train("evaluation=[VALUE]"), _rows_are_optional),
+        "overrides: device": Slot(("x", "", "meta", "cuda:99"), _train("device=VALUE")),
+        "overrides: out": Slot("output", lambda w, v, out: [
+            "train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={json.dumps(v)}"]),
+    },
+    "export": {
+        "run": Slot("run", lambda w, v, out: ["export", v, "--to", "trl", "-o", out], _unread),
+        "to": Slot(("x", ""), lambda w, v, out: ["export", w["run"], "--to", v, "-o", out]),
+        "out": Slot("output", lambda w, v, out: ["export", w["run"], "--to", "trl", "-o", v]),
+        "push_to_hub": Slot(("a/b", "", "a b", "../x", "a/b/c"), lambda w, v, out: [
+            "export", w["run"], "--to", "trl", "-o", out, "--push-to-hub", v]),
+    },
+    "import": {
+        "file": Slot("rows", lambda w, v, out: ["import", v, "--from", "trl", "-o", out]),
+        "source": Slot("rows", lambda w, v, out: ["import", v, "--from", "prm800k", "-o", out]),
+        "out": Slot("output", lambda w, v, out: ["import", w["trl.jsonl"], "--from", "trl",
+                                                 "-o", v]),
+    },
+    "score": {
+        "prm": Slot("run", lambda w, v, out: ["score", v, w["solutions.jsonl"]]),
+        "solutions": Slot("rows", lambda w, v, out: ["score", w["prm"], v]),
+        "out": Slot("output", lambda w, v, out: ["score", w["prm"], w["solutions.jsonl"],
+                                                 "-o", v]),
+        "device": Slot(("x", "", "meta", "cuda:99"), lambda w, v, out: [
+            "score", w["prm"], w["solutions.jsonl"], "--device", v]),
+        "url": Slot((NOBODY, "x", "", "file:///etc", "http://[", "http://127.0.0.1:99999"),
+                    lambda w, v, out: ["score", w["prm"], w["solutions.jsonl"], "--url", v]),
+        "form": Slot("run", lambda w, v, out: ["score", v, w["solutions.jsonl"],
+                                               "--format", "trl"]),
+    },
+    "serve": {
+        "prm": Slot("run", lambda w, v, out: ["serve", v]),
+        "vllm_arguments": Slot("run", lambda w, v, out: ["serve", v, "--port", "1"]),
+    },
+    "eval best-of-n": {
+        "config": Slot("document", lambda w, v, out: ["eval", "best-of-n", v, f"out={out}"]),
+        "overrides": Slot(OVERRIDES, lambda w, v, out: ["eval", "best-of-n", w["best.yaml"], v]),
+        "overrides: run": Slot("run", _best("run=VALUE"), _unread),
+        "overrides: exclude": Slot("run", _best("exclude=[VALUE]"), _unread),
+        "overrides: scorers": Slot("run", _best("scorers={x: VALUE}")),
+        "overrides: likelihood": Slot("run", _best("likelihood={x: VALUE}")),
+        "overrides: trust_remote_code": Slot(("x", ""), _best("trust_remote_code=[VALUE]")),
+        "overrides: out": Slot("output", _best("out=VALUE")),
+    },
+    "eval labels": {
+        "shards": Slot("run", lambda w, v, out: ["eval", "labels", v], _unread),
+        "truth": Slot("rows", lambda w, v, out: ["eval", "labels", w["arith"], "--truth",
+                                                 f"processbench:{v}"]),
+        "truth, a run": Slot("run", lambda w, v, out: ["eval", "labels", w["arith"], "--truth",
+                                                       f"run:{v}"], _unread),
+        "out": Slot("output", lambda w, v, out: ["eval", "labels", w["arith"], "-o", v]),
+        "seed": Slot(("x",), lambda w, v, out: ["eval", "labels", w["arith"], "--seed", v]),
+    },
+    "eval processbench": {
+        "files": Slot("rows", lambda w, v, out: ["eval", "processbench", v, "--labels",
+                                                 w["run"]]),
+        "model": Slot("run", lambda w, v, out: [
+            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", v]),
+        "run": Slot("run", lambda w, v, out: [
+            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--labels", v], _unread),
+        "threshold": Slot(("x", ""), lambda w, v, out: [
+            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", w["prm"],
+            "--threshold", v]),
+        "device": Slot(("x", "meta"), lambda w, v, out: [
+            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", w["prm"],
+            "--device", v]),
+        "out": Slot("output", lambda w, v, out: [
+            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", w["prm"],
+            "-o", v]),
+        "seed": Slot(("x",), lambda w, v, out: [
+            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", w["prm"],
+            "--seed", v]),
+    },
+    "eval processbench-golds": {
+        "files": Slot("rows", lambda w, v, out: ["eval", "processbench-golds", v, "-o", out]),
+        "golds": Slot("rows", lambda w, v, out: [
+            "eval", "processbench-golds", w["processbench_gsm8k.jsonl"], "--golds", v,
+            "-o", out]),
+        "out": Slot("output", lambda w, v, out: [
+            "eval", "processbench-golds", w["processbench_gsm8k.jsonl"], "-o", v]),
+    },
+    "check": {
+        "gold": Slot(("1",), lambda w, v, out: ["check", "--gold", v]),
+        "answer": Slot(("1",), lambda w, v, out: ["check", "--answer", v]),
+        "completion": Slot("rows", lambda w, v, out: ["check", "--gold", "1", "--completion", v],
+                           _always),
+        "pairs": Slot("rows", lambda w, v, out: ["check", "--file", v], _always),
+        "out": Slot("output", lambda w, v, out: ["check", "--file", w["pairs.jsonl"], "-o", v]),
+    },
+    "show": {
+        "shards": Slot("run", lambda w, v, out: ["show", v], _unread),
+        "limit": Slot(("x", ""), lambda w, v, out: ["show", w["run"], "--limit", v]),
+    },
+    "labels": {"shards": Slot("run", lambda w, v, out: ["labels", v], _unread)},
+    "report": {
+        "runs": Slot("run", lambda w, v, out: ["report", v, "-o", out], _unread),
+        "out": Slot("output", lambda w, v, out: ["report", w["run"], "-o", v]),
+    },
+    "verify": {
+        "run": Slot("run", lambda w, v, out: ["verify", v], lambda name: "-" in name),
+        "as_json": Slot("run", lambda w, v, out: ["verify", v, "--json"], lambda name: "-" in name),
+    },
+    "view": {
+        "runs": Slot("run", lambda w, v, out: ["view", v], _unread),
+        "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: ["view", w["run"],
+                                                                    "--port", v]),
+    },
+}  # fmt: skip
+
+HARMLESS = {
+    *(("quickstart", "size"), ("label", "strict"), ("train", "look")),
+    *(("label", "accept_changes"), ("score", "strict")),
+    *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
+    *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),
+    *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
+}
+"""Flags, choices that click checks, and ids that are looked for: no value can break them."""
+
+
+def _verbs(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _verbs(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def test_every_parameter_of_every_verb_has_a_case() -> None:
+    there = {(verb, str(p.name)) for verb, command in _verbs(main) for p in command.params}
+    tried = {(verb, name.split(":")[0].split(",")[0]) for verb in VERBS for name in VERBS[verb]}
+    assert there == tried | HARMLESS
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+def _values(kind: str, world: World, folder: Path) -> dict[str, str]:
+    if kind == "document":
+        return broken_files(folder / "files", ".yaml")
+    if kind == "output":
+        return bad_outputs(folder / "outputs")
+    if kind == "run":
+        return broken_runs(folder / "runs", Path(world["run"]))
+    assert kind == "rows"
+    return {
+        f"{suffix[1:]}-{name}": value
+        for suffix in SUFFIXES
+        for name, value in broken_files(folder / suffix[1:], suffix).items()
+    }
+
+
+def _fault(result: Result, *, may_pass: bool) -> str | None:
+    """What is wrong with how a command ended."""
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return f"{type(result.exception).__name__}: {str(result.exception)[:150]}"
+    if "Traceback" in result.output:
+        return "a traceback was printed"
+    if may_pass and result.exit_code in (0, 1):
+        return None
+    if result.exit_code != 2:
+        return f"exit code {result.exit_code}: {result.output[-150:]!r}"
+    told = result.output.count("mclabel: ") + result.output.count("\nError: ")
+    return None if told else f"no message: {result.output[-150:]!r}"
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"), [(verb, name) for verb, slots in VERBS.items() for name in slots]
+)
+def test_a_broken_input_is_one_message(
+    verb: str, name: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = VERBS[verb][name]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mclabel.report.view._run", lambda *arguments: None)  # it serves for ever
+    values = (
+        {value: value for value in slot.values}
+        if isinstance(slot.values, tuple)
+        else _values(slot.values, world, tmp_path)
+    )
+    faults = {}
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        for case, value in values.items():
+            given = str(busy.getsockname()[1]) if value == BUSY else value
+            arguments = slot.command(world, given, str(tmp_path / f"out-{len(faults)}-{case[:40]}"))
+            result = CliRunner(env={"COLUMNS": "200"}).invoke(main, arguments, input="y\n")
+            if fault := _fault(result, may_pass=slot.may_pass(case)):
+                faults[case[:60]] = fault
+    assert not faults
+
+
+def test_a_real_fault_keeps_its_traceback_and_asks_to_be_reported(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(store: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr("mclabel.data.shards.read_catalog", broken)
+    result = CliRunner().invoke(main, ["show", world["run"]])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, KeyError)
+    assert "Please report it" in result.exception.__notes__[0]
+
+
+def test_a_full_disk_is_said_wherever_it_comes_up(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object, **more: object) -> None:
+        raise OSError(28, "No space left on device", "figures.json")
+
+    monkeypatch.setattr("mclabel.edge.exchange.json_line", full)
+    result = CliRunner().invoke(
+        main, ["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")]
+    )
+    assert result.exit_code == 2
+    assert "figures.json: No space left on device. What was whole is kept" in result.output
+
+
+def test_an_upload_without_a_network_is_one_message(world: World, tmp_path: Path) -> None:
+    """In a process of its own, as the hub's client reads its environment once."""
+    environment = {**os.environ, "HF_ENDPOINT": NOBODY, "HF_HUB_OFFLINE": "0", "HF_TOKEN": "hf_x"}
+    out = str(tmp_path / "out")
+    command = ["export", world["arith"], "--to", "trl", "-o", out, "--push-to-hub", "a/b"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mclabel", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"--push-to-hub a/b: [Errno 111] Connection refused. The files lie in {out}" in (
+        done.stderr
+    )
+    assert (tmp_path / "out" / "data.jsonl").is_file()

@@ -1,0 +1,286 @@
+"""Every verb that takes a model, given hostile ones, and "y" as the answer to whatever is asked."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from broken_inputs import World
+from click.testing import CliRunner
+from hostile_models import BOMBS, hostile_models
+
+import mclabel as package
+from mclabel.cli import main
+from mclabel.errors import EngineError
+from mclabel.policy import chat
+from mclabel.policy.pretrained import load_model, load_model_config, load_tokenizer
+
+Command = Callable[[World, str, str], list[str]]
+PRM_VERBS: dict[str, Command] = {
+    "score": lambda w, m, out: ["score", m, w["solutions.jsonl"]],
+    "score --url": lambda w, m, out: [
+        *("score", m, w["solutions.jsonl"], "--url", "http://127.0.0.1:9")
+    ],
+    "serve": lambda w, m, out: ["serve", m],
+    "eval best-of-n scorers": lambda w, m, out: [
+        *("eval", "best-of-n", w["best.yaml"], f"out={out}", f"scorers={{x: {m}}}")
+    ],
+    "eval processbench": lambda w, m, out: [
+        *("eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", m, "--threshold", "0.5")
+    ],
+}
+"""Verbs that take what `mclabel train` wrote."""
+MODEL_VERBS: dict[str, Command] = {
+    "score --format trl": lambda w, m, out: [
+        *("score", m, w["solutions.jsonl"], "--format", "trl")
+    ],
+    "score --format qwen": lambda w, m, out: [
+        *("score", m, w["solutions.jsonl"], "--format", "qwen")
+    ],
+    "score --format rlhflow": lambda w, m, out: [
+        *("score", m, w["solutions.jsonl"], "--format", "rlhflow")
+    ],
+    "train base": lambda w, m, out: [
+        *("train", w["train.yaml"], f"labels=[{w['arith']}]", f"base={m}", f"out={out}")
+    ],
+    "label": lambda w, m, out: [
+        *("label", w["label.yaml"], "policy.engine=hf", f"policy.model={m}", f"out={out}"),
+        "policy.max_tokens=4",
+    ],
+    "eval best-of-n likelihood": lambda w, m, out: [
+        *("eval", "best-of-n", w["best.yaml"], f"out={out}", f"likelihood={{x: {m}}}")
+    ],
+    "eval best-of-n policy": lambda w, m, out: [
+        *("eval", "best-of-n", w["best.yaml"], f"out={out}", f"policy.model={m}"),
+    ],
+}
+"""Verbs that take any model."""
+UNUSED = {
+    **{f"template-{name}": ("score --format trl",) for name in ("loops", "escape")},
+    **{
+        name: ("score --url",)
+        for name in (
+            *("pickle", "adapter", "weights-empty", "weights-cut", "weights-rubbish"),
+            *("weights-long-header", "weights-deep-header", "weights-lack-one"),
+            *("config-of-a-giant", "config-of-many-layers", "auto-map-of-an-unknown-model"),
+            "auto-map-to-elsewhere",
+        )
+    },
+    **{
+        name: ("score --url", "serve")
+        for name in ("weights-lack-one", "config-of-a-giant", "config-of-many-layers")
+    },
+}
+"""What a verb does not look at: it may end well, or find another fault."""
+
+
+class Hostile:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "world").mkdir()
+        self.world = World(folder / "world")
+        self.marker = folder / "marker"
+        base, prm = Path(self.world["model"]), Path(self.world["prm"])
+        (folder / "models").mkdir()
+        (folder / "prms").mkdir()
+        self.models = hostile_models(base, folder / "models", self.marker)
+        self.prms = hostile_models(prm, folder / "prms", self.marker)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+    return Hostile(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture(autouse=True)
+def short_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "RENDER_S", 0.3)
+
+
+@pytest.mark.parametrize("verb", [*PRM_VERBS, *MODEL_VERBS])
+def test_hostile_models_are_refused_in_one_message(
+    verb: str, hostile: Hostile, tmp_path: Path
+) -> None:
+    command = {**PRM_VERBS, **MODEL_VERBS}[verb]
+    faults = {}
+    for name, folder in (hostile.prms if verb in PRM_VERBS else hostile.models).items():
+        arguments = command(hostile.world, str(folder), str(tmp_path / name))
+        result = CliRunner().invoke(main, arguments, input="y\n" * 20)
+        if hostile.marker.exists():
+            faults[name] = "its code has run"
+            hostile.marker.unlink()
+        elif not isinstance(result.exception, SystemExit | None):
+            faults[name] = repr(result.exception)[:200]
+        elif verb in UNUSED.get(name, ()):
+            continue
+        elif result.exit_code != 2 or result.output.count("mclabel: ") != 1:
+            faults[name] = f"exit code {result.exit_code}: {result.output[-200:]}"
+        elif folder.name not in result.output:
+            faults[name] = f"not named: {result.output[-200:]}"
+        elif "[y/N]" in result.output or "Traceback" in result.output:
+            faults[name] = result.output[-200:]
+    assert not faults
+
+
+def test_code_that_is_not_needed_does_not_run(hostile: Hostile, tmp_path: Path) -> None:
+    """A known architecture that brings code for itself is loaded by the library's own."""
+    folder = tmp_path / "model"
+    shutil.copytree(hostile.world["model"], folder)
+    (folder / "evil.py").write_text(f"open({str(hostile.marker)!r}, 'w').close()\n")
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "evil.C", "AutoModelForTokenClassification": "evil.M"}
+    (folder / "config.json").write_text(json.dumps(config))
+    command = MODEL_VERBS["score --format trl"](hostile.world, str(folder), "")
+    result = CliRunner().invoke(main, command, input="y\n")
+    assert not hostile.marker.exists()
+    assert result.exit_code in (0, 2)
+
+
+def test_a_y_on_standard_input_runs_no_code(hostile: Hostile) -> None:
+    """The same in a process of its own, with a real standard input."""
+    folder = str(hostile.models["auto-map-of-an-unknown-model"])
+    command = MODEL_VERBS["score --format trl"](hostile.world, folder, "")
+    done = subprocess.run(
+        [sys.executable, "-m", "mclabel", *command],
+        input="y\n" * 20,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 2
+    assert not hostile.marker.exists()
+    assert "comes with Python code of its own (auto_map in config.json), which is not run" in (
+        done.stderr
+    )
+    assert "--trust-remote-code" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "permission", "said"),
+    [
+        ("label", "policy.trust_remote_code=true", "policy.trust_remote_code=true"),
+        ("train base", "trust_remote_code=true", "trust_remote_code=true"),
+        ("eval best-of-n likelihood", "trust_remote_code=[x]", "trust_remote_code=[x]"),
+        ("score --format trl", "--trust-remote-code", "--trust-remote-code"),
+    ],
+)
+def test_code_runs_where_the_user_says_so_for_this_model(
+    verb: str, permission: str, said: str, hostile: Hostile, tmp_path: Path
+) -> None:
+    folder = tmp_path / f"model-of-{len(verb)}"  # a module that has run is not run again
+    shutil.copytree(hostile.models["auto-map-of-an-unknown-model"], folder)
+    with (folder / "evil.py").open("a") as file:
+        file.write(f"verb = {verb!r}\n")
+    command = MODEL_VERBS[verb](hostile.world, str(folder), str(tmp_path / "out"))
+    refused = CliRunner().invoke(main, command, input="y\n")
+    assert said in refused.output and not hostile.marker.exists()
+    allowed = CliRunner().invoke(main, [*command, permission])
+    assert hostile.marker.exists(), allowed.output
+    hostile.marker.unlink()
+
+
+def test_a_permission_is_recorded_beside_the_output(hostile: Hostile, tmp_path: Path) -> None:
+    w = hostile.world
+    out = tmp_path / "prm"
+    done = CliRunner().invoke(
+        main,
+        [
+            *("train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}", "validation=0"),
+            *("base=arith:base", "trust_remote_code=true"),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads((out / "train.json").read_text())["config"]["trust_remote_code"] is True
+
+
+def test_messages_name_the_setting_and_the_remedy(hostile: Hostile) -> None:
+    for name, message in {
+        "pickle": "its weights are pickles (pytorch_model.bin), which can run code",
+        "weights-cut": "no whole safetensors file",
+        "weights-lack-one": "its files lack 1 weights that its configuration asks for",
+        "config-of-a-giant": "parameters, its files hold",
+        "config-of-many-layers": "asks for 1,000,000,000 layers",
+        "adapter": "holds an adapter (adapter_config.json)",
+    }.items():
+        with pytest.raises(EngineError) as caught:
+            from transformers import AutoModelForCausalLM
+
+            load_model(
+                AutoModelForCausalLM,
+                str(hostile.models[name]),
+                trust_remote_code=False,
+                key="base",
+                dtype=torch.float32,
+            )
+        assert message in str(caught.value)
+
+
+def test_chats_are_rendered_as_transformers_renders_them(hostile: Hostile) -> None:
+    tokenizer = load_tokenizer(hostile.world["model"], trust_remote_code=False)
+    messages = [
+        {"role": "system", "content": "Be brief \u2028 \ud800 {{ x }}"},
+        {"role": "user", "content": " 1 < 2 & 'a' \n"},
+        {"role": "assistant", "content": "e\u0301"},
+    ]
+    for template in (
+        tokenizer.chat_template,
+        "{{ bos_token }}{{ eos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}"
+        "{% generation %}{{ m | tojson }}{% endgeneration %}"
+        "{% if loop.last %}{% break %}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}>{% endif %}\n  {% if true %}\n x{% endif %}",
+    ):
+        tokenizer.chat_template = template
+        for ask in (True, False):
+            own = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask)
+            assert chat.render_chat(tokenizer, messages, ask=ask) == own
+
+
+def test_no_template_takes_long_or_costs_a_later_one(hostile: Hostile) -> None:
+    tokenizer = load_tokenizer(hostile.world["model"], trust_remote_code=False)
+    sound = tokenizer.chat_template
+    messages = [{"role": "user", "content": "x"}]
+    for template in BOMBS.values():
+        tokenizer.chat_template = template
+        with pytest.raises(chat.ChatTemplateError):
+            chat.render_chat(tokenizer, messages, ask=True)
+        tokenizer.chat_template = sound
+        assert "x" in chat.render_chat(tokenizer, messages, ask=True)
+
+
+def test_a_configuration_is_read_without_its_weights(hostile: Hostile) -> None:
+    config = load_model_config(str(hostile.models["pickle"]), trust_remote_code=False)
+    assert config.model_type == "llama"
+
+
+LOADERS = {"from_pretrained", "torch.load", "pickle.load", "pickle.loads", "safe_open"}
+LOADING = "policy/pretrained.py"
+
+
+def test_no_other_module_loads_a_model() -> None:
+    """One place to look at: a loader elsewhere could leave `trust_remote_code` to a prompt."""
+    root = Path(package.__file__).parent
+    found = set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if name in LOADERS or name.rpartition(".")[2] in ("from_pretrained", "load_file"):
+                found.add(path.relative_to(root).as_posix())
+    assert found == {LOADING}
+
+
+def test_trust_is_given_to_every_loader_that_knows_it() -> None:
+    source = (Path(package.__file__).parent / LOADING).read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("from_pretrained"):
+            given = {keyword.arg for keyword in node.keywords}
+            # A generation configuration holds numbers; its class takes no code.
+            assert "trust_remote_code" in given or "GenerationConfig" in ast.unparse(node.func)
