@@ -14,6 +14,8 @@ _IDEOGRAPHIC = "\u3000"
 _MAX_WORDS = 3
 """In a text of words that is the answer itself."""
 _TAIL = 240
+_MAX_EQUALS = 20
+"""Equals signs of a formula that are looked at."""
 
 _ONLY_LETTER = re.compile(
     r"[\s*_(\[$\"'#>]{0,8}+(?:\\text\{)?+\(?([A-Ja-j])[\s*_)\].,:;!$}\"']{0,8}+"
@@ -97,7 +99,7 @@ def whole_answer(text: str) -> str | None:
     if any(word not in _FORMULA_WORDS for word in words):
         return _in_words(text, words)
     said = any(c.isalnum() for c in text)
-    left, equals, right = text.strip("$ .").rpartition("=")
+    left, equals, right = outer_sides(text.strip("$ ."))
     if (
         equals
         and "," not in text
@@ -110,6 +112,20 @@ def whole_answer(text: str) -> str | None:
 
 _RELATION = re.compile(r"[<>≤≥≠!]|\\(?:le|ge|ne|lt|gt|in|approx|pm|equiv)(?![a-z])|≈| and | or ")
 _SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz]*+[xyz][^=]*+")
+
+
+def outer_sides(formula: str) -> tuple[str, str, str]:
+    """`rpartition` at the last equals sign that stands in no braces: not that of a sum's bound."""
+    end = len(formula)
+    for _ in range(_MAX_EQUALS):
+        place = formula.rfind("=", 0, end)
+        if place < 0:
+            break
+        behind = formula[place:]
+        if behind.count("{") == behind.count("}"):
+            return formula[:place], "=", formula[place + 1 :]
+        end = place
+    return "", "", formula
 
 
 def _in_words(text: str, words: list[str]) -> str | None:

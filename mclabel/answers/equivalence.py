@@ -30,6 +30,8 @@ _POINTS = (
     (sympy.Rational(37, 23), sympy.Rational(-17, 11), sympy.Rational(41, 29)),
     (sympy.Rational(-13, 19), sympy.Rational(31, 7), sympy.Rational(-47, 31)),
     (sympy.Rational(53, 43), sympy.Rational(23, 17), sympy.Rational(5, 7)),
+    (sympy.Rational(2, 31), sympy.Rational(3, 37), sympy.Rational(5, 41)),
+    (sympy.Rational(531, 43), sympy.Rational(673, 37), sympy.Rational(823, 29)),
 )
 _OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 _CONFIG = ConversionConfig(lowercase_symbols=False)
@@ -50,6 +52,10 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
     lambda one: sympy.simplify(sympy.sqrtdenest(one)),
     lambda one: sympy.simplify(one.rewrite(sympy.exp)),
     lambda one: sympy.expand_complex(one),
+    lambda one: sympy.simplify(
+        sympy.powsimp(sympy.logcombine(one, force=True), force=True)  # where all are defined
+    ),
+    lambda one: sympy.simplify(_over_the_reals(one)),
 )
 """Ways to bring a difference to zero, the cheapest first."""
 
@@ -101,9 +107,18 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
         try:
             if simplified(difference) == 0:
                 return True
-        except (NotImplementedError, PermissionError):
-            continue  # sympy cannot, or would have to parse a text: the next may do without
+        except (NotImplementedError, PermissionError, AttributeError):
+            continue  # sympy cannot, would have to parse a text, or stumbles: the next may not
     return None
+
+
+def _over_the_reals(one: sympy.Expr) -> sympy.Expr:
+    """With real symbols and what stands under a root as a product: √(x² + 2x + 1) is |x + 1|."""
+    real = one.subs({s: sympy.Symbol(s.name, real=True) for s in one.free_symbols})
+    return real.replace(
+        lambda node: node.is_Pow and node.exp == sympy.S.Half and node.free_symbols,
+        lambda node: sympy.sqrt(sympy.factor(node.base)),
+    )
 
 
 def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
@@ -119,6 +134,8 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     for point in _POINTS:
         values = {s: point[i % 3] + sympy.Rational(i, 7) for i, s in enumerate(names)}
         values = {s: abs(v) if s.is_positive else v for s, v in values.items()}
+        if names and not all(_has_one_branch(side, values) for side in (left, right)):
+            continue
         a, b = (sympy.N(side.subs(values), _DIGITS) for side in (left, right))
         if not (a.is_number and b.is_number and a.is_finite and b.is_finite):
             continue
@@ -128,6 +145,13 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
         if not names:
             return False
     return False
+
+
+def _has_one_branch(side: sympy.Expr, values: Mapping[Any, Any]) -> bool:
+    """Whether every root and logarithm is of a positive number: beyond, it has several values."""
+    inner = [one.args[0] for one in side.atoms(sympy.log)]
+    inner += [one.base for one in side.atoms(sympy.Pow) if not one.exp.is_integer]
+    return all(sympy.N(one.subs(values)).is_positive for one in inner)
 
 
 def _solved(one: Any) -> Any:

@@ -329,10 +329,14 @@ class _Reader(Tokens):
         return powers.power(value, exponent)
 
     def applied(self, name: str, base: Value | None) -> Value:
-        """The function of what follows: a group, or the factors up to a sign or a function."""
+        """The function of what follows: a group, or the factors up to a sign or a function.
+
+        A power behind the brackets is the function's: `sin(x)^2`.
+        """
         if self.peek() in ("{", "(", "[", "|"):
+            braced = self.peek() == "{"
             argument = self.primary()
-            if self.peek() == "^":
+            if braced and self.peek() == "^":
                 raise NotClosed("a power after a function's argument")
         else:
             argument = self.signed()

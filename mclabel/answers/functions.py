@@ -40,6 +40,8 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
     if name == "cis":
         sine = algebra.multiply(atom("i"), apply("sin", argument, None))
         return algebra.add(apply("cos", argument, None), sine)
+    if name in ("sinh", "cosh", "tanh"):
+        return _hyperbolic(name, argument)
     if name in ("arcsin", "arccos", "arctan"):
         return _arc(name, argument)
     if name == "abs":
@@ -47,6 +49,15 @@ def apply(name: str, argument: Value, base: Value | None) -> Value:
     if name in ("sqrt", "cbrt"):
         return powers.power(argument, number(Fraction(1, 2 if name == "sqrt" else 3)))
     return _exact_trigonometric(name, argument) or _wave(name, argument)
+
+
+def _hyperbolic(name: str, argument: Value) -> Value:
+    """By powers of e."""
+    up, down = (powers.power(atom("e"), one) for one in (argument, algebra.negate(argument)))
+    difference, total = algebra.add(up, algebra.negate(down)), algebra.add(up, down)
+    if name == "tanh":
+        return algebra.divide(difference, total)
+    return algebra.divide(difference if name == "sinh" else total, number(2))
 
 
 def _wave(name: str, argument: Value) -> Value:

@@ -201,6 +201,7 @@ _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/])\s*\}")
 _BEFORE_OVER = r"((?:[^{}\\]|\\(?!over(?![A-Za-z])))*+)"
 _SHORT_FRACTIONS = (
     (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
+    (re.compile(r"\\(frac|binom)\s*([\dπ]|(?<=\s)[A-Za-z])\s*([A-Za-z\dπ])"), r"\\\1{\2}{\3}"),
     (re.compile(r"\\(frac|binom)\s*([A-Za-z\dπ])\s*\{"), r"\\\1{\2}{"),
     (re.compile(r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([A-Za-z\dπ])"), r"\1{\2}"),
     (re.compile(r"\\sqrt\s*([A-Za-z\dπ])"), r"\\sqrt{\1}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mclabel.answers.conclusions import is_denied, restated
+from mclabel.answers.conclusions import is_denied, outer_sides, restated
 
 _KEYWORDS = ("ans", "correct ", "right ", "best ", "final ", "# ")
 """An announcement begins with one of these; finding them first is what makes this fast."""
@@ -194,7 +194,7 @@ def _right_side(formula: str) -> str:
     if "\\begin" in formula:
         _, ends, right = formula.rpartition("\\end")
         return right.rpartition("=")[2].strip() if ends and "=" in right else formula
-    _, equals, right = formula.rpartition("=")
+    _, equals, right = outer_sides(formula)
     if not equals or any(sign in formula for sign in _NO_EQUALITY):
         return formula
     return right.strip() or formula

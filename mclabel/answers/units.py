@@ -51,6 +51,8 @@ _SI_WORDS = frozenset(
     )
 )
 """Units that may stand side by side in a product: `kg m`, `newton meters`, `kilowatt hours`."""
+_DIVISORS = frozenset(("K", "s", "mol"))
+"""What stands behind another unit below a fraction bar: J/gK, W/mK, J/kgK."""
 _AMBIGUOUS = frozenset("m g s h l L in N J W V A C F T H K".split())
 """Units that are also variables or words: read as units only after a space."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
@@ -151,7 +153,7 @@ def _product(words: list[str]) -> Unit | None:
                 dimension[base] = dimension.get(base, 0) + sign * n * (exponent - 1)
             last = None
         else:
-            unit = _named(word)
+            unit = _below(word) if sign < 0 else _named(word)
             beside = near and word in _SI_WORDS
             if unit is None or (near and not beside):
                 return None
@@ -179,6 +181,26 @@ def _named(word: str) -> Unit | None:
         if known and base is not None:
             return Unit(base.dimension, base.factor * Fraction(10) ** exponent)
     return _BY_NAME.get(word.lower()) if len(word) > 1 else None
+
+
+def _below(word: str) -> Unit | None:
+    """A unit below a fraction bar, where mK is a metre times a kelvin."""
+    if word == "mK":
+        return _run_together(word)
+    return _named(word) or _run_together(word)
+
+
+def _run_together(word: str) -> Unit | None:
+    """Two units below a fraction bar without a sign between them: the `gK` of `J/gK`."""
+    for cut in range(1, len(word)):
+        first, second = word[:cut], word[cut:]
+        if first in _SI_WORDS | {"g"} and second in _DIVISORS:
+            left, right = _BY_NAME[first], _BY_NAME[second]
+            dimension = dict(left.dimension)
+            for base, n in right.dimension:
+                dimension[base] = dimension.get(base, 0) + n
+            return Unit(frozenset(dimension.items()), left.factor * right.factor)
+    return None
 
 
 def _is_remark(word: str) -> bool:

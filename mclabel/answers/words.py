@@ -35,6 +35,8 @@ _PHRASES = {
         "undefined|does not exist|dne|doesn't exist|not defined|is undefined|limit does not exist|"
         "the limit does not exist|is not defined"
     ),
+    "diverges": "diverges|divergent|it diverges|the series diverges|the limit diverges|"
+    "the integral diverges|series diverges|limit diverges|integral diverges|does not converge",
     "infinitely many": (
         "infinitely many|infinitely many solutions|an infinite number of solutions|"
         "infinite solutions|infinite number of solutions|infinite|there are infinitely many|"

@@ -109,6 +109,14 @@ def slow_attack(pattern: Pattern) -> tuple[str, Attack, list[int]] | None:
     return None
 
 
+@pytest.fixture(autouse=True)
+def _recursion_limit() -> Iterator[None]:
+    """Counting steps needs deep recursion, on which other tests must not come to rest."""
+    before = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(before)
+
+
 PATTERNS = list(package_patterns())
 
 
