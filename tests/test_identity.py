@@ -116,6 +116,8 @@ def test_a_run_that_an_earlier_version_began_is_read_and_not_resumed(tmp_path: P
     assert manifest is not None
     before = {key: manifest[key] for key in ("config", "id")} | {"format": 1}
     (tmp_path / "out" / MANIFEST).write_text(json.dumps(before))
-    with pytest.raises(ShardError, match=r"begun by another version of mclabel \(manifest format 1"):
+    with pytest.raises(
+        ShardError, match=r"begun by another version of mclabel \(manifest format 1"
+    ):
         label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
     assert pipelines.regrade(str(tmp_path / "out"), str(tmp_path / "again")).num_solutions == 16

@@ -2,18 +2,21 @@
 
 Three-valued: what it cannot decide it calls unknown, which counts neither for nor against a
 step. Cheapest layers first: extract, normalise, exact rational or text, structure and exact
-algebra, all here; what they leave open is decided by sympy in a worker process that is killed when
-it overruns. Nothing that a model wrote is ever evaluated as code.
+algebra, all here; what they leave open is decided by sympy in a worker process. Both have budgets
+of counted steps, so that a verdict does not depend on the machine or its load. Nothing that a model
+wrote is ever evaluated as code.
 """
 
 from mclabel.answers.checker import Checker, default_checker, grade, grade_completion
-from mclabel.answers.equality import group_answers
+from mclabel.answers.equality import group_answers, group_many
 from mclabel.answers.extract import extract_answer, reference_answer
 from mclabel.answers.grade import CHECKER_VERSION, Grade, answer_key
+from mclabel.answers.pool import PASSING
 from mclabel.answers.rules import GradeRules
 
 __all__ = [
     "CHECKER_VERSION",
+    "PASSING",
     "Checker",
     "Grade",
     "GradeRules",
@@ -23,5 +26,6 @@ __all__ = [
     "grade",
     "grade_completion",
     "group_answers",
+    "group_many",
     "reference_answer",
 ]

@@ -10,8 +10,10 @@ forms still mean equal values, different forms mean nothing, and `is_canonical` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from mclabel.answers.monomials import (
     NO_ATOMS,
@@ -120,8 +122,33 @@ def symbols(a: Value) -> frozenset[str]:
     return frozenset(found - {"π", "e", "i"})
 
 
+def renamed(a: Value, names: Mapping[str, str]) -> Value:
+    """The value with other names for its symbols, also inside of functions."""
+
+    def monomial(mono: Monomial) -> Monomial:
+        return frozenset((one(x), n) for x, n in mono)
+
+    def key_of(part: Any) -> Any:
+        return tuple(frozenset((monomial(m), c) for m, c in half) for half in part)
+
+    def one(x: Atom) -> Atom:
+        if isinstance(x, str):
+            return names.get(x, x)
+        if isinstance(x, int) or x[0] == "ln":
+            return x
+        if x[0] == "^":
+            return ("^", one(x[1]), monomial(x[2]))
+        return (x[0], *map(key_of, x[1:]))
+
+    num, den = ({monomial(m): c for m, c in half.items()} for half in (a.num, a.den))
+    return Value(num, UNIT if a.den is UNIT else den)
+
+
 def _plain_atom(x: Atom) -> bool:
-    return not isinstance(x, tuple) or x[0] in ("ln", "^")
+    """A power b^m is plain where m is a product of symbols: 2^(ln 3) is 3^(ln 2)."""
+    if not isinstance(x, tuple) or x[0] == "ln":
+        return True
+    return x[0] == "^" and not any(isinstance(y, tuple) for y, _ in x[2])
 
 
 def inverse(a: Value) -> Value:

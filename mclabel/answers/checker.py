@@ -10,16 +10,18 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Protocol, TypeVar
 
+from mclabel.answers.attempt import MAX_STEPS
 from mclabel.answers.extract import extract_answer
 from mclabel.answers.forms import Opaque, Special
-from mclabel.answers.grade import Grade, gold_form, grade_here, read_gold
+from mclabel.answers.grade import NO_STACK, Grade, gold_form, grade_here, read_gold
 from mclabel.answers.guard import refusal
-from mclabel.answers.pool import Proof, WorkerPool
+from mclabel.answers.pool import PASSING, Proof, WorkerPool
 from mclabel.answers.rules import DEFAULT_RULES, GradeRules
 from mclabel.records import Verdict
 
@@ -42,8 +44,10 @@ class Checker:
 
     Args:
         rules: of this checker's verdicts; a call may give others.
-        num_workers: processes for what needs sympy, started on first need.
-        budget_s: wall-clock seconds for one such pair; then its verdict is unknown.
+        num_workers: processes at once for what needs sympy, started on first need; one more
+            works on what takes long.
+        max_steps: Python calls in sympy for one such pair; then its verdict is unknown, on any
+            machine and under any load.
         memory_bytes: address space of a worker.
         memo_size: pairs to remember; 0 switches the memo off.
     """
@@ -53,13 +57,13 @@ class Checker:
         *,
         rules: GradeRules = DEFAULT_RULES,
         num_workers: int = 2,
-        budget_s: float = 0.8,
+        max_steps: int = MAX_STEPS,
         memory_bytes: int = 1 << 30,
         memo_size: int = 200_000,
     ) -> None:
         self.rules = rules
         self._num_workers = num_workers
-        self._budget_s = budget_s
+        self._max_steps = max_steps
         self._memory_bytes = memory_bytes
         self._memo_size = memo_size
         self._memo: dict[tuple[str, str, GradeRules | None], Grade] = {}
@@ -82,14 +86,40 @@ class Checker:
         return self._end(await asyncio.wrap_future(found), answer, gold, rules)
 
     def grade_many(
-        self, pairs: Iterable[tuple[str, str]], *, rules: GradeRules | None = None
+        self, pairs: Iterable[tuple[str | None, str]], *, rules: GradeRules | None = None
     ) -> list[Grade]:
-        """Grades of (answer, gold) pairs, in order; the workers run beside the cheap layers."""
-        begun = [(a, g, self._begin(a, g, rules)) for a, g in pairs]
-        return [
-            found if isinstance(found, Grade) else self._end(found.result(), a, g, rules)
-            for a, g, found in begun
-        ]
+        """Grades of (answer, gold) pairs, in order; no answer is a wrong one.
+
+        The workers run beside the cheap layers, and nothing waits for a pair that takes long but
+        the end of the batch: use it wherever there are many pairs.
+        """
+        return list(self.grade_each(pairs, rules=rules, ahead=None))
+
+    def grade_each(
+        self,
+        pairs: Iterable[tuple[str | None, str]],
+        *,
+        rules: GradeRules | None = None,
+        ahead: int | None = 10_000,
+    ) -> Iterator[Grade]:
+        """`grade_many` for pairs without end.
+
+        Args:
+            pairs: read as grades are asked for, up to `ahead` pairs before.
+            rules: of the verdicts.
+            ahead: pairs that may be decided behind one that is not yet; None sets no limit.
+        """
+        begun: deque[tuple[str, str, Grade | Future[Proof]]] = deque()
+        for answer, gold in pairs:
+            found = _NO_ANSWER if answer is None else self._begin(answer, gold, rules)
+            if not begun and isinstance(found, Grade):
+                yield found
+                continue
+            begun.append((answer or "", gold, found))
+            while begun and (len(begun) == ahead or _is_done(begun[0][2])):
+                yield self._ended(*begun.popleft(), rules)
+        while begun:
+            yield self._ended(*begun.popleft(), rules)
 
     def grade_completion(
         self, text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
@@ -137,7 +167,20 @@ class Checker:
 
         Only a gold that the cheap layers do not read is shown to a worker.
         """
+        found = self._begin_gold(gold)
+        return _unparsed(found.result()) if isinstance(found, Future) else found
+
+    async def unparsed_gold_async(self, gold: str, *, aside: Aside) -> str | None:
+        """`unparsed_gold` for an event loop; the cheap layers run in `aside`."""
+        found = await aside(lambda: self._begin_gold(gold))
+        if isinstance(found, Future):
+            return _unparsed(await asyncio.wrap_future(found))
+        return found
+
+    def _begin_gold(self, gold: str) -> str | Future[Proof] | None:
         form = gold_form(gold)
+        if form is None:
+            return "too_much_work"
         if isinstance(form, Special) and form.name == "empty text":
             return "empty"
         if not isinstance(form, Opaque):
@@ -145,12 +188,11 @@ class Checker:
         reason = refusal(form)
         if reason is not None:
             return reason
-        proof = self._ask({"gold": read_gold(gold).text, "rules": {}}).result()
-        return None if proof.same else "not_parsed" if proof.same is False else proof.reason
+        return self._ask({"gold": read_gold(gold).text, "rules": {}})
 
-    def worker_pids(self) -> list[int]:
-        """Process ids of the workers that are up."""
-        return [] if self._pool is None else self._pool.worker_pids()
+    def host_pid(self) -> int | None:
+        """Process id of the one that forks workers, if it is up."""
+        return None if self._pool is None else self._pool.host_pid()
 
     def close(self) -> None:
         """Stop the workers; the next pair that needs one starts them again."""
@@ -167,17 +209,25 @@ class Checker:
         applied = rules or self.rules
         here = grade_here(answer, gold, applied)
         if isinstance(here, Grade):
-            self._remember(answer, gold, rules, here)
+            if here.reason != NO_STACK:
+                self._remember(answer, gold, rules, here)
             return here
         ours, theirs = here
         return self._ask({"answer": ours, "gold": theirs, "rules": _changed(applied)})
+
+    def _ended(
+        self, answer: str, gold: str, found: Grade | Future[Proof], rules: GradeRules | None
+    ) -> Grade:
+        if isinstance(found, Grade):
+            return found
+        return self._end(found.result(), answer, gold, rules)
 
     def _end(self, proof: Proof, answer: str, gold: str, rules: GradeRules | None) -> Grade:
         if proof.same is None:
             grade = Grade(verdict=Verdict.UNKNOWN, reason=proof.reason, layer="sympy")
         else:
             grade = _PROVED[proof.same]
-        if proof.reason not in ("no_worker", "worker_died"):
+        if proof.reason not in PASSING:
             self._remember(answer, gold, rules, grade)
         return grade
 
@@ -197,7 +247,7 @@ class Checker:
             if self._pool is None:
                 self._pool = WorkerPool(
                     num_workers=self._num_workers,
-                    budget_s=self._budget_s,
+                    max_steps=self._max_steps,
                     memory_bytes=self._memory_bytes,
                 )
             return self._pool.ask(question)
@@ -243,6 +293,14 @@ def grade_completion(
 def _after_fork() -> None:
     for checker in tuple(_every_checker):
         checker._after_fork()
+
+
+def _is_done(found: Grade | Future[Proof]) -> bool:
+    return isinstance(found, Grade) or found.done()
+
+
+def _unparsed(proof: Proof) -> str | None:
+    return None if proof.same else "not_parsed" if proof.same is False else proof.reason
 
 
 def _changed(rules: GradeRules) -> dict[str, object]:

@@ -7,14 +7,13 @@ Every comparison is three-valued. A pair of formulas that exact arithmetic does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from fractions import Fraction
 
-from mclabel.answers import algebra, measures, powers
-from mclabel.answers.algebra import Value
+from mclabel.answers import algebra, measures
+from mclabel.answers.effort import spend
 from mclabel.answers.equations import equation_and_value, proportional, same_equations
 from mclabel.answers.forms import (
+    Approximated,
     Based,
     Choice,
     Clock,
@@ -22,6 +21,7 @@ from mclabel.answers.forms import (
     Equation,
     Form,
     Matrix,
+    Name,
     Number,
     Opaque,
     Quantity,
@@ -33,12 +33,14 @@ from mclabel.answers.forms import (
     Words,
     value_of,
 )
-from mclabel.answers.literals import Literal, rounds_to
-from mclabel.answers.monomials import NotClosed
+from mclabel.answers.formulas import lone_letter, same_formulas
+from mclabel.answers.lists import all_same, same_sequences, spread
+from mclabel.answers.matrices import determinant, entries
+from mclabel.answers.names import same_names, same_options, says_product
 from mclabel.answers.reals import ALL, same_set
 from mclabel.answers.relations import as_interval
 from mclabel.answers.rules import GradeRules
-from mclabel.answers.sampling import clearly_differ, real
+from mclabel.answers.tolerance import is_float_of, same_number
 
 Prover = Callable[[Form, Form], bool | None]
 """Decides about two forms of which exact arithmetic cannot tell; None if it cannot either."""
@@ -53,8 +55,13 @@ class Comparison:
 
     def same(self, answer: Form, gold: Form) -> bool | None:
         """Whether `answer` means what `gold` means."""
+        spend(2)
         if isinstance(answer, Number) and isinstance(gold, Number):
-            return self._same_number(answer.literal.value, gold.literal, literal=True)
+            if answer.literal.num_digits >= self.rules.full_precision > 0 and is_float_of(
+                answer.literal, algebra.number(gold.literal.value), self.rules
+            ):
+                return True
+            return same_number(answer.literal.value, gold.literal, self.rules, literal=True)
         for look in (self._wrapped, self._collections, self._sets):
             handled, verdict = look(answer, gold)
             if handled:
@@ -69,27 +76,55 @@ class Comparison:
             return True, equation_and_value(gold, answer, self.rules, self.same, swap=True)
         if isinstance(answer, Equation) and not isinstance(gold, Relation):
             return True, equation_and_value(answer, gold, self.rules, self.same, swap=False)
+        if isinstance(answer, Approximated) or isinstance(gold, Approximated):
+            return True, self._approximations(answer, gold)
         if isinstance(answer, Choice) or isinstance(gold, Choice):
             return True, self._choices(answer, gold)
         if _is_hedge(answer, gold) and self.rules.accept_hedged:
-            return True, _any(self.same(item, gold) for item in _spread(answer))
+            return True, _any(self.same(item, gold) for item in spread(answer))
         return False, None
+
+    def _approximations(self, answer: Form, gold: Form) -> bool | None:
+        """The exact parts, or the gold's approximation; of a formula in symbols what it is near."""
+        if isinstance(answer, Approximated):
+            exact = self.same(answer.exact, gold)
+            value = value_of(answer.exact)
+            if exact or (value is not None and not algebra.symbols(value)):
+                return exact
+            return self.same(answer.stated, gold)
+        assert isinstance(gold, Approximated)
+        exact = self.same(answer, gold.exact)
+        if exact or not self.rules.approximation_of_gold:
+            return exact
+        stated = self.same(answer, gold.stated)
+        return stated or (exact if stated is False else None)
 
     def _collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         if isinstance(answer, Matrix) or isinstance(gold, Matrix):
             return True, self._matrices(answer, gold)
         if isinstance(answer, Sequence) and isinstance(gold, Sequence):
-            return True, self._sequences(answer, gold)
+            return True, same_sequences(answer, gold, self.rules, self.same)
         for one, other, swap in ((answer, gold, False), (gold, answer, True)):
             if not isinstance(one, Sequence) or isinstance(other, Reals | Special | Relation):
                 continue
+            if isinstance(other, Name) and one.kind == "list":
+                letters = [lone_letter(item) for item in one.items]
+                return True, same_options(other, [x for x in letters if x]) and None not in letters
+            if one.decimal is not None and self.rules.decimal_comma:
+                short = isinstance(one.decimal, Number) and one.decimal.literal.num_decimals < 2
+                if not short or (not swap and value_of(one.items[0]) == algebra.number(0)):
+                    return True, self.same(other, one.decimal) if swap else self.same(
+                        one.decimal, other
+                    )
             if len(one.items) == 1 and one.kind == "set":
                 item = one.items[0]
                 return True, self.same(other, item) if swap else self.same(item, other)
             entries = measures.vector_entries(other, len(one.items))
             if entries is not None and one.kind == "tuple":
                 pairs = zip(entries, one.items, strict=True)
-                return True, _all(self.same(i, e) if swap else self.same(e, i) for e, i in pairs)
+                return True, all_same(
+                    self.same(i, e) if swap else self.same(e, i) for e, i in pairs
+                )
             reals = as_interval(one)
             if isinstance(other, Opaque) and reals is not None:
                 return True, self.prove(other, reals)
@@ -114,6 +149,8 @@ class Comparison:
             return measures.same_quantity(answer, gold, self.rules, self.same)
         if isinstance(answer, Words) or isinstance(gold, Words):
             return measures.same_text(answer, gold, self.rules)
+        if isinstance(answer, Name) or isinstance(gold, Name):
+            return self._names(answer, gold)
         if isinstance(answer, Relation) and isinstance(gold, Relation):
             return proportional(answer.difference, gold.difference, positive=True) and (
                 answer.strict == gold.strict
@@ -122,51 +159,29 @@ class Comparison:
             return self.prove(answer, gold) if _opaque(answer, gold) else False
         if isinstance(answer, Special) or isinstance(gold, Special):
             if isinstance(answer, Special) and isinstance(gold, Special):
-                return answer.name == gold.name
+                return _same_specials(answer.name, gold.name)
             other = gold if isinstance(answer, Special) else answer
             return None if isinstance(other, Opaque) else False
         return self._formulas(answer, gold)
 
+    def _names(self, answer: Form, gold: Form) -> bool | None:
+        """Letters as they are spelt, or as a product where they say so."""
+        if not self.rules.letters_are_names:
+            return self._formulas(answer, gold)
+        if isinstance(answer, Name) and isinstance(gold, Name):
+            if answer.letters == gold.letters:
+                return True
+            if self.rules.ignore_case and answer.letters.lower() == gold.letters.lower():
+                return True
+            if not says_product(gold.letters):
+                return same_names(answer, gold)
+        verdict = self._formulas(answer, gold)
+        product = not isinstance(gold, Name) or says_product(gold.letters)
+        return verdict if verdict is not True or product else None
+
     def _formulas(self, answer: Form, gold: Form) -> bool | None:
-        left, right = value_of(answer), value_of(gold)
-        if left is None or right is None:
-            return self.prove(answer, gold)
-        try:
-            if algebra.same_form(left, right):
-                return True
-            if isinstance(gold, Number) and self._rounds(left, gold.literal):
-                return True
-            if _letters_only(answer, gold, self.rules):
-                return True
-            if algebra.is_canonical(left) and algebra.is_canonical(right):
-                return False
-            if clearly_differ(left, right):
-                return False
-            if _same_squares(left, right):
-                return True
-        except NotClosed:
-            return self.prove(answer, gold)
-        return self.prove(answer, gold)
-
-    def _same_number(self, value: Fraction, gold: Literal, *, literal: bool) -> bool:
-        if value == gold.value:
-            return True
-        if not self.rules.round_to_gold or gold.unit_in_last_place is None:
-            return False
-        precise = gold.num_decimals >= 2 or gold.num_digits >= 3
-        return (precise or not literal) and rounds_to(value, gold)
-
-    def _rounds(self, value: Value, gold: Literal) -> bool:
-        """Whether a formula rounds to a decimal gold."""
-        if not self.rules.round_to_gold or gold.unit_in_last_place is None:
-            return False
-        exact = value.rational
-        if exact is not None:
-            return self._same_number(exact, gold, literal=True)
-        if algebra.symbols(value):
-            return False
-        size = real(value)
-        return size is not None and rounds_to(Fraction(size), gold)
+        verdict = same_formulas(answer, gold, self.rules)
+        return self.prove(answer, gold) if verdict is None else verdict
 
     def _choices(self, answer: Form, gold: Form) -> bool | None:
         if isinstance(answer, Choice) and isinstance(gold, Choice):
@@ -177,7 +192,7 @@ class Comparison:
             return None if self.same(answer.content, gold.content) is False else True
         choice, other = (answer, gold) if isinstance(answer, Choice) else (gold, answer)
         assert isinstance(choice, Choice)
-        letter = _lone_letter(other)
+        letter = lone_letter(other)
         if letter is not None and letter.upper() == choice.letter:
             return True
         if choice.content is None:
@@ -193,66 +208,39 @@ class Comparison:
             if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
                 return False
             cells = zip(_flat(answer), _flat(gold), strict=True)
-            return _all(self.same(a, b) for a, b in cells)
+            return all_same(self.same(a, b) for a, b in cells)
         matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
         assert isinstance(matrix, Matrix)
-        if isinstance(other, Opaque) or matrix.determinant:
+        if isinstance(other, Opaque):
             return None
+        if matrix.determinant:
+            grid = entries(matrix)
+            value = None if grid is None else determinant(grid)
+            if value is None or value_of(other) is None:
+                return None
+            one = Closed(value)
+            return self.same(one, gold) if matrix is answer else self.same(answer, one)
         flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
-        if not (isinstance(other, Sequence) and flat and self.rules.vector_as_tuple):
+        if not flat or not self.rules.vector_as_tuple:
             return False
-        entries = _flat(matrix)
-        if other.kind == "set" or len(entries) != len(other.items):
+        flat_cells = _flat(matrix)
+        items = measures.vector_entries(other, len(flat_cells))
+        if items is None:
+            if not isinstance(other, Sequence) or other.kind == "set":
+                return False
+            items = [*other.items]
+        if len(flat_cells) != len(items):
             return False
         if matrix is answer:
-            return _all(map(self.same, entries, other.items))
-        return _all(map(self.same, other.items, entries))
+            return all_same(map(self.same, flat_cells, items))
+        return all_same(map(self.same, items, flat_cells))
 
-    def _sequences(self, answer: Sequence, gold: Sequence) -> bool | None:
-        kinds = {answer.kind, gold.kind}
-        if "tuple" in kinds and "bracket" in kinds and len(gold.items) == 2:
-            return False
-        if "set" in kinds and kinds & {"tuple", "bracket"}:
-            return False
-        loose = {"list", "alternatives"}
-        ordered = bool(kinds & {"tuple", "bracket"}) or (
-            self.rules.ordered_lists and kinds <= loose
-        )
-        if kinds == {"set"} and self.rules.ordered_sets:
-            ordered = True
-        if kinds & loose and kinds - loose and ordered and not self.rules.brackets_optional:
-            return False
-        ours, theirs = _spread(answer), _spread(gold)
-        if kinds == {"set"}:
-            ours, theirs = self._distinct(ours), self._distinct(theirs)
-        if len(ours) != len(theirs):
-            return False
-        if ordered:
-            return _all(map(self.same, ours, theirs))
-        return self._matching(ours, theirs)
 
-    def _distinct(self, items: Items[Form]) -> list[Form]:
-        kept: list[Form] = []
-        for item in items:
-            if not any(self.same(item, other) for other in kept):
-                kept.append(item)
-        return kept
-
-    def _matching(self, answer: Items[Form], gold: Items[Form]) -> bool | None:
-        """Whether every gold item has an answer item of its own."""
-        left, unsure = list(answer), False
-        open_golds = []
-        for item in gold:
-            found = next((x for x in left if self.same(x, item)), None)
-            if found is None:
-                open_golds.append(item)
-            else:
-                left.remove(found)
-        for item in open_golds:
-            if not any(self.same(x, item) is None for x in left):
-                return False
-            unsure = True
-        return None if unsure else True
+def _same_specials(answer: str, gold: str) -> bool | None:
+    """What diverges may be infinite, or have no value at all."""
+    if answer != gold and "diverges" in (answer, gold):
+        return None if {answer, gold} & {"∞", "-∞", "undefined"} else False
+    return answer == gold
 
 
 def _as_reals(form: Form, beside: Form) -> Reals | None:
@@ -274,34 +262,8 @@ def _opaque(answer: Form, gold: Form) -> bool:
     return isinstance(answer, Opaque) or isinstance(gold, Opaque)
 
 
-def _letters_only(answer: Form, gold: Form, rules: GradeRules) -> bool:
-    """Lone letters that differ in case."""
-    left, right = _lone_letter(answer), _lone_letter(gold)
-    return bool(rules.ignore_case and left and right and left.lower() == right.lower())
-
-
-def _lone_letter(form: Form) -> str | None:
-    if not isinstance(form, Closed) or len(form.value.num) != 1 or len(form.value.den) != 1:
-        return None
-    ((mono, coefficient),) = form.value.num.items()
-    if coefficient != 1 or len(mono) != 1:
-        return None
-    ((name, exponent),) = mono
-    return name if exponent == 1 and isinstance(name, str) and len(name) == 1 else None
-
-
 def _flat(matrix: Matrix) -> list[Form]:
     return [cell for row in matrix.rows for cell in row]
-
-
-def _same_squares(left: Value, right: Value) -> bool:
-    """Whether two real numbers of one sign have one square, as √(7 + 4√3) and 2 + √3 have."""
-    if algebra.symbols(left) or algebra.symbols(right):
-        return False
-    one, other = real(left), real(right)
-    if one is None or other is None or one * other <= 0:
-        return False
-    return algebra.same_form(powers.square(left), powers.square(right))
 
 
 def _is_hedge(answer: Form, gold: Form) -> bool:
@@ -310,27 +272,6 @@ def _is_hedge(answer: Form, gold: Form) -> bool:
         and answer.kind == "alternatives"
         and not isinstance(gold, Sequence)
     )
-
-
-def _spread(sequence: Form) -> list[Form]:
-    """Items, with those that are several answers themselves (1, ±2) spread out."""
-    assert isinstance(sequence, Sequence)
-    items: list[Form] = []
-    for item in sequence.items:
-        if isinstance(item, Sequence) and item.kind in ("list", "alternatives"):
-            items.extend(item.items)
-        else:
-            items.append(item)
-    return items
-
-
-def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    unsure = False
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        unsure |= verdict is None
-    return None if unsure else True
 
 
 def _any(verdicts: Iterable[bool | None]) -> bool | None:

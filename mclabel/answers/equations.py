@@ -11,6 +11,7 @@ from mclabel.answers.algebra import Value
 from mclabel.answers.forms import (
     Equation,
     Form,
+    Opaque,
     Quantity,
     Ratio,
     Reals,
@@ -47,7 +48,8 @@ def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
     except NotClosed:
         return None
     if not algebra.symbols(first) or not algebra.symbols(second):
-        return same(answer.right, gold.right)
+        untrue = any(not algebra.symbols(one) and one.num for one in (first, second))
+        return None if untrue else same(answer.right, gold.right)
     return False if algebra.is_canonical(first) and algebra.is_canonical(second) else None
 
 
@@ -78,7 +80,9 @@ def equation_and_value(
         return True if True in verdicts else None if None in verdicts else False
     left, right = value_of(equation.left), value_of(equation.right)
     if left is None:
-        return fits(equation.right) if isinstance(equation.left, Ratio | Words) else None
+        if isinstance(equation.left, Ratio | Words):
+            return fits(equation.right)
+        return (fits(equation.right) or None) if isinstance(equation.left, Opaque) else None
     if not _names_something(left, right):
         return None if right is None else False
     if not algebra.symbols(left) and (right is None or not algebra.same_form(left, right)):

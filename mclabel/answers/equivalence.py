@@ -19,15 +19,21 @@ from mclabel.answers.compare import Comparison
 from mclabel.answers.forms import Closed, Form, Number, Opaque, Reals
 from mclabel.answers.guard import refusal
 from mclabel.answers.monomials import Atom, Polynomial
+from mclabel.answers.powers import BARE_LOG
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.structure import read_form
 
 _DIGITS = 30
+_BARE_LOG = sympy.Symbol("bare log", positive=True)
+"""The logarithm of the base of a bare `log`, which is e or 10."""
 _POINTS = (
     (sympy.Rational(37, 23), sympy.Rational(-17, 11), sympy.Rational(41, 29)),
     (sympy.Rational(-13, 19), sympy.Rational(31, 7), sympy.Rational(-47, 31)),
     (sympy.Rational(53, 43), sympy.Rational(23, 17), sympy.Rational(5, 7)),
+    (sympy.Rational(2, 31), sympy.Rational(3, 37), sympy.Rational(5, 41)),
+    (sympy.Rational(531, 43), sympy.Rational(673, 37), sympy.Rational(823, 29)),
 )
+_OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 _CONFIG = ConversionConfig(lowercase_symbols=False)
 _TO_LATEX = str.maketrans({
     "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "∞": "\\infty ", "π": "\\pi ", "*": "\\cdot ",
@@ -46,6 +52,10 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
     lambda one: sympy.simplify(sympy.sqrtdenest(one)),
     lambda one: sympy.simplify(one.rewrite(sympy.exp)),
     lambda one: sympy.expand_complex(one),
+    lambda one: sympy.simplify(
+        sympy.powsimp(sympy.logcombine(one, force=True), force=True)  # where all are defined
+    ),
+    lambda one: sympy.simplify(_over_the_reals(one)),
 )
 """Ways to bring a difference to zero, the cheapest first."""
 
@@ -86,15 +96,29 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
         return True
     if difference.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
         return False if left.is_finite and right.is_infinite else None
-    if _differ_somewhere(left, right):
+    bases = (sympy.Integer(1), sympy.log(10)) if difference.has(_BARE_LOG) else (None,)
+    for base in bases:
+        sides = (left, right) if base is None else [s.subs(_BARE_LOG, base) for s in (left, right)]
+        if not _differ_somewhere(*sides):
+            break
+    else:
         return False
     for simplified in _SIMPLIFIED:
         try:
             if simplified(difference) == 0:
                 return True
-        except (NotImplementedError, PermissionError):
-            continue  # sympy cannot, or would have to parse a text: the next may do without
+        except (NotImplementedError, PermissionError, AttributeError):
+            continue  # sympy cannot, would have to parse a text, or stumbles: the next may not
     return None
+
+
+def _over_the_reals(one: sympy.Expr) -> sympy.Expr:
+    """With real symbols and what stands under a root as a product: √(x² + 2x + 1) is |x + 1|."""
+    real = one.subs({s: sympy.Symbol(s.name, real=True) for s in one.free_symbols})
+    return real.replace(
+        lambda node: node.is_Pow and node.exp == sympy.S.Half and node.free_symbols,
+        lambda node: sympy.sqrt(sympy.factor(node.base)),
+    )
 
 
 def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
@@ -110,6 +134,8 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     for point in _POINTS:
         values = {s: point[i % 3] + sympy.Rational(i, 7) for i, s in enumerate(names)}
         values = {s: abs(v) if s.is_positive else v for s, v in values.items()}
+        if names and not all(_has_one_branch(side, values) for side in (left, right)):
+            continue
         a, b = (sympy.N(side.subs(values), _DIGITS) for side in (left, right))
         if not (a.is_number and b.is_number and a.is_finite and b.is_finite):
             continue
@@ -119,6 +145,13 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
         if not names:
             return False
     return False
+
+
+def _has_one_branch(side: sympy.Expr, values: Mapping[Any, Any]) -> bool:
+    """Whether every root and logarithm is of a positive number: beyond, it has several values."""
+    inner = [one.args[0] for one in side.atoms(sympy.log)]
+    inner += [one.base for one in side.atoms(sympy.Pow) if not one.exp.is_integer]
+    return all(sympy.N(one.subs(values)).is_positive for one in inner)
 
 
 def _solved(one: Any) -> Any:
@@ -145,7 +178,7 @@ def _same_sets(left: Any, right: Any) -> bool | None:
 
 def _expression(form: Form) -> Any:
     match form:
-        case Closed(value):
+        case Closed(value=value):
             return _built(value)
         case Number(literal):
             return _rational(literal.value)
@@ -179,7 +212,24 @@ def _parsed(text: str) -> Any:
     if not isinstance(result, sympy.Expr | Relational | sympy.Set):
         return None
     renamed = {s: sympy.Symbol(_plain_name(s.name)) for s in result.free_symbols}
-    return result.subs(renamed) if renamed else result
+    return _worked_out(result.subs(renamed) if renamed else result)
+
+
+def _worked_out(result: Any) -> Any:
+    """Integrals, sums, products, limits and derivatives replaced by what they are.
+
+    None of an integral without bounds, and of a derivative of what does not depend on its
+    variable as written: dy/dx is not 0.
+    """
+    if not result.has(*_OPERATIONS):
+        return result
+    for one in result.atoms(sympy.Derivative):
+        if not one.expr.has(*one.variables):
+            return None
+    if any(len(limits) == 1 for one in result.atoms(sympy.Integral) for limits in one.limits):
+        return None
+    found = result.doit()
+    return None if found.has(*_OPERATIONS, sympy.Piecewise) else found
 
 
 class _Parser(_Latex2Sympy):  # type: ignore[misc]
@@ -225,6 +275,10 @@ def _atom(x: Atom) -> sympy.Expr:
             return _key(base) ** _key(exponent)
         case ("root", inner):
             return _key(inner)
+    if x == BARE_LOG:
+        return _BARE_LOG
+    if x[0] == "binomial":
+        return sympy.binomial(_key(x[1]), _key(x[2]))
     known = _FUNCTIONS.get(x[0])
     return (known or sympy.Function(_plain_name(x[0].replace(" ", "_"))))(_key(x[1]))
 

@@ -8,29 +8,23 @@ takes 1.3 ms, decides nearly every formula among real answers, and can build not
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
-from mclabel.answers import algebra, functions, powers
+from mclabel.answers import algebra, functions, operators, powers
 from mclabel.answers.algebra import Value, atom, number
-from mclabel.answers.monomials import NotClosed
+from mclabel.answers.effort import spend
+from mclabel.answers.monomials import UNIT, NotClosed
+from mclabel.answers.tokens import FUNCTIONS, GREEK, Tokens
 
 MAX_LENGTH = 500
 MAX_DEPTH = 40
 
-_TOKEN = re.compile(r"(\d++(?:\.\d++)?|\.\d++)|\\([A-Za-z]++)|([A-Za-z]++'*+)|(\S)")
-_FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln lg exp sqrt cbrt "
-    "abs".split()
+_DERIVATIVES = {"y'": "dy/dx", "y''": "d^2y/dx^2"}
+_ACCENTS = frozenset(
+    "bar hat tilde dot ddot overline overrightarrow overleftarrow widehat widetilde angle triangle "
+    "partial".split()
 )
-_GREEK = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi "
-    "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell".split()
-)
-_SPELT = {"pi": "π", "theta": "theta", "infty": "∞", "infinity": "∞"}
-_NO_PRODUCT = frozenset("and or not mod max min gcd lcm lim sum inf sup det base per the".split())
-_MAX_WORD = 3
-"""Letters in a row beyond this are a word, not a product."""
+"""Commands that make a name of the letters that follow."""
 
 
 def read_expression(text: str) -> Value:
@@ -51,55 +45,15 @@ def read_expression(text: str) -> Value:
     return value
 
 
-class _Reader:
-    """A token list and a position in it."""
+class _Reader(Tokens):
+    """Reads values from tokens."""
 
     def __init__(self, text: str) -> None:
-        self.tokens: list[str] = []
-        self.spaced: list[bool] = []
-        """Whether white space stands before the token."""
-        for match in _TOKEN.finditer(text):
-            digits, command, letters, sign = match.groups()
-            space = text[max(0, match.start() - 1)].isspace()
-            if letters:
-                self._letters(letters, space)
-                continue
-            self.tokens.append(digits or (f"\\{command}" if command else sign))
-            self.spaced.append(space)
-        self.at = 0
+        super().__init__(text)
         self.depth = 0
         self.bars = 0
-
-    def _letters(self, letters: str, space: bool) -> None:
-        """A function's name, a spelt constant, or a product of single letters."""
-        if letters in _FUNCTIONS or letters in _SPELT or letters in _GREEK:
-            self.tokens.append(_SPELT.get(letters, f"\\{letters}"))
-            self.spaced.append(space)
-            return
-        for name in ("sqrt", "sin", "cos", "tan", "log", "ln"):
-            start = letters.find(name)
-            if 0 <= start <= 1 and len(letters) - len(name) - start <= 1:
-                pieces = (*letters[:start], f"\\{name}", *letters[start + len(name) :])
-                self.tokens.extend(pieces)
-                self.spaced.extend([False] * len(pieces))
-                return
-        if len(letters) > _MAX_WORD or letters.lower() in _NO_PRODUCT or "'" in letters:
-            raise NotClosed("a word")
-        self.tokens.extend(letters)
-        self.spaced.extend([space] + [False] * (len(letters) - 1))
-
-    def peek(self) -> str | None:
-        return self.tokens[self.at] if self.at < len(self.tokens) else None
-
-    def next(self) -> str:
-        if self.at >= len(self.tokens):
-            raise NotClosed("ends early")
-        self.at += 1
-        return self.tokens[self.at - 1]
-
-    def expect(self, token: str) -> None:
-        if self.next() != token:
-            raise NotClosed(f"no {token}")
+        self.bound: dict[str, Value] = {}
+        """What the indices of sums stand for."""
 
     def sum(self) -> Value:
         self.depth += 1
@@ -122,18 +76,29 @@ class _Reader:
             elif token == "/":
                 self.at += 1
                 total = algebra.divide(total, self.signed())
+            elif token in ("\\bmod", "\\mod"):
+                self.at += 1
+                total = operators.remainder(total, self.signed())
             elif self._starts_factor(token):
-                if token[0].isdigit() or token[0] == ".":
+                if (token[0].isdigit() or token[0] == ".") and not self._separate():
                     raise NotClosed("a number after a factor")
                 total = algebra.multiply(total, self.factor())
             else:
                 break
         return total
 
+    def _separate(self) -> bool:
+        """Whether a number is a factor of its own: `3!7!`, `2^6 3^5`."""
+        before = self.tokens[self.at - 1]
+        if before == "!":
+            return True
+        powers_before = "^" in (self.tokens[self.at - 2], self.tokens[max(self.at - 4, 0)])
+        return self.spaced[self.at] and powers_before
+
     def _starts_factor(self, token: str) -> bool:
         if token == "|":
             return not self.bars
-        return token[0].isalnum() or (token[0] in "(\\[{π∞." and token not in ("\\}", "\\mod"))
+        return token[0].isalnum() or (token[0] in "(\\[{π∞." and token != "\\")
 
     def signed(self) -> Value:
         minus = False
@@ -179,6 +144,7 @@ class _Reader:
         return algebra.negate(value) if minus else value
 
     def primary(self) -> Value:
+        spend(4)
         token = self.next()
         first = token[0]
         if first.isdigit() or (first == "." and len(token) > 1):
@@ -217,28 +183,30 @@ class _Reader:
         if self.peek() == "_":
             self.at += 1
             name = f"{name}_{self.subscript()}"
+        name += self.primes()
+        name = _DERIVATIVES.get(name, name)
+        if name in self.bound:
+            return self.bound[name]
         if name in ("e", "i"):
             return atom(name)
-        if name in ("f", "g", "h") and self.peek() == "(":
+        if name == "d" and self.tokens[self.at + 1 : self.at + 3] == ["/", "d"]:
+            parts = self.tokens[self.at : self.at + 4]
+            if len(parts) == 4 and parts[0].isalpha() and parts[3].isalpha():
+                self.at += 4
+                return atom(f"d{''.join(parts)}")
+        if name[0] in "fgh" and not name.strip("fgh'") and self.peek() == "(":
             self.at += 1
             argument = self.sum()
             self.expect(")")
             return atom((f"call {name}", algebra.key(argument)))
         return atom(name)
 
-    def subscript(self) -> str:
-        if self.peek() != "{":
-            return self.next()
-        self.at += 1
-        parts = []
-        while (token := self.next()) != "}":
-            if not (token.isalnum() or token in ",+-"):
-                raise NotClosed("a subscript that is a formula")
-            parts.append(token)
-        return "".join(parts)
-
     def command(self, name: str) -> Value:
         if name == "frac":
+            if self.tokens[self.at : self.at + 2] in (["{", "d"], ["{", "\\partial"]):
+                derivative = self.derivative()
+                if derivative is not None:
+                    return derivative
             top = self.argument()
             return algebra.divide(top, self.argument())
         if name == "sqrt":
@@ -252,15 +220,85 @@ class _Reader:
             return powers.power(self.argument(), number(Fraction(1, 3)))
         if name == "binom":
             return functions.binomial(self.argument(), self.argument())
-        if name in _FUNCTIONS:
+        if name in FUNCTIONS:
             return self.function(name)
-        if name in _GREEK:
+        if name in GREEK:
             return self.symbol(name)
+        if name in operators.EXTREMA:
+            return self.extremum(name)
+        if name in ("sum", "prod"):
+            return self.accumulated(product=name == "prod")
+        if name in _ACCENTS:
+            return self.symbol(f"{name} {self.letters_of_group()}")
         if name in ("lfloor", "lceil"):
             value = self.sum()
             self.expect("\\rfloor" if name == "lfloor" else "\\rceil")
             return functions.rounded(value, up=name == "lceil")
         raise NotClosed(f"\\{name}")
+
+    def derivative(self) -> Value | None:
+        """`dy/dx` written as a fraction: a name, in which no d cancels; None if it is none.
+
+        Raises:
+            NotClosed: the operator d/dx, whose operand follows.
+        """
+        start = self.at
+        top = self.group()
+        bottom = self.group() if self.peek() == "{" else []
+        d = top[0]
+        if bottom[:1] != [d] or len(bottom) < 2:
+            self.at = start
+            return None
+        if len([token for token in top if token.lstrip("\\").isalpha() and token != d]) == 0:
+            raise NotClosed("a derivative to be taken")
+        return atom("".join(c for c in f"{''.join(top)}/{''.join(bottom)}" if c not in "{}"))
+
+    def extremum(self, name: str) -> Value:
+        r"""`\gcd(a, b)`, `\max\{a, b\}`."""
+        opening = self.next()
+        if opening == "\\" and self.peek() == "{":
+            opening = "\\" + self.next()
+        closing = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}.get(opening)
+        if closing is None:
+            raise NotClosed(f"{name} of what")
+        values = [self.sum()]
+        while self.peek() in (",", ";"):
+            self.at += 1
+            values.append(self.sum())
+        for token in closing:
+            self.expect(token)
+        return operators.extremum(name, values)
+
+    def infinity(self) -> Value | None:
+        """Infinity as the upper end of a sum."""
+        for written in (["∞"], ["{", "∞", "}"], ["{", "+", "∞", "}"]):
+            if self.tokens[self.at : self.at + len(written)] == written:
+                self.at += len(written)
+                return Value(operators.INFINITE, UNIT)
+        return None
+
+    def accumulated(self, *, product: bool) -> Value:
+        r"""`\sum_{k=1}^{n}` or `\prod` of the factors that follow."""
+        self.expect("_")
+        self.expect("{")
+        index = self.next()
+        self.expect("=")
+        low = self.sum()
+        self.expect("}")
+        self.expect("^")
+        high = self.infinity() or self.exponent()
+        start, outer = self.at, dict(self.bound)
+
+        def term(value: Value) -> Value:
+            self.at = start
+            self.bound = {**outer, index: value}
+            found = self.product()
+            self.bound = outer
+            return found
+
+        term(atom(index))
+        tokens = self.at - start
+        return operators.accumulate(low, high, term, product=product, num_tokens=tokens)
 
     def argument(self) -> Value:
         """Of a LaTeX command: a group, or the next token."""
@@ -281,23 +319,29 @@ class _Reader:
             elif self.peek() == "_" and name == "log":
                 self.at += 1
                 base = self.argument()
+        if exponent is not None and exponent.rational == -1:
+            if name not in ("sin", "cos", "tan"):
+                raise NotClosed("an inverse function")
+            return self.applied(f"arc{name}", base)
         value = self.applied(name, base)
         if exponent is None:
             return value
-        if exponent.rational == -1:
-            raise NotClosed("an inverse function")
         return powers.power(value, exponent)
 
     def applied(self, name: str, base: Value | None) -> Value:
-        """The function of what follows: a group, or the factors up to a sign or a function."""
+        """The function of what follows: a group, or the factors up to a sign or a function.
+
+        A power behind the brackets is the function's: `sin(x)^2`.
+        """
         if self.peek() in ("{", "(", "[", "|"):
+            braced = self.peek() == "{"
             argument = self.primary()
-            if self.peek() == "^":
+            if braced and self.peek() == "^":
                 raise NotClosed("a power after a function's argument")
         else:
             argument = self.signed()
             while (token := self.peek()) is not None and (
-                token.isalpha() or token in ("π", "/", "°") or token[1:] in _GREEK
+                token.isalpha() or token in ("π", "/", "°") or token[1:] in GREEK
             ):
                 if token == "/":
                     self.at += 1

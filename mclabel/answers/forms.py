@@ -24,6 +24,17 @@ class Closed:
     """A formula that is exact arithmetic to us."""
 
     value: Value
+    digits: str = ""
+    """The text in upper case where it could be a number in a base above ten: `2A`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Several letters and nothing else: a name such as ABC, or a product such as xy."""
+
+    letters: str
+    value: Value | None
+    """As a product; None where the letters are too many for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,18 @@ class Sequence:
     kind: OneOf["tuple", "list", "set", "bracket", "alternatives"]
     """`list` is bare (1, 2), `bracket` is [1, 2], `alternatives` are joined by "or"."""
     items: tuple[Form, ...]
+    decimal: Form | None = None
+    """What 2,74 is where its comma is a decimal one."""
+    ordered: bool = False
+    """A bare list of which the order counts: one that goes on (1, 3, 5, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approximated:
+    """A value with an approximation behind it: `2√3 ≈ 3.46`."""
+
+    exact: Form
+    stated: Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +170,7 @@ class Special:
 
 Form = (
     Number | Closed | Opaque | Quantity | Sequence | Reals | Relation | Matrix | Ratio | Clock
-    | Based | Choice | Equation | Words | Special
+    | Based | Choice | Equation | Words | Special | Name | Approximated
 )  # fmt: skip
 
 Reader = Callable[[str], Form]
@@ -159,6 +182,6 @@ def value_of(form: Form) -> Value | None:
     match form:
         case Number(literal):
             return number(literal.value)
-        case Closed(value):
+        case Closed(value=value) | Name(value=value):
             return value
     return None

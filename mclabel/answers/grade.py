@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mclabel.answers.compare import Comparison
+from mclabel.answers.effort import TooMuchWork, allow
 from mclabel.answers.extract import inside_box
 from mclabel.answers.forms import Form, Number
 from mclabel.answers.guard import refusal
@@ -16,8 +17,12 @@ from mclabel.answers.rules import GradeRules
 from mclabel.answers.structure import read_form
 from mclabel.records import Verdict
 
-CHECKER_VERSION = "3"
+CHECKER_VERSION = "4"
 """Stored with every shard: a change of any verdict raises it."""
+
+
+NO_STACK = "no_stack"
+"""The caller is so deep in calls of its own that none were left: says nothing about the pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +56,14 @@ def grade_here(answer: str, gold: str, rules: GradeRules) -> Grade | tuple[str, 
         return _EMPTY
     try:
         same, asked = _compare(ours, theirs, gold, rules)
-    except (NotClosed, ArithmeticError, RecursionError):  # too large or too deep for these layers
+    except (NotClosed, ArithmeticError):  # too large for these layers
         same, asked = None, False
+    except TooMuchWork:
+        return _TOO_MUCH_WORK
+    except RecursionError:
+        return _NO_STACK
+    finally:
+        allow(None)
     if same is not None:
         literal = ours.literal is not None and theirs.literal is not None
         return _DECIDED[same, "number" if literal else "form"]
@@ -67,8 +78,12 @@ def _compare(ours: Read, theirs: Read, gold: str, rules: GradeRules) -> tuple[bo
         nonlocal asked
         asked = asked or (refusal(left) is None and refusal(right) is None)
 
+    allow()
     left = Number(ours.literal) if ours.literal else read_form(ours.text)
     right = Number(theirs.literal) if theirs.literal else gold_form(gold)
+    if right is None:
+        raise TooMuchWork
+    allow()
     return Comparison(rules, prove).same(left, right), asked
 
 
@@ -89,9 +104,15 @@ read_gold = lru_cache(maxsize=8192)(read)
 
 
 @lru_cache(maxsize=8192)
-def gold_form(gold: str) -> Form:
-    """The form of a gold."""
-    return read_form(read_gold(gold).text)
+def gold_form(gold: str) -> Form | None:
+    """The form of a gold; None if reading it takes too much work."""
+    allow()
+    try:
+        return read_form(read_gold(gold).text)
+    except TooMuchWork:
+        return None
+    finally:
+        allow(None)
 
 
 def answer_key(answer: str) -> str:
@@ -114,4 +135,6 @@ _DECIDED = {
 _RIGHT_TEXT = Grade(verdict=Verdict.RIGHT, reason="equal", layer="text")
 _EMPTY = Grade(verdict=Verdict.WRONG, reason="empty_answer", layer="text")
 _TOO_LONG = Grade(verdict=Verdict.UNKNOWN, reason="too_long", layer="text")
+_TOO_MUCH_WORK = Grade(verdict=Verdict.UNKNOWN, reason="too_much_work", layer="none")
+_NO_STACK = Grade(verdict=Verdict.UNKNOWN, reason=NO_STACK, layer="none")
 _UNSURE = Grade(verdict=Verdict.UNKNOWN, reason="not_comparable", layer="none")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
+from typing import Literal as OneOf
 
 from mclabel.answers import algebra
 from mclabel.answers.expression import read_expression
@@ -17,6 +19,7 @@ from mclabel.answers.forms import (
     Special,
     value_of,
 )
+from mclabel.answers.matrices import added, entries, product, scaled
 from mclabel.answers.splitting import enclosed, split, split_commas
 from mclabel.answers.words import is_wordy
 
@@ -27,14 +30,16 @@ _BRACKETS = (
 )  # fmt: skip
 _AND = re.compile(r",? (?:and|&) ")
 _OR = re.compile(r",? or ")
+_SEMICOLON = re.compile(r";")
 _SUCH_THAT = re.compile(r"\||:|\\mid|such that")
 _MATRIX = re.compile(
     r"\\begin\s*\{(?P<kind>[pbvBV]?matrix|smallmatrix|array|cases|aligned)\}(?:\s*\{[lcr| ]*\})?"
-    r"(?P<body>.*?)\\end\s*\{(?P=kind)\}",
-    re.DOTALL,
+    r"(?P<body>(?:[^\\]|\\(?!begin|end))*+)\\end\s*\{(?P=kind)\}"
 )
 _ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
 _TRANSPOSED = re.compile(r"\^\s*+\{?+\s*+(?:T|\\top|\\intercal|t)\s*+\}?+")
+_DECIMAL_COMMA = re.compile(r"-?\d++,\d++(?! ?\d)[^\d,;=<>≤≥]{0,20}+")
+_AND_SO_ON = frozenset(("...", "\\ldots", "\\dots", "\\cdots", "…"))
 _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 
@@ -53,6 +58,10 @@ def read_group(text: str, part: Reader) -> Form | None:
         return part(content) if opening == "(" and not is_wordy(content) else None
     if text.count(",") + text.count(";") > MAX_ITEMS:
         return None
+    if ";" in text or " or " in text or " and " in text:
+        rows = _rows(text, part)
+        if rows is not None:
+            return rows
     if " or " in text:
         items = _parts(text, _OR)
         if len(items) > 1 and (not is_wordy(text) or all(len(i.split()) < 4 for i in items)):
@@ -60,7 +69,28 @@ def read_group(text: str, part: Reader) -> Form | None:
     if any(mark in text for mark in (",", ";", " and ", " & ")):
         items = _parts(text, _AND)
         if len(items) > 1 and not _is_sentence(items):
-            return Sequence("list", tuple(part(item) for item in items))
+            decimal = part(text.replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
+            if len(items) > 2 and items[-1] in _AND_SO_ON:
+                return Sequence("list", tuple(map(part, items[:-1])), ordered=True)
+            return Sequence("list", tuple(part(item) for item in items), decimal)
+    return None
+
+
+def _rows(text: str, part: Reader) -> Form | None:
+    """`p = 5, q = 2; p = 7, q = 2` as a list of pairs; None of what gives no names row by row."""
+    for joint in (_SEMICOLON, _OR, _AND):
+        rows = [split_commas(row) for row in split(text, joint) if row.strip()]
+        if len(rows) < 2 or min(map(len, rows)) < 2:
+            continue
+        names = {tuple(item.partition("=")[0].strip() for item in row) for row in rows}
+        if len(names) == 1 and all("=" in item for row in rows for item in row):
+            return Sequence(
+                "list",
+                tuple(
+                    Sequence("tuple", tuple(part(item.partition("=")[2].strip()) for item in row))
+                    for row in rows
+                ),
+            )
     return None
 
 
@@ -91,7 +121,8 @@ def _set(content: str, part: Reader, *, latex: bool) -> Form | None:
         return None
     if len(items) == 1 and not latex:
         return part(content)
-    return Sequence("set", tuple(part(item) for item in items))
+    kind: OneOf["set", "list"] = "set" if latex else "list"
+    return Sequence(kind, tuple(part(item) for item in items))
 
 
 def read_matrix(text: str, part: Reader) -> Form | None:
@@ -99,6 +130,8 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     match = _MATRIX.search(text)
     if match is None or "\\begin" in match["body"]:
         return None
+    if "\\begin" in text[match.end() :]:
+        return _reckoned(text, part)
     before, after = text[: match.start()].strip(), text[match.end() :].strip()
     determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
     rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
@@ -117,6 +150,35 @@ def read_matrix(text: str, part: Reader) -> Form | None:
     if before.endswith("="):
         return Equation(Opaque(before[:-1]), matrix, before[:-1].strip())
     return _scaled(before.rstrip("* "), matrix)
+
+
+def _reckoned(text: str, part: Reader) -> Form | None:
+    """A sum, a difference or a product of matrices of formulas."""
+    found = [*_MATRIX.finditer(text)]
+    gaps = [text[a.end() : b.start()].strip() for a, b in pairwise(found)]
+    around = text[: found[0].start()].strip() + text[found[-1].end() :].strip()
+    if around or len(found) > _MAX_MATRICES or not set(gaps) <= {"+", "-", "*", ""}:
+        return None
+    grids = []
+    for match in found:
+        matrix = read_matrix(match[0], part)
+        grid = entries(matrix) if isinstance(matrix, Matrix) and not matrix.determinant else None
+        if grid is None:
+            return None
+        grids.append(grid)
+    terms = [grids[0]]
+    for gap, grid in zip(gaps, grids[1:], strict=True):
+        if gap in ("*", ""):
+            terms[-1] = product(terms[-1], grid)
+        else:
+            terms.append(grid if gap == "+" else scaled(algebra.number(-1), grid))
+    total = terms[0]
+    for term in terms[1:]:
+        total = added(total, term)
+    return Matrix(tuple(tuple(Closed(value) for value in row) for row in total))
+
+
+_MAX_MATRICES = 6
 
 
 def _scaled(factor: str, matrix: Matrix) -> Form | None:

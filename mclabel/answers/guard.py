@@ -7,24 +7,44 @@ replacement cost, and keeps all but plain formulas away from the LaTeX parser.
 from __future__ import annotations
 
 import re
+from typing import Any
 
+from mclabel.answers.algebra import Value, symbols
 from mclabel.answers.forms import Closed, Form, Number, Opaque, Reals
+from mclabel.answers.monomials import UNIT, Monomial, monomials_within
+from mclabel.answers.sampling import approximate, overflows
 
 MAX_LENGTH = 300
 MAX_NESTING = 20
 MAX_DIGITS = 100
 """In one number."""
+MAX_OPERATORS = 2
+"""Integrals, sums, products and limits in one formula."""
+MAX_INTEGRATED = 2
+"""Functions in an integral."""
 MAX_EXPONENTS = 5_000
 """Product of all exponents written as numbers."""
+MAX_ARGUMENT = 100
+"""Of a factorial or a binomial that is not worked out here."""
 
 _COMMANDS = frozenset(
     "frac sqrt binom sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp pi "
     "alpha beta gamma delta epsilon theta lambda mu rho sigma tau phi omega Delta Gamma Omega Phi "
-    "lfloor rfloor lceil rceil infty cdot det".split()
+    "lfloor rfloor lceil rceil infty cdot det int sum prod lim to gcd".split()
 )
+_COUNTING = frozenset(("factorial", "binomial"))
+_FUNCTIONS = frozenset(
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp sqrt".split()
+)
+_VARIABLE_POWER = re.compile(r"(?<![a-z\\])[a-df-z]\s*+\^\s*+\{?+\s*+-?+\s*+[a-z]")
+_OPERATORS = frozenset(("int", "sum", "prod", "lim"))
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
 _LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS}}}")
 _SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
+_TORN = re.compile(
+    r"[<>]\s*+[<>]|[+*/=^]\s*+[<>]|[-+*/=^<>]\s*+(?:[)\]}]|$)|\\(?:sum|prod|lim)(?!\s*+_)"
+)
+"""An operator or a relation without its right side, a sum or a limit of which no bound is told."""
 _JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
 """A number behind something, or an empty group: no notation for anything."""
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
@@ -41,8 +61,14 @@ _LARGE_ARGUMENT = re.compile(
 
 def refusal(form: Form) -> str | None:
     """Why a form is not sent to the worker; None if it is."""
-    if isinstance(form, Closed | Number | Reals):
-        return None
+    match form:
+        case Number():
+            return None
+        case Closed(value):
+            return _refuse_value(value)
+        case Reals(pieces):
+            ends = (end for piece in pieces for end in (piece.low, piece.high) if end is not None)
+            return next(filter(None, map(_refuse_value, ends)), None)
     if not isinstance(form, Opaque):
         return "no_formula"
     return refuse_text(form.text)
@@ -54,10 +80,15 @@ def refuse_text(text: str) -> str | None:
         return "too_long"
     if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
         return "no_formula"
-    if _JUXTAPOSED.search(text):
+    if _JUXTAPOSED.search(text) or _TORN.search(text):
         return "no_formula"
-    if any(name not in _COMMANDS for name in _COMMAND.findall(text)):
+    commands = _COMMAND.findall(text)
+    if any(name not in _COMMANDS for name in commands):
         return "unknown_command"
+    if sum(name in _OPERATORS for name in commands) > MAX_OPERATORS:
+        return "too_large"
+    if "int" in commands and _is_hard_to_integrate(text, commands):
+        return "too_large"
     depth = deepest = 0
     for char in text:
         depth += (char in "({[") - (char in ")}]")
@@ -72,3 +103,44 @@ def refuse_text(text: str) -> str | None:
         if size > MAX_EXPONENTS:
             return "too_large"
     return None
+
+
+def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
+    """Whether sympy would search in vain: several functions at once, or a variable's power x^x."""
+    functions = text.count("e^") + sum(name in _FUNCTIONS for name in commands)
+    return functions > MAX_INTEGRATED or bool(_VARIABLE_POWER.search(text))
+
+
+def _refuse_value(value: Value) -> str | None:
+    """Why sympy is not asked about a closed form; None if it is.
+
+    Exponents and arguments are bounded, so that no single operation of the worker takes long.
+    """
+    waiting: list[tuple[Monomial, int]] = [
+        (mono, 0) for part in (value.num, value.den) for mono in part
+    ]
+    while waiting:
+        mono, depth = waiting.pop()
+        for x, exponent in mono:
+            if max(abs(exponent.numerator), exponent.denominator) > MAX_EXPONENTS:
+                return "too_large"
+            if not isinstance(x, tuple):
+                continue
+            if depth == MAX_NESTING:
+                return "nested_too_deep"
+            if x[0] in _COUNTING and any(_is_above(key, MAX_ARGUMENT) for key in x[1:]):
+                return "too_large"
+            if x[0] == "power" and _is_above(x[2], MAX_EXPONENTS):
+                return "too_large"
+            waiting.extend((inner, depth + 1) for inner in monomials_within(x))
+    return "too_large" if overflows(value) else None
+
+
+def _is_above(key: Any, limit: int) -> bool:
+    """Whether an argument is a number larger than that; one with symbols is none."""
+    num, den = (dict(part) for part in key)
+    value = Value(num, UNIT if den == UNIT else den)
+    if symbols(value):
+        return False
+    size = approximate(value)
+    return size is None or abs(size) > limit

@@ -27,13 +27,15 @@ class Literal:
     """Significant ones of a decimal."""
 
 
-_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d+)(?:\.\d*)?|\.\d+"
+_UNSIGNED = r"(?:[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+|\d+)(?:\.\d*)?|\.\d+"
 _NUMBER = re.compile(rf"([+-]?)\s?({_UNSIGNED})")
 _FRACTION = re.compile(r"([+-]?)\s?\\frac\{\s?([+-]?)\s?(\d+)\s?\}\{\s?([+-]?)\s?(\d+)\s?\}")
 _SLASH = re.compile(r"([+-]?)\s?\(?([+-]?)(\d+)\)?\s?/\s?\(?([+-]?)(\d+)\)?")
 _MIXED = re.compile(
     r"([+-]?)\s?(\d+)(?:\s?\+?\s?\\frac\{\s?(\d+)\s?\}\{\s?(\d+)\s?\}|(?: | ?\+ ?)(\d+) ?/ ?(\d+))"
 )
+_EUROPEAN = re.compile(r"([+-]?)([1-9]\d{0,2}(?:\.\d{3})+)(?:,(\d+))?")
+"""Dots between thousands: two of them, or one and a comma behind."""
 _SCIENTIFIC = re.compile(
     rf"([+-]?)\s?({_UNSIGNED})\s?"
     r"(?:[eE]([+-]?\d{1,5})|\*\s?10\s?\^\s?(?:\{\s?([+-]?\s?\d{1,5})\s?\}|\(?([+-]?\d{1,5})\)?))"
@@ -56,6 +58,11 @@ def read_literal(text: str) -> Literal | None:
     match = _NUMBER.fullmatch(text)
     if match:
         return _decimal(match[1], match[2])
+    if text.count(".") > 1 or ("." in text and "," in text):
+        european = _EUROPEAN.fullmatch(text)
+        if european:
+            whole = european[2].replace(".", "")
+            return _decimal(european[1], f"{whole}.{european[3]}" if european[3] else whole)
     if "\\frac" in text or "/" in text:
         return _fraction(text)
     match = _SCIENTIFIC.fullmatch(text)
@@ -72,6 +79,8 @@ def rounds_to(value: Fraction, gold: Literal) -> bool:
 
 def _decimal(sign: str, digits: str) -> Literal:
     digits = digits.replace(",", "").replace(" ", "")
+    if digits.isdecimal():  # a fraction from an integer takes a fifth of the time
+        return Literal(Fraction(-int(digits) if sign == "-" else int(digits)))
     value = Fraction(digits)
     if sign == "-":
         value = -value

@@ -12,6 +12,7 @@ from mclabel.answers.forms import (
     Clock,
     Closed,
     Form,
+    Name,
     Number,
     Opaque,
     Quantity,
@@ -23,11 +24,17 @@ from mclabel.answers.forms import (
     value_of,
 )
 from mclabel.answers.literals import Literal
-from mclabel.answers.monomials import NotClosed
+from mclabel.answers.monomials import Monomial, NotClosed
 from mclabel.answers.reals import interval, union
 from mclabel.answers.rules import GradeRules
-from mclabel.answers.units import Unit
+from mclabel.answers.units import Unit, read_unit
 from mclabel.answers.words import number_word, same_words
+
+_INITIALS: dict[Monomial, tuple[str, ...]] = {
+    frozenset(((letter, 1),)): word
+    for letter, word in {"T": ("true",), "F": ("false",), "Y": ("yes",), "N": ("no",)}.items()
+}
+"""Letters that stand for a truth value beside its word."""
 
 Same = Callable[[Form, Form], bool | None]
 
@@ -42,8 +49,13 @@ def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bo
     assert isinstance(quantity, Quantity)
     if isinstance(other, Opaque):
         return None
-    if value_of(other) is None:
+    value = value_of(other)
+    if value is None:
         return False
+    if len(value.num) == 1 and algebra.symbols(value):
+        spelt = _spelt_without_space(value)
+        if spelt is not None and spelt.unit == quantity.unit:
+            return _ordered(quantity.amount, spelt.amount, answer is quantity, same)
     bare = _ordered(quantity.amount, other, answer is quantity, same)
     dimension = quantity.unit.dimension
     if dimension == _PERCENT:
@@ -59,6 +71,18 @@ def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bo
             return False
         return _ordered(_in_radians(quantity.amount), other, answer is quantity, same)
     return bare if rules.units_optional else False
+
+
+def _spelt_without_space(value: Value) -> Quantity | None:
+    """What 0.64N is as an amount of newtons."""
+    ((mono, coefficient),) = value.num.items()
+    names = [(name, n) for name, n in mono if isinstance(name, str) and name not in ("π", "e", "i")]
+    if len(names) != 1 or names[0][1] != 1:
+        return None
+    unit = read_unit(f" {names[0][0]}")
+    if unit is None or unit[1] is None:
+        return None
+    return Quantity(_from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1])
 
 
 def _same_measures(answer: Quantity, gold: Quantity, rules: GradeRules, same: Same) -> bool | None:
@@ -132,13 +156,19 @@ def _from_value(value: Value) -> Form:
 def same_base(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
     """Numbers in stated bases; a number without one is read by its digits."""
     if isinstance(answer, Based) and isinstance(gold, Based):
-        return answer.value == gold.value
+        asked = rules.base_is_asked and answer.base != gold.base
+        return answer.value == gold.value and not asked
     based, other = (answer, gold) if isinstance(answer, Based) else (gold, answer)
     assert isinstance(based, Based)
-    if isinstance(other, Opaque):
-        return None
     if not rules.base_subscript_optional:
         return False
+    match other:
+        case Opaque(text):
+            return True if text.upper() == based.digits else None
+        case Name(letters=letters):
+            return letters.upper() == based.digits
+        case Closed(digits=digits) if digits:
+            return digits == based.digits
     value = value_of(other)
     exact = None if value is None else value.rational
     if exact is None or not based.digits.lstrip("-").isdigit():
@@ -230,9 +260,15 @@ def same_text(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
     assert isinstance(words, Words)
     if isinstance(other, Opaque):
         return None
+    if isinstance(other, Name):
+        return same_words(words.words, (other.letters.lower(),))
     if isinstance(other, Special):
         return None if other.name != "empty text" and len(words.words) > 3 else False
     value = value_of(other)
+    if value is not None and len(words.words) == 1 and len(value.num) == 1:
+        ((mono, coefficient),) = value.num.items()
+        if coefficient == 1 and words.words[0] in _INITIALS.get(mono, ()):
+            return True
     exact = None if value is None else value.rational
     counted = [n for n in map(number_word, words.words) if n is not None]
     if exact is not None and exact in counted:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from mclabel.answers.effort import spend
+
 Atom = int | str | tuple[Any, ...]
 """A prime; a symbol or constant (`π`, `e`, `i`); `("ln", prime)`; `("^", base atom, monomial)`; or
 a function's name and the keys of its arguments, where equal keys are equal arguments."""
@@ -23,6 +25,10 @@ MAX_BITS = 60_000
 
 NO_ATOMS: Monomial = frozenset()
 UNIT: Polynomial = {NO_ATOMS: 1}
+
+
+_FREE_BITS = 1 << 10
+"""Of numbers up to this size arithmetic takes no time that counts."""
 
 
 class NotClosed(Exception):
@@ -48,6 +54,7 @@ def add_terms(p: Polynomial, q: Polynomial) -> Polynomial:
         return p
     if not p:
         return q
+    spend(1 + (len(p) + len(q)) // 4)
     total = dict(p)
     for mono, coefficient in q.items():
         new = total.get(mono, 0) + coefficient
@@ -72,6 +79,7 @@ def multiply_terms(p: Polynomial, q: Polynomial) -> Polynomial:
         return q
     if len(p) * len(q) > MAX_TERMS * 4:
         raise NotClosed("too many terms")
+    spend(2 * len(p) * len(q))
     total: dict[Monomial, int | Fraction] = {}
     for m, a in p.items():
         for n, b in q.items():
@@ -140,5 +148,8 @@ def check_power(base: int | Fraction, n: int) -> None:
 
 def check_size(n: int | Fraction) -> None:
     """Refuse a number that is too large to go on with."""
-    if n.numerator.bit_length() > MAX_BITS or n.denominator.bit_length() > MAX_BITS:
+    bits = max(n.numerator.bit_length(), n.denominator.bit_length())
+    if bits > MAX_BITS:
         raise NotClosed("number too large")
+    if bits > _FREE_BITS:
+        spend((bits // _FREE_BITS) ** 2)

@@ -28,11 +28,22 @@ def normalize(answer: str) -> str:
     if not text.isascii():
         text = _to_ascii(text)
     text = _without_math_dollars(text)
+    if "\\\\" in text:
+        text = _with_single_backslashes(text)
+    if text.endswith("\\"):
+        text = text.rstrip("\\ ")
+    if "~" in text:
+        text = text.replace("~", " ")
     if "\\" in text or "{" in text or "^" in text:
         text = _latex(text)
+    if "C_" in text or "choose" in text:
+        text = _CHOOSE.sub(_binomial, text)
+    if "or" in text or "and" in text:
+        text = _GLUED.sub(r" \1 ", text)
     if "&" in text and "\\begin" not in text:
         text = text.replace("&", " ")
     text = text.replace("**", "^") if _POWER_STARS.search(text) else text.replace("**", " ")
+    text = _TIMES_TEN.sub("*", text) if "10" in text else text
     text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠")
     text = _RULES_OUT.sub(" ", text[:MAX_LENGTH])
     return " ".join(text.split())
@@ -44,8 +55,9 @@ def squeeze(normalized: str) -> str:
 
 
 _FREE_SPACE = re.compile(r"(?<=\d) (?!\d)|(?<=[A-Za-z]) (?![A-Za-z])|(?<![A-Za-z\d]) ")
+_TIMES_TEN = re.compile(r"(?<=\d)\s*+[xX]\s*+(?=10\s*+\^)")
 _POWER_STARS = re.compile(r"[\w)\]}]\*\*[\w({\[+-]")
-_RULES_OUT = re.compile(r"[\"`“”]|(?<!\w)'|'(?!\w)(?<!\w')")
+_RULES_OUT = re.compile(r"[\"`“”]|(?<![\w})'])'|'(?!\w)(?<![\w})']')")
 
 _SIGNS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "‒": "-", "﹣": "-", "－": "-",
@@ -53,7 +65,10 @@ _SIGNS = {
     "⁄": "/", "≦": "≤", "⩽": "≤", "≧": "≥", "⩾": "≥", "⋃": "∪", "⋂": "∩", "∊": "∈", "∣": "|",
     "∶": ":", "º": "°", "˚": "°", "ø": "∅", "Ø": "∅", "⌀": "∅", "𝜋": "π", "ϕ": "φ", "…": "...",
     "⋯": "...", "’": "'", "‘": "'", "′": "'", "，": ",", "。": ".", "≈": " ≈ ", "⟨": "\\langle ",
-    "⟩": "\\rangle ", "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
+    "⟩": "\\rangle ", "→": "\\to ", "⟶": "\\to ", "∠": "\\angle ", "Å": " angstrom",
+    "\u212b": " angstrom", "△": "\\triangle ",
+    "≡": "\\equiv ", "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ",
+    "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
     "℃": "°C", "℉": "°F", "￥": "¥", "＄": "$", "％": "%", "ℝ": "ℝ", "\u00a0": " ",
 }  # fmt: skip
 _GREEK = {
@@ -141,7 +156,9 @@ _SAME = {
     "lvert": "|", "rvert": "|", "|": "|", "ldots": "...", "dots": "...", "cdots": "...",
     "dotsc": "...", "%": "%", "&": "&", "#": "#", "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[",
     "rbrack": "]", "(": " ", ")": " ", "[": " ", "]": " ", "approx": "≈", "simeq": "≈",
-    "implies": " ", "Rightarrow": " ", "therefore": " ", "varphi": "\\phi ",
+    "implies": " ",
+    "rightarrow": "\\to ", "longrightarrow": "\\to ", "Z": "\\mathbb{Z}",
+    "Rightarrow": " ", "therefore": " ", "varphi": "\\phi ",
     "varepsilon": "\\epsilon ", "land": " and ", "lor": " or ", "wedge": " and ", "vee": " or ",
     "lang": "\\langle ", "rang": "\\rangle ", "prime": "'", "euro": "€", "pounds": "£",
     "textdollar": "$", "textdegree": "°", "textpercent": "%", "R": "ℝ", "Reals": "ℝ",
@@ -163,17 +180,33 @@ _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu)\s*\]")
 _THOUSANDS_MARKS = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\!\s*,|\\,(?=\d{3}))\s*(?=\d)")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _ALPHABET = re.compile(r"\\mathrm\s*(?:\{([^{}]*)\}|([A-Za-z0-9]))")
-_BLACKBOARD = re.compile(r"\\mathbb\s*+\{?+\s*+R\s*+\}?+")
+_BLACKBOARD = re.compile(r"\\mathbb\s?\{?\s?([A-Z])(?![A-Za-z])\s?\}?")
 _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o\b|∘)|\\circ\b")
+_SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
+"""A run of an odd number of backslashes."""
+_DOUBLED_COMMAND = re.compile(r"\\\\(?=[A-Za-z]{2})")
+_GLUED = re.compile(r"(?<=[\d)\]}])(or|and)(?=[\d(\[{\\]|[A-Za-z] ?[=(<>≤≥])")
+_CHOOSE = re.compile(
+    r"(?<![\w}])(?:(?:\{\} ?)?_\{?(\d{1,4}|[a-z])\}? ?C_\{?(\d{1,4}|[a-z])\}?|"
+    r"\^\{?(\d{1,4}|[a-z])\}?C_\{?(\d{1,4}|[a-z])\}?|"
+    r"(\d{1,4}) {1,3}choose {1,3}(\d{1,4})|C_\{?(\d{1,4})\}?\^\{?(\d{1,4})\}?)"
+)
+"""Spellings of a binomial with a C."""
+_GREEK_UNIT = re.compile(
+    r"(?<=[\d} ])([kMm]?)\\(?:(mu) ?(m|s|g|F|C|A|L|l|V|T|W|J|N|Pa|H|mol)|Omega)(?![A-Za-z{(_^])"
+)
+_PRIME = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,3}+)\}?")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
 _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/])\s*\}")
+_BEFORE_OVER = r"((?:[^{}\\]|\\(?!over(?![A-Za-z])))*+)"
 _SHORT_FRACTIONS = (
     (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
+    (re.compile(r"\\(frac|binom)\s*([\dπ]|(?<=\s)[A-Za-z])\s*([A-Za-z\dπ])"), r"\\\1{\2}{\3}"),
     (re.compile(r"\\(frac|binom)\s*([A-Za-z\dπ])\s*\{"), r"\\\1{\2}{"),
     (re.compile(r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*([A-Za-z\dπ])"), r"\1{\2}"),
     (re.compile(r"\\sqrt\s*([A-Za-z\dπ])"), r"\\sqrt{\1}"),
-    (re.compile(r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}"), r"\\frac{\1}{\2}"),
-    (re.compile(r"^([^{}]*)\\over(?![A-Za-z])([^{}]*)$"), r"\\frac{\1}{\2}"),
+    (re.compile(rf"\{{{_BEFORE_OVER}\\over(?![A-Za-z])([^{{}}]*+)\}}"), r"\\frac{\1}{\2}"),
+    (re.compile(rf"^{_BEFORE_OVER}\\over(?![A-Za-z])([^{{}}]*+)$"), r"\\frac{\1}{\2}"),
     (re.compile(r"\\frac\s*\{"), r"\\frac{"),
     (re.compile(r"(\\frac\{[^{}]*\})\s+\{"), r"\1{"),
 )
@@ -184,7 +217,10 @@ def _latex(text: str) -> str:
     text = _ROW_GAP.sub(r"\\\\ ", text)
     text = _THOUSANDS_MARKS.sub(",", text)
     text = _DEGREE.sub("°", _SPACERS.sub(" ", _DOT_DELIMITER.sub("", text)))
-    text = _BLACKBOARD.sub("ℝ", text)
+    if "\\prime" in text:
+        text = _PRIME.sub(lambda m: "'" * m[1].count("p"), text)
+    if "\\mathbb" in text:
+        text = _BLACKBOARD.sub(_blackboard, text)
     text = _COMMAND.sub(_command, text)
     for _ in range(4):
         if "\\text" not in text and "\\mathrm" not in text:
@@ -194,7 +230,32 @@ def _latex(text: str) -> str:
     text = _BRACED_SIGN.sub(r"\1", text)
     for pattern, spelling in _SHORT_FRACTIONS:
         text = pattern.sub(spelling, text)
+    if "\\mu" in text or "\\Omega" in text:
+        text = _GREEK_UNIT.sub(_greek_unit, text)
     return _DEGREE.sub("°", text)
+
+
+def _binomial(match: re.Match[str]) -> str:
+    top, bottom = [part for part in match.groups() if part]
+    return f"\\binom{{{top}}}{{{bottom}}}"
+
+
+def _greek_unit(match: re.Match[str]) -> str:
+    return f" {match[1]}u{match[3]}" if match[2] else f" {match[1]}ohm"
+
+
+def _blackboard(match: re.Match[str]) -> str:
+    return "ℝ" if match[1] == "R" else f"\\mathbb{{{match[1]}}}"
+
+
+def _with_single_backslashes(text: str) -> str:
+    r"""Text of which every backslash was doubled, as happens where LaTeX is quoted twice.
+
+    `\\` is a line's end in a matrix, and elsewhere stands for nothing that an answer says.
+    """
+    if not _SINGLE.search(text):
+        return text.replace("\\\\", "\\") if _DOUBLED_COMMAND.search(text) else text
+    return text if "\\begin" in text else _DOUBLED_COMMAND.sub(r"\\", text)
 
 
 def _command(match: re.Match[str]) -> str:

@@ -7,7 +7,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from mclabel.answers.algebra import Value, add, atom, divide, inverse, key, multiply, number
+from mclabel.answers.effort import spend
 from mclabel.answers.monomials import (
+    MAX_TERMS,
     NO_ATOMS,
     UNIT,
     Atom,
@@ -16,7 +18,10 @@ from mclabel.answers.monomials import (
     check_size,
     power_of_monomial,
 )
+from mclabel.answers.nested import cube_root_parts, split_surd, square_root_parts
 
+BARE_LOG = ("bare log",)
+"""The logarithm of the base that a bare `log` has: 10 or e, as the reader likes."""
 MAX_POWER = 40
 """Of a sum of several terms."""
 MAX_RADICAND = 10**12
@@ -65,11 +70,18 @@ def logarithm(a: Value) -> Value:
         return total
     if len(a.num) == 1 and a.den is UNIT:
         ((mono, coefficient),) = a.num.items()
-        if coefficient == 1 and len(mono) == 1:
-            ((base, n_of_e),) = mono
-            if base == "e":
-                return number(Fraction(n_of_e))
+        factor = Fraction(coefficient)
+        if factor > 0 and mono and all(_is_power_of_e(x) for x, _ in mono):
+            total = logarithm(number(factor))
+            for x, times in mono:
+                logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number(1)
+                total = add(total, multiply(number(Fraction(times)), logged))
+            return total
     return atom(("log", key(a)))
+
+
+def _is_power_of_e(x: Atom) -> bool:
+    return x == "e" or (isinstance(x, tuple) and x[:2] == ("^", "e"))
 
 
 def _whole_power(base: Value, n: int) -> Value:
@@ -85,8 +97,11 @@ def _whole_power(base: Value, n: int) -> Value:
         factor, raised = power_of_monomial(mono, n)
         check_size(factor)
         return Value({raised: coefficient**n * factor}, UNIT)
-    if n > MAX_POWER:
-        raise NotClosed("power of a sum too high")
+    if base.den is not UNIT:
+        num, den = Value(base.num, UNIT), Value(base.den, UNIT)
+        return divide(_whole_power(num, n), _whole_power(den, n))
+    if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
+        return atom(("power", key(base), key(number(n))))
     result = base
     for _ in range(n - 1):
         result = multiply(result, base)
@@ -127,8 +142,30 @@ def _root_of_sum(base: Value, exponent: Fraction) -> Value:
         math.lcm(*(c.denominator for c in coefficients)),
     )
     rest = Value({m: Fraction(c) / content for m, c in base.num.items()}, UNIT)
+    if len(base.num) == 2 and abs(exponent) in (Fraction(1, 2), Fraction(1, 3)):
+        plain = denested(base, exponent.denominator)
+        if plain is not None:
+            return plain if exponent > 0 else inverse(plain)
     root = Value({frozenset(((("root", key(rest)), exponent),)): 1}, UNIT)
     return multiply(_rational_root(content, exponent), root)
+
+
+def denested(base: Value, degree: int) -> Value | None:
+    """The square or cube root of a + b√d as a sum of plain radicals; None where it is none."""
+    surd = split_surd(base)
+    if surd is None:
+        return None
+    a, b, d = surd
+    if degree == 3:
+        parts = cube_root_parts(a, b, d)
+        if parts is None:
+            return None
+        return add(number(parts[0]), multiply(number(parts[1]), _rational_root(d, Fraction(1, 2))))
+    parts = square_root_parts(a, b, d)
+    if parts is None or parts[1] < 0:
+        return None
+    large, small = (_rational_root(part, Fraction(1, 2)) for part in parts)
+    return add(large, small if b > 0 else multiply(number(-1), small))
 
 
 def _rational_root(n: Fraction, exponent: Fraction) -> Value:
@@ -158,7 +195,10 @@ def _prime_power(prime: int, exponent: Fraction) -> Value:
 def _symbolic_power(base: Value, exponent: Value) -> Value:
     """b^(c·m + …) as atoms b^m to the power c, so that (e^x)² and e^(2x) are one."""
     if exponent.den is not UNIT:
-        raise NotClosed("a quotient in an exponent")
+        return atom(("power", key(base), key(exponent)))
+    if _has_logarithm(exponent):
+        undone = _undone_logarithms(base, exponent)
+        return atom(("power", key(base), key(exponent))) if undone is None else undone
     if len(base.num) != 1 or base.den is not UNIT:
         return atom(("power", key(base), key(exponent)))
     ((mono, coefficient),) = base.num.items()
@@ -179,9 +219,51 @@ def _symbolic_power(base: Value, exponent: Value) -> Value:
     return result
 
 
-@lru_cache(maxsize=4096)
+def _has_logarithm(a: Value) -> bool:
+    return any(isinstance(x, tuple) and x[0] in ("ln", "log") for mono in a.num for x, _ in mono)
+
+
+def _undone_logarithms(base: Value, exponent: Value) -> Value | None:
+    """b^E as e^(E ln b) where that is a product of powers of what stands under logarithms.
+
+    So 3^(log_3 5) is 5, 9^(log_3 5) is 25 and e^(2 ln x) is x².
+    """
+    n = base.rational
+    if n == 10 and any(x == BARE_LOG for mono in exponent.num for x, _ in mono):
+        total = multiply(exponent, atom(BARE_LOG))
+    elif base.num == {frozenset((("e", 1),)): 1} and base.den is UNIT:
+        total = exponent
+    elif n is not None and n > 0:
+        total = multiply(exponent, logarithm(base))
+    else:
+        return None
+    result = number(1)
+    for mono, coefficient in total.num.items():
+        c = number(Fraction(coefficient))
+        if not mono:
+            result = multiply(result, power(atom("e"), c))
+            continue
+        ((x, once), *more) = mono
+        if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
+            return None
+        inner = number(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
+        result = multiply(result, power(_simple(inner), c))
+    return result
+
+
+def _simple(a: Value) -> Value:
+    """The same value, with the denominator that is shared where it is one."""
+    return Value(a.num, UNIT) if a.den == UNIT else a
+
+
 def _factors(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
     """Prime factors of a positive integer with their exponents times `sign`."""
+    spend((n.bit_length() // 128) ** 2)
+    return _found_factors(n, sign)
+
+
+@lru_cache(maxsize=4096)
+def _found_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
     found = []
     prime = 2
     while prime * prime <= n and prime < 1000:

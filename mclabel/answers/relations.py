@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from mclabel.answers import algebra
 from mclabel.answers.algebra import Value
 from mclabel.answers.expression import read_expression
 from mclabel.answers.forms import (
     Equation,
     Form,
-    Opaque,
+    Piece,
     Reader,
     Reals,
     Relation,
@@ -29,9 +30,11 @@ _FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}
 _INFINITE = {"∞": 1, "+∞": 1, "-∞": -1, "- ∞": -1, "infinity": 1, "-infinity": -1}
 _APPLIED = re.compile(r"^([a-zA-Z])\s?\([a-z]\)$")
 _MAX_PIECES = 40
+_MAX_SIGNS = 6
+_SIZE = re.compile(r"\|([^|]*+)\|")
 _REALS = frozenset(("ℝ", "R", "\\mathbb{R}"))
+_MINUS = re.compile(r"\\setminus(?![A-Za-z])|\\backslash(?![A-Za-z])|[\\-](?=[ ]?\\?\{)")
 _ALL_BUT = re.compile(
-    r"(?:ℝ|\(-∞, ?∞\))\s*(?:\\setminus|\\backslash|\\|-)\s*\\?\{(?P<set>[^{}]*)\\?\}|"
     r"(?:x (?:can be|is) )?(?:all|any) real(?: numbers?| values?)?(?: (?:of )?[a-z])?,? "
     r"(?:except|but|other than|not equal to)(?: for)? (?P<words>.*)"
 )
@@ -48,8 +51,15 @@ def read_union(text: str) -> Reals | None:
     """
     but = _ALL_BUT.fullmatch(text)
     if but:
-        points = _points((but["set"] or but["words"]).rstrip("\\"))
+        points = _points(but["words"])
         return _meet([all_but(read_expression(point)) for point in points])
+    parts = split(text, _MINUS)
+    if 1 < len(parts) <= _MAX_PIECES and all(parts):
+        sets = [_piece(part, beyond_doubt=False) for part in parts]
+        first = sets[0]
+        return (
+            None if first is None or None in sets else _less(first, union(filter(None, sets[1:])))
+        )
     parts = split(text, _UNION)
     if len(parts) > _MAX_PIECES:
         raise NotClosed("too many pieces")
@@ -114,6 +124,19 @@ def _listed(sets: list[Reals]) -> Reals:
     return all_hold if all_hold.pieces else union(sets)
 
 
+def _less(whole: Reals, taken: Reals) -> Reals:
+    """The first set without the second."""
+    rest = whole
+    for piece in taken.pieces:
+        below = Reals((Piece(None, False, piece.low, not piece.low_closed),))
+        above = Reals((Piece(piece.high, not piece.high_closed, None, False),))
+        outside = [
+            side for side, end in ((below, piece.low), (above, piece.high)) if end is not None
+        ]
+        rest = intersection(rest, union(outside))
+    return rest
+
+
 def _points(text: str) -> list[str]:
     """Excluded numbers: `2`, `x = 2`, `1 and 2`."""
     parts = re.split(r",? and |, ?", text)
@@ -142,26 +165,29 @@ def _same_variable(parts: list[str], forms: list[Form], part: Reader) -> list[Re
     return sets if len(names) < 2 else None
 
 
-def _chain(text: str) -> Reals | Relation | Opaque:
+def _chain(text: str) -> Reals | Relation | Sequence:
+    """One inequality or a chain of them; a chain of several variables is the set of its links."""
     signs = _SIGN.findall(text)
     sides = _SIGN.split(text)
-    if len(signs) > 2 or not all(side.strip() for side in sides):
+    if len(signs) > _MAX_SIGNS or not all(side.strip() for side in sides):
         raise NotClosed("not a chain of inequalities")
     found: Reals | Relation | None = None
+    links = []
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
         one = _simple(left.strip(), sign, right.strip())
         if one is None:
             continue
+        links.append(one)
         if found is None:
             found = one
-        elif isinstance(found, Reals) and isinstance(one, Reals):
-            if found.variable != one.variable:
-                raise NotClosed("two variables")
+        elif isinstance(found, Reals) and isinstance(one, Reals) and found.variable == one.variable:
             found = Reals(intersection(found, one).pieces, found.variable)
         else:
-            return Opaque(text)
+            found = Relation(algebra.number(0), strict=False)
     if found is None:
         return ALL
+    if len(links) > 1 and not isinstance(found, Reals):
+        return Sequence("set", tuple(links))
     return found
 
 
@@ -170,7 +196,23 @@ def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
     if left in _INFINITE or right in _INFINITE:
         return None
     left, right = _APPLIED.sub(r"\1", left), _APPLIED.sub(r"\1", right)
+    if right.startswith("|"):
+        left, sign, right = right, _FLIPPED[sign], left
+    inside = _SIZE.fullmatch(left)
+    if inside and sign != "≠":
+        return _bounded(read_expression(inside[1]), sign, read_expression(right))
     return solve_relation(read_expression(left), sign, read_expression(right))
+
+
+def _bounded(inside: Value, sign: str, bound: Value) -> Reals | Relation:
+    """What |x - a| < r or |x - a| > r says of x."""
+    beyond = sign in (">", "≥")
+    one = solve_relation(inside, sign, bound)
+    other = solve_relation(inside, _FLIPPED[sign], algebra.negate(bound))
+    if not isinstance(one, Reals) or not isinstance(other, Reals) or len(one.pieces) != 1:
+        raise NotClosed("several variables")
+    both = union((one, other)) if beyond else intersection(one, other)
+    return Reals(both.pieces, one.variable)
 
 
 def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:

@@ -44,6 +44,29 @@ class GradeRules:
     """{1, 2} is {2, 1} unless set."""
     accept_hedged: bool = False
     """3 is "3 or 4": one right alternative of several is enough. Off, all must be given."""
+    ordered_assignments: bool = True
+    """x = 1, y = 2 is 1, 2 and not 2, 1, and True, False is not False, True: what a name or a place
+    says is part of the answer."""
+    decimal_comma: bool = True
+    """2,74 is 2.74 beside a single number, where its comma can separate no thousands and no fewer
+    than two digits follow; 0,5 too where it is the answer. 1,234 is always 1234, 0,123 never."""
+    approximation_of_gold: bool = True
+    """3.46 is a gold that says 2√3 ≈ 3.46. Of an answer with an approximation behind it always the
+    exact part counts."""
+    full_precision: int = 15
+    """A decimal of at least so many significant digits is the number that it is a rounding of:
+    1.4142135623730951 is √2. 0 holds it to be that decimal."""
+    relative_tolerance: float = 0.0
+    """A number is right that differs from the gold by no more than this part of it. Benchmarks of
+    measured quantities take 0.05 (SciBench), 0.04 (TheoremQA); mathematics takes none."""
+    base_is_asked: bool = True
+    """555 in base 10 is not 4210 in base 5, though both are one number: the base was asked for."""
+    any_constant: bool = True
+    """x² + c is x² + C, and x² + 1 + C too: constants of integration have no name of their own.
+    Nor has the integer k of π/4 + kπ."""
+    letters_are_names: bool = True
+    """ABC is not ACB, nor HHT THH. Off, letters are always a product; small ones such as xy, mn
+    and abc are one in any case."""
     ignore_case: bool = True
     """Words and lone letters compare without case; letters in formulas always with case."""
 

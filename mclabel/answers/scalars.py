@@ -136,7 +136,7 @@ def read_ratio(text: str, part: Reader) -> Ratio | None:
 
 _CHOICE = re.compile(
     r"(?:(?:option|choice|answer|part)s?:? )?(?:\(\s?([A-Ja-j])\s?\)|([A-J])[.):](?= ?\S))"
-    r"\s*[.:)]?\s*(.*)",
+    r"\s*+[.:)]?+\s*+(.*+)",
     re.DOTALL | re.IGNORECASE,
 )
 _NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?\s?([A-J])\s?\)?", re.IGNORECASE)
@@ -160,12 +160,23 @@ def read_choice(text: str, part: Reader) -> Choice | None:
     return Choice(letter.upper(), part(content) if content else None)
 
 
-_PREFIX_SIGN = re.compile(r"(-?)\s*([$€£¥])\s*(-?.*)", re.DOTALL)
+_PREFIX_SIGN = re.compile(r"(-?)\s*+([$€£¥])\s*+(-?.*+)", re.DOTALL)
 _COMPOUND = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([A-Za-z]++)\.?+,?+(?:\s++and)?+\s*+")
+
+
+_UNIT_QUOTIENT = re.compile(
+    r"(?<=[\d)} ])\\frac\{([A-Za-z *^\d]{1,20})\}\{((?:[A-Za-z *^\d]|\{-?\d\}){1,30})\}$"
+)
 
 
 def read_quantity(text: str, read: Reader) -> Form | None:
     """An amount with a unit before or behind it, or the bare amount where the unit is generic."""
+    quotient = _UNIT_QUOTIENT.search(text) if text[-1] == "}" else None
+    if quotient:
+        unit = read_unit(f" {quotient[1].strip()}/({quotient[2].strip()})")
+        amount = read(text[: quotient.start()]) if unit else None
+        if unit and unit[1] is not None and isinstance(amount, Number | Closed):
+            return Quantity(_multiplied(amount, unit[0]), unit[1])
     sign = _PREFIX_SIGN.fullmatch(text)
     if sign:
         amount = read(sign[1] + sign[3])
@@ -193,7 +204,7 @@ def read_quantity(text: str, read: Reader) -> Form | None:
 
 def _tails(text: str) -> list[tuple[str, str]]:
     """Ways to cut a text before letters that may be a unit, the longest amount last."""
-    if not (text[-1].isalpha() or text[-1] in "°%€£¥$}.23"):
+    if not (text[-1].isalnum() or text[-1] in "°%€£¥$}.)"):
         return []
     cuts = []
     for match in _CUT.finditer(text):
@@ -227,7 +238,7 @@ def read_compound(text: str) -> Quantity | None:
     return Quantity(Number(Literal(total / first.factor)), first)
 
 
-_FUNCTION = re.compile(r"sin|cos|tan|cot|sec|csc|log")
+_FUNCTION = re.compile(r"sin|cos|tan|cot|sec|csc|log|cis")
 _COMPOUNDS = re.compile(r"(?:\d++(?:\.\d++)?+\s?+[A-Za-z]{1,8}+\.?+,?+(?:\s++and)?+\s*+){2,3}+")
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from mclabel.answers import algebra
+from mclabel.answers.effort import spend
 from mclabel.answers.expression import read_expression
 from mclabel.answers.forms import (
+    Approximated,
     Closed,
     Equation,
     Form,
+    Name,
     Number,
     Opaque,
     Quantity,
@@ -42,23 +46,40 @@ MAX_LENGTH = 800
 _JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))++|(?<![\s,;:=])[\s,;:=]++$|\s[-+*/]$|(?<!\.)\.$")
 _LEAD = re.compile(
     r"(?:(?:hence|therefore|thus|so),? )?(?:(?:the|our|my) )?(?:(?:final|correct|right) )?"
-    r"(?:answer|solution|option|choice|result|value)(?:s)?(?: is| are|:| =| would be)+ *",
+    r"(?:answer|solution|option|choice|result|value)(?:s)?(?:(?: is| are|:| =| would be)+ *|"
+    r" +(?=[\d(-]))",
     re.IGNORECASE,
 )
+_ALMOST = re.compile(r"≈")
+_DIGITS = re.compile(r"\d[\dA-Fa-f]{0,40}+")
 _EQUALS = re.compile(r"(?<![<>≤≥≠!=])=(?!=)|≈")
-_GROUPS = re.compile(r"[()\[\]]|(?<![\d,.(\[])\d{1,3}+(?:,\d{3})++(?!\d|,\d)")
+_GROUPS = re.compile(r"[()\[\]]|(?<![\d,.(\[])[1-9]\d{0,2}+(?:,\d{3})++(?!\d|,\d)")
 _IN_RATIO = re.compile(r"[\d.]+(?: to [\d.]+)+")
-_AFFIRMED = re.compile(r"(yes|no|true|false)[,.;:] ?(?=[A-Za-z])", re.IGNORECASE)
+_AFFIRMED = re.compile(
+    r"(yes|no|true|false)[,.;:] ?(?=[A-Za-z])(?!(?:yes|no|true|false|[tfyn])\b)", re.IGNORECASE
+)
 _CONDITION = re.compile(
     r"(?<=\S)[,;]? ?(?:\((?:for |where )?|for |where |with )?(?:any |all |some )?"
-    r"(?:integers? )?[a-z] ?"
+    r"(?:integers? )?([a-z]) ?"
     r"(?:∈ ?\\mathbb ?\{? ?[ZN] ?\}?\^?\+?|is an? (?:positive |any )?integer)\)?$"
 )
-_SENTENCE = re.compile(r"[A-Za-z][A-Za-z ]{0,60}? (?:is|are|equals?|was|were) (.*\d.*)")
+_FOR_ALL = re.compile(
+    r",? for (?:all|any|every) (?:real (?:numbers? )?|positive )?(?:integers? )?[a-z](?: ?∈ ?ℝ)?$"
+)
+_ARROW = re.compile(r"\\to(?![A-Za-z])")
+_COMMAS = re.compile(r",(?: or| and)?| or | and ")
+_GEOMETRY = re.compile(
+    r"(\\(?:angle|triangle|overline|overrightarrow|odot)|(?:triangle|angle|segment|line|arc|"
+    r"quadrilateral|rectangle|square|point)(?= ))[ {]{0,2}([A-Z]{2,6})\}?"
+)
+_CONGRUENCE = re.compile(
+    r"(?:([a-z]) ?)?\\equiv ?([^≡()\\]{1,60}) ?\(? ?\\?(?:p?mod|bmod) ?\{? ?(\w{1,12}) ?\}? ?\)?"
+)
+_SENTENCE = re.compile(r"[A-Za-z][A-Za-z ]{0,60}? (?:is|are|equals?|was|were) ([^\d\n]*+\d.*+)")
 _BRACES = (("\\{", "\\}"), ("{", "}"))
 _SETS = re.compile(
-    r"[<>≤≥≠∈∪∩∞ℝ]| U |real |[\[(][^\[\]()]*,[^\[\]()]*[)\]]|"
-    r"\][^\[\]]*,[^\[\]]*[\[\]]|\[[^\[\]]*,[^\[\]]*\["
+    r"[<>≤≥≠∈∪∩∞ℝ]| U |real |[\[(][^\[\](),]*+,[^\[\]()]*+[)\]]|"
+    r"\][^\[\],]*+,[^\[\]]*+[\[\]]|\[[^\[\],]*+,[^\[\]]*+\["
 )
 
 
@@ -69,6 +90,7 @@ def read_form(text: str, depth: int = 0) -> Form:
         text: as `normalize` gives it.
         depth: of the collections around it.
     """
+    spend(20 + len(text) // 4)
     text = _clean(text)
     if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
         return Special("empty text")
@@ -124,12 +146,25 @@ def _read(text: str, part: Reader) -> Form | None:
     affirmed = _AFFIRMED.match(text)
     if affirmed:
         return Words((affirmed[1].lower(),), affirmed[1])
-    text = _CONDITION.sub("", text)
+    text = _without_condition(text)
+    if text[-1].isupper() or text.endswith("}"):
+        named = _GEOMETRY.fullmatch(text)
+        if named:
+            return _name(named[2])
+    congruence = _CONGRUENCE.fullmatch(text) if "\\equiv" in text else None
+    if congruence:
+        return _congruence(congruence, part)
+    if "\\to" in text and "\\lim" not in text:
+        steps = split(text, _ARROW)
+        if len(steps) > 1 and all(steps):
+            return Sequence("tuple", tuple(map(part, steps)))
     form: Form | None = read_clock(text) or read_choice(text, part) or read_ordinal(text)
     if form is not None:
         return form
-    if text.isalpha() and (len(text) == 1 or is_wordy(text)):
-        return Closed(read_expression(text)) if len(text) == 1 else _words(text)
+    if text.isalpha():
+        if len(text) == 1:
+            return Closed(read_expression(text))
+        return _words(text) if is_wordy(text) else _name(text)
     if "\\begin" in text:
         matrix = read_matrix(text, part)
         if matrix is not None:
@@ -156,6 +191,33 @@ def _read(text: str, part: Reader) -> Form | None:
     return _scalar(text)
 
 
+def _without_condition(text: str) -> str:
+    """The text without `, k ∈ Z`; the integer is called n then."""
+    if " for " in text:
+        text = _FOR_ALL.sub("", text)
+    match = _CONDITION.search(text)
+    if match is None:
+        return text
+    rest = text[: match.start()]
+    return re.sub(rf"(?<![A-Za-z\\]){match[1]}(?![A-Za-z])", "n", rest) if match[1] else rest
+
+
+def _congruence(match: re.Match[str], part: Reader) -> Form | None:
+    """`x ≡ 2 (mod 3)` by the remainder and the modulus."""
+    modulus = read_expression(match[3]).rational
+    if modulus is None or modulus.denominator != 1 or modulus < 2:
+        return None
+    residues = []
+    for item in split(match[2], _COMMAS):
+        residue = read_expression(item).rational
+        if residue is None or residue.denominator != 1:
+            return None
+        residues.append(Number(Literal(residue % modulus)))
+    name = Words((f"congruence modulo {modulus}",), "")
+    rest = residues[0] if len(residues) == 1 else Sequence("set", tuple(residues))
+    return Sequence("tuple", (name, rest))
+
+
 def _without_group_commas(text: str) -> str:
     """The text with 1,234 as 1234, except where the next bracket closes: (1,234) is a pair."""
     pieces, end, enclosed = [], len(text), False
@@ -168,6 +230,17 @@ def _without_group_commas(text: str) -> str:
     return "".join([text[:end], *reversed(pieces)])
 
 
+def _name(text: str) -> Form:
+    """Letters that may be a name or a product, unless they spell a function or a constant."""
+    try:
+        value = read_expression(text)
+    except NotClosed:
+        return Name(text, None)
+    if any(len(name) > 1 for name in algebra.symbols(value)) or not algebra.symbols(value):
+        return Closed(value)
+    return Name(text, value)
+
+
 def _scalar(text: str) -> Form | None:
     """One number, formula or quantity."""
     based = read_based(text)
@@ -176,10 +249,14 @@ def _scalar(text: str) -> Form | None:
     if is_wordy(text):
         return None
     quantity = read_quantity(text, read_form)
-    return quantity if quantity is not None else Closed(read_expression(text))
+    if quantity is not None:
+        return quantity
+    digits = text.upper() if text.isalnum() and _DIGITS.fullmatch(text) else ""
+    return Closed(read_expression(text), digits)
 
 
 _NAME = re.compile(
+    r"\\(?:d?dot|bar|hat|vec|tilde)\{?[A-Za-z]\}?|"
     r"\\?[A-Za-zπ]+(?:_\{?[A-Za-z\d]+\}?)?'?\s*(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?|"
     r"[A-Za-z](?:'|\^\{-1\})\s*\([A-Za-z]\)|[A-Za-z]\^\{-1\}\([A-Za-z]\)|"
     r"(?:m\s*)?\\(?:angle|overline|triangle)\s*\{?[A-Z]{1,3}\}?|"
@@ -191,15 +268,30 @@ def _equation(text: str, part: Reader) -> Form | None:
     """`x = 5`, a relation between variables, or a chain, which is worth its last member."""
     if not is_balanced(text):
         return None
+    if "≈" in text:
+        return _approximation(text, part)
     sides = [side for side in split(text, _EQUALS) if side]
     if len(sides) == 1:
-        return part(sides[0])
+        return part(sides[0]) if len(sides[0]) < len(text) else _scalar(text)
     left, right = sides[0], sides[-1]
     if _NAME.fullmatch(left):
         return Equation(part(left), part(right), left)
     if _NAME.fullmatch(right):
         return Equation(part(right), part(left), right)
     return Equation(part(left), part(right), "")
+
+
+def _approximation(text: str, part: Reader) -> Form | None:
+    """`x ≈ 3.14` as an equation; of `2√3 ≈ 3.46` both sides."""
+    sides = [side for side in split(text, _ALMOST) if side]
+    if len(sides) < 2 or sides[0] == sides[-1]:
+        return part(sides[0]) if sides and sides[0] != text else None
+    head, tail = sides[0], sides[-1]
+    if not any(c.isalnum() or c in "π∞" for c in head):
+        return None
+    if _NAME.fullmatch(head):
+        return Equation(part(head), part(tail), head)
+    return Approximated(part(head), part(tail))
 
 
 def _plus_minus(text: str, part: Reader) -> Form | None:

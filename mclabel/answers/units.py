@@ -1,8 +1,6 @@
 """Units of measure and nouns behind a number.
 
-The factors are exact and a test holds each against pint's. pint itself is not asked at run time:
-its parser takes words such as "points", "grades" or "turns" for units, and takes half a second to
-load into every process that grades.
+Products, quotients and powers of the units of `unit_table`, with their prefixes; or a noun.
 """
 
 from __future__ import annotations
@@ -11,6 +9,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+
+from mclabel.answers.unit_table import PREFIXED_NAMES, PREFIXED_SIGNS, PREFIXES, TABLE
 
 Dimension = frozenset[tuple[str, int]]
 
@@ -25,60 +25,6 @@ class Unit:
     """Added after scaling: of temperatures."""
 
 
-_METRE, _KILOGRAM, _SECOND, _MONTH = (("m", 1),), (("kg", 1),), (("s", 1),), (("month", 1),)
-_AREA, _VOLUME, _SPEED = (("m", 2),), (("m", 3),), (("m", 1), ("s", -1))
-
-_TABLE: tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...] = (
-    ("m meter metre", "1", _METRE),
-    ("cm centimeter centimetre", "1/100", _METRE),
-    ("mm millimeter millimetre", "1/1000", _METRE),
-    ("dm decimeter decimetre", "1/10", _METRE),
-    ("km kilometer kilometre", "1000", _METRE),
-    ("in inch inches", "127/5000", _METRE),
-    ("ft foot feet", "381/1250", _METRE),
-    ("yd yard", "1143/1250", _METRE),
-    ("mi mile", "201168/125", _METRE),
-    ("kg kilogram kilo", "1", _KILOGRAM),
-    ("g gram gm", "1/1000", _KILOGRAM),
-    ("mg milligram", "1/1000000", _KILOGRAM),
-    ("lb pound", "45359237/100000000", _KILOGRAM),
-    ("oz ounce", "45359237/1600000000", _KILOGRAM),
-    ("tonne", "1000", _KILOGRAM),
-    ("s sec second", "1", _SECOND),
-    ("ms millisecond", "1/1000", _SECOND),
-    ("min minute", "60", _SECOND),
-    ("h hr hour", "3600", _SECOND),
-    ("day", "86400", _SECOND),
-    ("week wk", "604800", _SECOND),
-    ("month", "1", _MONTH),
-    ("year yr", "12", _MONTH),
-    ("decade", "120", _MONTH),
-    ("century centuries", "1200", _MONTH),
-    ("acre", "316160658/78125", _AREA),
-    ("ha hectare", "10000", _AREA),
-    ("L l liter litre", "1/1000", _VOLUME),
-    ("mL ml milliliter millilitre cc", "1/1000000", _VOLUME),
-    ("gal gallon", "473176473/125000000000", _VOLUME),
-    ("qt quart", "473176473/500000000000", _VOLUME),
-    ("pt pint", "473176473/1000000000000", _VOLUME),
-    ("cup", "473176473/2000000000000", _VOLUME),
-    ("mph", "1397/3125", _SPEED),
-    ("kph kmph kmh", "5/18", _SPEED),
-    ("newton", "1", (("kg", 1), ("m", 1), ("s", -2))),
-    ("joule", "1", (("kg", 1), ("m", 2), ("s", -2))),
-    ("watt", "1", (("kg", 1), ("m", 2), ("s", -3))),
-    ("hz hertz", "1", (("s", -1),)),
-    ("$ dollar usd buck", "1", (("dollar", 1),)),
-    ("cent ¢", "1/100", (("dollar", 1),)),
-    ("€ euro eur", "1", (("euro", 1),)),
-    ("£ gbp", "1", (("sterling", 1),)),
-    ("¥ yen", "1", (("yen", 1),)),
-    ("rupee rs", "1", (("rupee", 1),)),
-    ("% percent", "1", (("percent", 1),)),
-    ("° degree deg", "1", (("degree", 1),)),
-    ("radian rad", "1", (("radian", 1),)),
-    ("unit", "1", (("unit", 1),)),
-)
 _TEMPERATURE = (("kelvin", 1),)
 _TEMPERATURES = {
     **dict.fromkeys(("°c", "celsius", "centigrade"), (Fraction(1), Fraction(27315, 100))),
@@ -86,14 +32,28 @@ _TEMPERATURES = {
     "kelvin": (Fraction(1), Fraction(0)),
 }
 _BY_NAME: dict[str, Unit] = {}
-for _names, _factor, _dimension in _TABLE:
+for _names, _factor, _dimension in TABLE:
     for _name in _names.split():
         _unit = Unit(frozenset(_dimension), Fraction(_factor))
         _BY_NAME[_name] = _unit
         if len(_name) > 1:
             _BY_NAME.setdefault(_name + "s", _unit)
 
-_AMBIGUOUS = frozenset("m g s h l L in".split())
+for _name in ("K", "kelvin", "kelvins", "celsius"):
+    _BY_NAME[_name] = Unit(frozenset(_TEMPERATURE), Fraction(1))
+_SI_WORDS = frozenset(
+    (
+        *("kg", "h", "hour", "hours"),
+        *PREFIXED_SIGNS,
+        *PREFIXED_NAMES,
+        *(f"{name}s" for name in PREFIXED_NAMES),
+        *(f"{prefix}{sign}" for prefix in "kcmun" for sign in PREFIXED_SIGNS),
+    )
+)
+"""Units that may stand side by side in a product: `kg m`, `newton meters`, `kilowatt hours`."""
+_DIVISORS = frozenset(("K", "s", "mol"))
+"""What stands behind another unit below a fraction bar: J/gK, W/mK, J/kgK."""
+_AMBIGUOUS = frozenset("m g s h l L in N J W V A C F T H K".split())
 """Units that are also variables or words: read as units only after a space."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER_POWERS = {"squared": 2, "cubed": 3}
@@ -103,9 +63,9 @@ _MULTIPLIERS = {
 }  # fmt: skip
 _STOP = frozenset("and or to plus minus times if when not no is are".split())
 _POWER = r"\^\s*+(?:\{\s*+-?\d\s*+\}|-?\d)"
-_WORD = re.compile(rf"[A-Za-z]++|[°€£¥¢$%/*]|{_POWER}")
+_WORD = re.compile(rf"[A-Za-z]++|[°€£¥¢$%/*()]|{_POWER}")
 _DEGREES_OF = re.compile(r"°\s*+([CF])\b")
-_WHOLE = re.compile(rf"(?:[\s.A-Za-z°€£¥¢$%/*-]|\\ |{_POWER})++")
+_WHOLE = re.compile(rf"(?:[\s.A-Za-z°€£¥¢$%/*()-]|\\ |{_POWER})++")
 
 
 @lru_cache(maxsize=4096)
@@ -121,6 +81,7 @@ def read_unit(text: str) -> tuple[int, Unit | None] | None:
     """
     if len(text) > 60 or not _WHOLE.fullmatch(text):
         return None
+    text = text.replace("per cent", "percent")
     words = _WORD.findall(_DEGREES_OF.sub(_temperature_name, text))
     multiplier = 1
     while words and words[0].lower() in _MULTIPLIERS:
@@ -161,6 +122,8 @@ def _temperature_name(match: re.Match[str]) -> str:
 
 def _temperature(words: list[str]) -> Unit | None:
     rest = [w for w in words if w.lower() not in ("degree", "degrees", "°")]
+    if rest == ["K"]:
+        rest = ["kelvin"]
     if len(rest) != 1 or rest[0].lower() not in _TEMPERATURES:
         return None
     factor, offset = _TEMPERATURES[rest[0].lower()]
@@ -171,15 +134,14 @@ def _product(words: list[str]) -> Unit | None:
     """Units multiplied and divided: `miles per hour`, `cm^2`, `square feet`, `m/s^2`."""
     dimension: dict[str, int] = {}
     factor = Fraction(1)
-    sign, power, last = 1, 1, None
+    sign, power, last, near = 1, 1, None, False
     for word in words:
         lower = word.lower()
         if lower in ("per", "/"):
-            if sign < 0:
-                return None
-            sign, last = -1, None
-        elif word == "*":
-            last = None
+            sign, last, near = -1, None, False
+        elif word in "*()":
+            last, near = None, False
+            sign = 1 if word == ")" else sign
         elif lower in _POWERS:
             power = _POWERS[lower]
         elif word[0] == "^" or lower in _AFTER_POWERS:
@@ -191,16 +153,54 @@ def _product(words: list[str]) -> Unit | None:
                 dimension[base] = dimension.get(base, 0) + sign * n * (exponent - 1)
             last = None
         else:
-            unit = _BY_NAME.get(word) or (_BY_NAME.get(lower) if len(word) > 1 else None)
-            if unit is None or last is not None:
+            unit = _below(word) if sign < 0 else _named(word)
+            beside = near and word in _SI_WORDS
+            if unit is None or (near and not beside):
                 return None
             factor *= unit.factor ** (sign * power)
             for base, n in unit.dimension:
                 dimension[base] = dimension.get(base, 0) + sign * power * n
-            last, power = unit, 1
+            last, power, near = unit, 1, True
     if power != 1 or not dimension:
         return None
     return Unit(frozenset((base, n) for base, n in dimension.items() if n), factor)
+
+
+def _named(word: str) -> Unit | None:
+    """The unit of that name, with a prefix where it takes one: `kPa`, `microseconds`."""
+    unit = _BY_NAME.get(word)
+    if unit is not None:
+        return unit
+    for size in (1, 4, 5):
+        exponent = PREFIXES.get(word[:size].lower() if size > 1 else word[:1])
+        if exponent is None:
+            continue
+        rest = word[size:].lower() if size > 1 else word[1:]
+        known = rest.removesuffix("s") in PREFIXED_NAMES if size > 1 else rest in PREFIXED_SIGNS
+        base = _BY_NAME.get(rest.lower() if rest == "Ohm" else rest)
+        if known and base is not None:
+            return Unit(base.dimension, base.factor * Fraction(10) ** exponent)
+    return _BY_NAME.get(word.lower()) if len(word) > 1 else None
+
+
+def _below(word: str) -> Unit | None:
+    """A unit below a fraction bar, where mK is a metre times a kelvin."""
+    if word == "mK":
+        return _run_together(word)
+    return _named(word) or _run_together(word)
+
+
+def _run_together(word: str) -> Unit | None:
+    """Two units below a fraction bar without a sign between them: the `gK` of `J/gK`."""
+    for cut in range(1, len(word)):
+        first, second = word[:cut], word[cut:]
+        if first in _SI_WORDS | {"g"} and second in _DIVISORS:
+            left, right = _BY_NAME[first], _BY_NAME[second]
+            dimension = dict(left.dimension)
+            for base, n in right.dimension:
+                dimension[base] = dimension.get(base, 0) + n
+            return Unit(frozenset(dimension.items()), left.factor * right.factor)
+    return None
 
 
 def _is_remark(word: str) -> bool:

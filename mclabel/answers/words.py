@@ -20,12 +20,23 @@ _PHRASES = {
         "any real x|any real value|x is all real numbers|all real number|reals|the reals|"
         "for all real x|all x in the real numbers"
     ),
+    "integers": "\\mathbb{z}|integers|all integers|the integers|set of integers|"
+    "the set of integers|the set of all integers|any integer|all integer values",
+    "naturals": "\\mathbb{n}|natural numbers|all natural numbers|the natural numbers|"
+    "the set of natural numbers",
+    "rationals": "\\mathbb{q}|rational numbers|all rational numbers|the rational numbers|rationals|"
+    "the set of rational numbers",
+    "complex numbers": "\\mathbb{c}|complex numbers|all complex numbers|the complex numbers",
+    "positive integers": "\\mathbb{z}^+|\\mathbb{z}_+|\\mathbb{z}^{+}|positive integers|"
+    "all positive integers|the positive integers",
     "∞": "∞|+∞|infinity|positive infinity|plus infinity",
     "-∞": "-∞|- ∞|negative infinity|minus infinity|-infinity",
     "undefined": (
         "undefined|does not exist|dne|doesn't exist|not defined|is undefined|limit does not exist|"
         "the limit does not exist|is not defined"
     ),
+    "diverges": "diverges|divergent|it diverges|the series diverges|the limit diverges|"
+    "the integral diverges|series diverges|limit diverges|integral diverges|does not converge",
     "infinitely many": (
         "infinitely many|infinitely many solutions|an infinite number of solutions|"
         "infinite solutions|infinite number of solutions|infinite|there are infinitely many|"
@@ -48,18 +59,29 @@ _LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+")
 _FILLERS = frozenset(
     "a an the it is its it's that they are be by on in at to of for so he she his her there was "
-    "answer option choice this both my".split()
+    "answer option choice this both my due".split()
 )
-_LATER_FILLERS = frozenset("function number only solution triangle day team case".split())
+_LATER_FILLERS = frozenset(
+    "function number numbers only solution triangle day team case n all".split()
+)
+_SHORT_NAMES = {
+    **{"mon": "monday", "tue": "tuesday", "tues": "tuesday", "wed": "wednesday"},
+    **{"thu": "thursday", "thurs": "thursday", "fri": "friday", "sat": "saturday"},
+    **{"sun": "sunday", "jan": "january", "feb": "february", "mar": "march", "apr": "april"},
+    **{"aug": "august", "sept": "september", "sep": "september", "oct": "october"},
+    **{"nov": "november", "dec": "december"},
+}
 _MONTHS = frozenset(
     "january february march april may june july august september october november december".split()
 )
+_TRUTH = {"yes": "true", "no": "false"}
 _CONTRARY = frozenset("not no never neither nor or and but except non isn't aren't doesn't".split())
 
 
 def plain_words(text: str) -> tuple[str, ...]:
     """The words of a text in lower case, without those that add nothing at its start."""
     words = [word.lower() for word in _WORD.findall(text)]
+    words[:1] = [_SHORT_NAMES.get(word, word) for word in words[:1]]
     while len(words) > 1 and words[0] in _FILLERS:
         words.pop(0)
     return tuple(words)
@@ -105,6 +127,8 @@ def number_word(text: str) -> int | None:
 
 def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:
     """Whether two word answers agree; None where one says more than the other."""
+    if len(answer) == len(gold) == 1:
+        answer, gold = ((_TRUTH.get(one[0], one[0]),) for one in (answer, gold))
     if answer == gold or (_has_month(gold) and sorted(answer) == sorted(gold)):
         return True
     longer, shorter = (answer, gold) if len(answer) > len(gold) else (gold, answer)

@@ -40,8 +40,8 @@ class StepSplitter(Settings):
     """A step a line; a step a paragraph; a step begins at "Step k" at the beginning of a line;
     or at each match of `pattern`."""
     pattern: str | None = None
-    """Regular expression (of the `regex` module); `(?<=;)` would split after semicolons. One that
-    runs away on simple texts is refused; a solution on which it takes a second stays one step."""
+    """Regular expression of RE2, which takes linear time on any text. A step begins where it
+    matches, or at its first group: `;()` would split after semicolons."""
     region: Literal["all", "think", "answer"] = "all"
     """Of a reasoning model: what is split. The thinking, if it is not, is the first step; the
     answer, if it is not, the last."""

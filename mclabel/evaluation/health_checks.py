@@ -148,8 +148,8 @@ CHECKS: Mapping[str, Check] = {
         of="right solutions",
         said="are labelled with an error",
         why="people find .04 (GSM8K) to .19 (MATH) in ProcessBench: the rest are likelier false",
-        remedy="Raise estimator.rollouts (or lower estimator.min_gain_per_token), and check that rollouts are "
-        "sampled as solutions are and not cut",
+        remedy="Raise estimator.rollouts (or lower estimator.min_gain_per_token), and check that "
+        "rollouts are sampled as solutions are and not cut",
     ),
     "wrong_without_error": Check(
         name="wrong solutions without a labelled error",

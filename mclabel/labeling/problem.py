@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mclabel.answers import default_checker
+from mclabel.answers import PASSING, default_checker
 from mclabel.data.readers.remote import read_text
 from mclabel.data.readers.rows import Fault
 from mclabel.data.shards.rejects import bounded
@@ -117,7 +117,7 @@ async def label_problem(
     prompt: tuple[int, ...] = ()
     if (fault := _too_long(problem, given, policy)) is None:
         prompt = policy.prompt_ids(problem.text)
-        fault = await desk.run(_fault, problem, len(prompt), policy.max_context)
+        fault = await _fault(problem, len(prompt), policy.max_context, desk)
     if fault is not None:
         if settings.strict:
             raise DataError(f"problem {problem.id}: {fault.detail}")
@@ -240,7 +240,7 @@ def _too_long(problem: Problem, given: Sequence[GivenSolution], policy: Policy) 
     return None
 
 
-def _fault(problem: Problem, num_prompt: int, max_context: float) -> Fault | None:
+async def _fault(problem: Problem, num_prompt: int, max_context: float, desk: Desk) -> Fault | None:
     """Why no rollout of a problem could be sampled, or graded."""
     if num_prompt >= max_context:
         return Fault(
@@ -248,8 +248,8 @@ def _fault(problem: Problem, num_prompt: int, max_context: float) -> Fault | Non
             f"its prompt has {num_prompt} tokens, the model takes {max_context:g} of prompt and "
             "solution together",
         )
-    reason = default_checker().unparsed_gold(problem.answer)
-    if reason is None or reason in ("no_worker", "worker_died"):  # those say nothing of the gold
+    reason = await default_checker().unparsed_gold_async(problem.answer, aside=desk.run)
+    if reason is None or reason in PASSING:
         return None
     return Fault(
         "unparsed_gold",

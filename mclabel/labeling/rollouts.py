@@ -217,15 +217,11 @@ def grade_recorded(
         rules: of the verdicts.
     """
     answers = [None if end == "length" else extract_answer(text) for text, end, _ in recorded]
-    pairs = [(a, gold) for a, (_, _, gold) in zip(answers, recorded, strict=True) if a is not None]
-    grades = iter(default_checker().grade_many(pairs, rules=rules))
+    pairs = zip(answers, (gold for _, _, gold in recorded), strict=True)
+    grades = default_checker().grade_many(pairs, rules=rules)
     return [
-        (None, Outcome.TRUNCATED)
-        if end == "length"
-        else (None, Outcome.WRONG)
-        if answer is None
-        else (answer, _OUTCOMES[next(grades).verdict])
-        for answer, (_, end, _) in zip(answers, recorded, strict=True)
+        (answer, Outcome.TRUNCATED if end == "length" else _OUTCOMES[grade.verdict])
+        for answer, grade, (_, end, _) in zip(answers, grades, recorded, strict=True)
     ]
 
 

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import cast
 
-from mclabel.answers import default_checker, group_answers
+from mclabel.answers import default_checker, group_many
 from mclabel.config import BestOfNConfig, LabelConfig
 from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places, check_run
 from mclabel.data.outputs import output_folder
@@ -230,16 +230,18 @@ def _scored(
             values = [pair[part] for pair in pairs]
             key = f"likelihood:{name}:{how}"
             scores[key] = _placed(len(rows), there, values, missing=-inf)
-    checker = default_checker()
+    votes = group_many(
+        [[row.solution.prediction for row in group] for group in problems], default_checker()
+    )
     samples, start = [], 0
-    for group in problems:
+    for group, keys in zip(problems, votes, strict=True):
         part_of = slice(start, start + len(group))
         start = part_of.stop
         problem = group[0].problem
         samples.append(
             ProblemSamples(
                 problem_id=problem.id,
-                keys=tuple(group_answers([row.solution.prediction for row in group], checker)),
+                keys=tuple(keys),
                 right=tuple(row.solution.outcome is Outcome.RIGHT for row in group),
                 scores={name: tuple(values[part_of]) for name, values in scores.items()},
                 weights={name: tuple(values[part_of]) for name, values in weights.items()},

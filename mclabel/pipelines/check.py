@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,6 @@ from mclabel.answers import Grade, default_checker, extract_answer
 from mclabel.data.outputs import output_file
 from mclabel.data.readers.rows import TOO_LARGE, bounded_lines
 from mclabel.errors import DataError
-
-_CHUNK = 4096
-"""Lines whose hard pairs the workers share while the easy ones are decided."""
 
 
 @dataclass(kw_only=True)
@@ -60,11 +56,10 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     target = Path(out).open("w", encoding="utf-8") if out else nullcontext(sys.stdout)  # noqa: SIM115
     with path.open("rb") as lines, target as written:
         rows = _rows(source, enumerate(bounded_lines(lines), 1), report, on_bad_line)
-        while chunk := list(islice(rows, _CHUNK)):
-            for row, grade in _graded(chunk):
-                report.verdicts[grade.verdict.value] += 1
-                row |= {"verdict": grade.verdict, "reason": grade.reason, "layer": grade.layer}
-                written.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+        for row, grade in _graded(rows):
+            report.verdicts[grade.verdict.value] += 1
+            row |= {"verdict": grade.verdict, "reason": grade.reason, "layer": grade.layer}
+            written.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     report.seconds = time.perf_counter() - start
     return report
 
@@ -106,18 +101,22 @@ def _row(line: bytes) -> dict[str, Any] | str:
     return row
 
 
-def _graded(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
-    for row in rows:
-        if "completion" in row:
-            row["answer"] = extract_answer(row["completion"], truncated=bool(row.get("truncated")))
+def _graded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
+    """Rows with their grades, in order; easy pairs are decided while hard ones wait."""
     checker = default_checker()
-    answered = [row for row in rows if row["answer"] is not None]
-    grades = iter(checker.grade_many((row["answer"], row["gold"]) for row in answered))
-    for row in rows:
+    waiting: deque[dict[str, Any]] = deque()
+
+    def pairs() -> Iterator[tuple[str | None, str]]:
+        for row in rows:
+            if "completion" in row:
+                cut = bool(row.get("truncated"))
+                row["answer"] = extract_answer(row["completion"], truncated=cut)
+            waiting.append(row)
+            yield row["answer"], row["gold"]
+
+    for grade in checker.grade_each(pairs()):
+        row = waiting.popleft()
         if row["answer"] is None:
-            yield (
-                row,
-                checker.grade_completion("", row["gold"], truncated=bool(row.get("truncated")))[1],
-            )
-        else:
-            yield row, next(grades)
+            cut = bool(row.get("truncated"))
+            grade = checker.grade_completion("", row["gold"], truncated=cut)[1]
+        yield row, grade

@@ -12,7 +12,12 @@ _KINDS = (
     ("integer", re.compile(rf"{_PLAIN}(?:\.0*)?")),
     ("decimal", re.compile(r"[-+]?[\d,]*\.\d+")),
     ("percent", re.compile(r"[-+]?[\d,.]+\s*\\?%")),
-    ("fraction", re.compile(rf"[-+]?\\[dt]?frac\s*{{?{_PLAIN}}}?\s*{{?\d+}}?|{_PLAIN}\s*/\s*\d+")),
+    (
+        "fraction",
+        re.compile(
+            rf"[-+]?\\[dt]?frac\s*+(?:{{{_PLAIN}}}|\d)\s*+(?:{{\d+}}|\d+)|{_PLAIN}\s*/\s*\d+"
+        ),
+    ),
     ("choice", re.compile(r"(?:\\text{)?\(?[A-H]\)?}?")),
     ("interval or point", re.compile(r"(?:\\left)?[\[(].*,[^,]*[\])]")),
     ("list", re.compile(r"[^,]*+,.*+")),

@@ -50,6 +50,11 @@ def attacks(pattern: re.Pattern[str], *, number: int) -> list[Attack]:
     return found
 
 
+def alphabet_of(pattern: re.Pattern[str]) -> list[str]:
+    """One character for each way in which the pattern's sets tell characters apart."""
+    return _alphabet(list(parser.parse(pattern.pattern, pattern.flags)), pattern.flags)
+
+
 def _alphabet(tree: Sequence[Any], flags: int) -> list[str]:
     """One character for each way in which the pattern's sets tell characters apart."""
     chars, sets = set(_PLAIN), []

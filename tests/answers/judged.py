@@ -1,4 +1,4 @@
-"""Reads the tables of human-judged cases (`cases.txt`, `holdout.txt`)."""
+"""Reads the tables of human-judged cases (`cases.txt`, `classes.txt`, `holdout.txt`)."""
 
 from __future__ import annotations
 

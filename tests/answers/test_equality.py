@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mclabel.answers import Checker, group_answers
+from mclabel.answers import Checker, group_answers, group_many
 
 
 def test_equal_answers_share_a_number() -> None:
@@ -24,4 +24,18 @@ def test_odd_answers_are_compared_with_the_commonest_alone() -> None:
     found = group_answers(answers, checker)
     assert found[-3:] == [found[-1]] * 3
     assert len(set(found)) == 301
+    checker.close()
+
+
+def test_many_problems_are_grouped_as_each_alone() -> None:
+    checker = Checker()
+    problems = [
+        ["1/2", "0.5", None, "x+1", "1+x", "\\sin 2x", "2\\sin x\\cos x"],
+        [],
+        ["7", "7.0", "8", "\\frac{16}{2}"],
+        [None],
+    ]
+    together = group_many(problems, checker)
+    assert together == [group_answers(answers, checker) for answers in problems]
+    assert together[0][5] == together[0][6]
     checker.close()

@@ -28,6 +28,17 @@ TABLE: list[tuple[str, Any, str, str, bool]] = [
     ("ordered_lists", True, "2, 1", "1, 2", True),
     ("ordered_sets", True, r"\{2, 1\}", r"\{1, 2\}", True),
     ("accept_hedged", True, "3 or 4", "3", False),
+    ("ordered_assignments", False, "2, 1", "x = 1, y = 2", False),
+    ("ordered_assignments", False, "False, True", "True, False", False),
+    ("decimal_comma", False, "2,74", "2.74", True),
+    ("approximation_of_gold", False, "3.46", r"2\sqrt{3} \approx 3.46", True),
+    ("full_precision", 0, "1.4142135623730951", r"\sqrt{2}", True),
+    ("relative_tolerance", 0.05, "9.9", "9.6", False),
+    ("relative_tolerance", 0.02, r"\sqrt{2}", r"\frac{7}{5}", False),
+    ("base_is_asked", False, "555_{10}", "4210_5", False),
+    ("any_constant", False, "x^2 + c", "x^2 + C", True),
+    ("any_constant", False, r"\frac{\pi}{4} + n\pi", r"\frac{\pi}{4} + k\pi", True),
+    ("letters_are_names", False, "ACB", "ABC", False),
     ("ignore_case", False, "thursday", "Thursday", True),
 ]
 

@@ -6,15 +6,19 @@ from fractions import Fraction
 
 import pytest
 
-from mclabel.answers.units import _TABLE, _TEMPERATURES, read_unit
+from mclabel.answers.unit_table import PREFIXED_NAMES, PREFIXED_SIGNS, PREFIXES, TABLE
+from mclabel.answers.units import _TEMPERATURES, read_unit
 
-_PINT_NAMES = {"hz": "hertz", "in": "inch"}
+_PINT_NAMES = {"hz": "hertz", "in": "inch", "au": "astronomical_unit"}
 _NOT_IN_PINT = {"$", "€", "£", "¥", "%", "°", "cent", "rupee", "unit", "radian", "decade", "acre"}
 """`decade` is a number to pint, and its acre that of the US survey foot."""
-_BASE = {"m": "meter", "kg": "kilogram", "s": "second", "month": "month"}
+_BASE = {
+    **{"m": "meter", "kg": "kilogram", "s": "second", "month": "month"},
+    **{"A": "ampere", "mol": "mole", "kelvin": "kelvin"},
+}
 
 
-@pytest.mark.parametrize("row", [r for r in _TABLE if r[0].split()[0] not in _NOT_IN_PINT])
+@pytest.mark.parametrize("row", [r for r in TABLE if r[0].split()[0] not in _NOT_IN_PINT])
 def test_factors_are_those_of_pint(row: tuple[str, str, tuple[tuple[str, int], ...]]) -> None:
     pint = pytest.importorskip("pint")
     registry = pint.UnitRegistry(non_int_type=Fraction)
@@ -26,7 +30,7 @@ def test_factors_are_those_of_pint(row: tuple[str, str, tuple[tuple[str, int], .
 
 
 def test_an_acre_is_of_the_international_foot() -> None:
-    factors = {row[0].split()[0]: Fraction(row[1]) for row in _TABLE}
+    factors = {row[0].split()[0]: Fraction(row[1]) for row in TABLE}
     assert factors["acre"] == 43_560 * factors["ft"] ** 2
 
 
@@ -58,3 +62,35 @@ def test_phrases_of_one_unit(one: str, other: str) -> None:
 @pytest.mark.parametrize("text", ["m", "x", " x", "cm + 1", " and 5", " or more", ""])
 def test_no_units(text: str) -> None:
     assert read_unit(text) is None
+
+
+COMPOUND = [
+    *("kg m/s^2", "N m", "J/(kg K)", "W/(m^2 K^4)", "kg/m^3", "g/cm^3", "mol/L", "kJ/mol", "m/s"),
+    *("km/h", "V/m", "N/C", "kPa", "MPa", "MeV", "GHz", "uF", "mA", "nC", "kcal", "mmol", "kohm"),
+    *("kilowatt hour", "newton meter", "microsecond", "m s^-1", "kg m^2 s^-2", "cm^2/s", "mT"),
+]
+
+
+@pytest.mark.parametrize("text", COMPOUND)
+def test_compound_and_prefixed_units_are_those_of_pint(text: str) -> None:
+    pint = pytest.importorskip("pint")
+    registry = pint.UnitRegistry(non_int_type=Fraction)
+    found = read_unit(f" {text}")
+    assert found is not None and found[1] is not None
+    base = "*".join(f"{_BASE[unit]}**{power}" for unit, power in found[1].dimension)
+    written = text.replace(" ", "*")
+    assert registry.Quantity(Fraction(1), written).to(base).magnitude == found[1].factor
+
+
+@pytest.mark.parametrize("name", sorted(PREFIXED_SIGNS | PREFIXED_NAMES))
+def test_prefixes_are_powers_of_ten(name: str) -> None:
+    bare = read_unit(f" {name}")
+    for prefix, exponent in PREFIXES.items():
+        if (len(prefix) > 1) != (name in PREFIXED_NAMES) or prefix + name in ("cd", "min", "pt"):
+            continue
+        found = read_unit(f" {prefix}{name}")
+        assert found is not None and found[1] is not None, prefix
+        if name in ("K", "kelvin") or prefix + name in ("ha", "hm", "Pa", "dB", "ft", "au"):
+            continue
+        assert bare is not None and bare[1] is not None
+        assert found[1].factor == bare[1].factor * Fraction(10) ** exponent, prefix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -17,7 +18,7 @@ import psutil
 import pytest
 
 from mclabel.answers import Checker
-from mclabel.answers.host import _refuse
+from mclabel.answers.confined import refuse
 from mclabel.records import Verdict
 
 HARD = ("\\sin 2x", "2\\sin x\\cos x")
@@ -26,7 +27,7 @@ STUCK = (
     "(a+b+c+d+e)^{50}",
     "(a+b)(a+b+c+d+e)^{49}+(c+d+e)(a+b+c+d+e)^{49}",
 )
-"""A pair that overruns any budget."""
+"""A pair that takes more steps than any budget allows."""
 
 
 def hard_pairs(count: int) -> list[tuple[str, str]]:
@@ -36,7 +37,7 @@ def hard_pairs(count: int) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def checker() -> Iterator[Checker]:
-    checker = Checker(budget_s=4.0, num_workers=2)
+    checker = Checker(num_workers=2)
     yield checker
     checker.close()
 
@@ -44,9 +45,9 @@ def checker() -> Iterator[Checker]:
 def test_nothing_starts_before_it_is_needed(checker: Checker) -> None:
     assert checker.grade("1/2", "0.5").verdict is Verdict.RIGHT
     assert checker.grade("x+1", "1+x").verdict is Verdict.RIGHT
-    assert checker.worker_pids() == []
+    assert checker.host_pid() is None
     assert checker.grade(*HARD).verdict is Verdict.RIGHT
-    assert len(checker.worker_pids()) == 1
+    assert checker.host_pid() is not None
 
 
 def test_a_stuck_pair_costs_only_itself(checker: Checker) -> None:
@@ -54,42 +55,117 @@ def test_a_stuck_pair_costs_only_itself(checker: Checker) -> None:
     pairs[5:5] = [STUCK]
     grades = checker.grade_many(pairs)
     assert [g.verdict for g in grades].count(Verdict.RIGHT) == 20
-    assert (grades[5].verdict, grades[5].reason) == (Verdict.UNKNOWN, "timeout")
+    assert (grades[5].verdict, grades[5].reason) == (Verdict.UNKNOWN, "too_many_steps")
 
 
-def test_a_worker_killed_from_outside_is_replaced(checker: Checker) -> None:
-    checker.grade(*HARD)
-    for pid in checker.worker_pids():
-        os.kill(pid, signal.SIGKILL)
-    assert all(g.verdict is Verdict.RIGHT for g in checker.grade_many(hard_pairs(8)))
-
-
-def test_a_worker_killed_in_flight_loses_nothing(checker: Checker) -> None:
+def test_workers_killed_from_outside_lose_nothing(checker: Checker) -> None:
+    """Their questions are asked again, alone, and what they left undecided is not remembered."""
     checker.grade(*HARD)
     pool = ThreadPoolExecutor(1)
     grading = pool.submit(checker.grade_many, hard_pairs(20))
-    time.sleep(0.2)
-    for pid in checker.worker_pids():
-        os.kill(pid, signal.SIGKILL)
+    killed: set[int] = set()
+    while len(killed) < 2:
+        killed.update(_kill_a_worker(checker))
     assert [g.verdict for g in grading.result(timeout=60)] == [Verdict.RIGHT] * 20
     pool.shutdown()
 
 
-def test_the_host_killed_is_replaced(checker: Checker) -> None:
+def test_a_worker_that_always_dies_leaves_an_unknown_that_is_not_remembered(
+    checker: Checker,
+) -> None:
     checker.grade(*HARD)
-    host = psutil.Process(checker.worker_pids()[0]).parent()
-    assert host is not None
-    workers = host.children()
-    host.kill()
-    _wait_for_the_end([worker.pid for worker in workers])
+    pool = ThreadPoolExecutor(1)
+    grading = pool.submit(checker.grade, *STUCK)
+    while not grading.done():
+        _kill_a_worker(checker)
+    assert grading.result().reason == "worker_died"
+    assert checker.grade(*STUCK).reason == "too_many_steps"
+    pool.shutdown()
+
+
+def test_a_stopped_worker_delays_nobody_else(checker: Checker) -> None:
+    """As one that gets no processor: it goes on when it can, and its verdict is the same."""
+    checker.grade(*HARD)
+    pool = ThreadPoolExecutor(1)
+    grading = pool.submit(checker.grade, *STUCK)
+    while not (workers := _workers(checker)):
+        time.sleep(0.001)
+    workers[0].suspend()
+    assert all(g.verdict is Verdict.RIGHT for g in checker.grade_many(hard_pairs(5)))
+    assert not grading.done()
+    workers[0].resume()
+    assert grading.result(timeout=60).reason == "too_many_steps"
+    pool.shutdown()
+
+
+def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -> None:
+    checker.grade(*HARD)
+    read = 0
+
+    def pairs() -> Iterator[tuple[str | None, str]]:
+        nonlocal read
+        for pair in [("1", "1"), (None, "1"), STUCK, *[("2", "2.0")] * 50]:
+            read += 1
+            yield pair
+
+    grades = checker.grade_each(pairs(), ahead=20)
+    assert (next(grades).verdict, read) == (Verdict.RIGHT, 1)
+    assert (next(grades).reason, read) == ("no_answer", 2)
+    assert next(grades).reason == "too_many_steps"
+    assert 3 < read <= 22
+    assert [grade.verdict for grade in grades] == [Verdict.RIGHT] * 50
+
+
+def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mclabel.answers.pool.STALL_S", 8.0)
+    checker = Checker(max_steps=200_000)
+    checker.grade(*HARD)
+    pool = ThreadPoolExecutor(1)
+    grading = pool.submit(checker.grade, *STUCK)
+    while not (workers := _workers(checker)):
+        time.sleep(0.001)
+    workers[0].suspend()
+    assert grading.result(timeout=60).reason == "too_many_steps"
+    pool.shutdown()
+    checker.close()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_host_that_ends_or_stops_is_replaced(
+    checker: Checker, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mclabel.answers.pool.STALL_S", 3.0)
+    checker.grade(*HARD)
+    pid = checker.host_pid()
+    assert pid is not None
+    os.kill(pid, ending)
     assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
 
 
+def _workers(checker: Checker) -> list[psutil.Process]:
+    pid = checker.host_pid()
+    return [] if pid is None else psutil.Process(pid).children()
+
+
+def _kill_a_worker(checker: Checker) -> list[int]:
+    for worker in _workers(checker):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.kill()
+            return [worker.pid]
+    return []
+
+
 def test_memory_is_limited() -> None:
-    checker = Checker(budget_s=20.0, num_workers=1, memory_bytes=400 << 20)
+    checker = Checker(num_workers=1, memory_bytes=400 << 20)
     assert checker.grade(*HARD).verdict is Verdict.RIGHT
-    pid = checker.worker_pids()[0]
-    assert resource.prlimit(pid, resource.RLIMIT_AS)[0] == 400 << 20
+    pool = ThreadPoolExecutor(1)
+    grading = pool.submit(checker.grade, *STUCK)
+    limits: set[int] = set()
+    while not grading.done():
+        limits |= {resource.prlimit(w.pid, resource.RLIMIT_AS)[0] for w in _workers(checker)}
+    assert grading.result().verdict is Verdict.UNKNOWN
+    pool.shutdown()
+    assert 400 << 20 in limits
     assert checker.grade("\\sin(7^{9999999})", "1").verdict is not Verdict.RIGHT
     assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
     checker.close()
@@ -97,11 +173,15 @@ def test_memory_is_limited() -> None:
 
 def test_close_ends_the_processes(checker: Checker) -> None:
     checker.grade(*HARD)
-    worker = psutil.Process(checker.worker_pids()[0])
-    host = worker.parent()
+    pool = ThreadPoolExecutor(1)
+    grading = pool.submit(checker.grade, *STUCK)
+    while not (workers := _workers(checker)):
+        time.sleep(0.001)
+    pids = [checker.host_pid() or 0, *(worker.pid for worker in workers)]
     checker.close()
-    assert host is not None
-    _wait_for_the_end([worker.pid, host.pid])
+    assert grading.result(timeout=60).reason == "no_worker"
+    _wait_for_the_end(pids)
+    pool.shutdown()
     assert checker.grade(*hard_pairs(1)[0]).verdict is Verdict.RIGHT
 
 
@@ -113,20 +193,20 @@ def test_workers_die_with_their_parent(ending: str, tmp_path: Path) -> None:
         "SIGKILL": "os.kill(os.getpid(), 9)",
         "while busy": (
             "import threading; threading.Thread(target=checker.grade, args=STUCK, daemon=True)"
-            ".start(); time.sleep(0.5); os.kill(os.getpid(), 9)"
+            ".start()\nwhile not (workers := psutil.Process(checker.host_pid()).children()): pass\n"
+            "print(workers[0].pid, flush=True); os.kill(os.getpid(), 9)"
         ),
     }[ending]
     script = f"""
-        import os, time
+        import os, psutil
         from mclabel.answers import Checker
         STUCK = {STUCK!r}
-        checker = Checker(budget_s=60.0)
+        checker = Checker()
         checker.grade(*{HARD!r})
-        print(*checker.worker_pids(), flush=True)
-        {how}
+        print(checker.host_pid(), flush=True)
     """
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
+        [sys.executable, "-c", textwrap.dedent(script) + how],
         capture_output=True,
         text=True,
         timeout=60,
@@ -167,13 +247,13 @@ def test_a_worker_refuses_code_files_and_processes(
     event: str, arguments: tuple[object, ...]
 ) -> None:
     with pytest.raises(PermissionError):
-        _refuse(event, arguments)
+        refuse(event, arguments)
 
 
 def test_a_worker_reads_files_and_imports() -> None:
-    _refuse("open", ("f", "r", 0))
-    _refuse("compile", (b"1+1", "/lib/module.py"))
-    _refuse("import", ("sympy", None, None, None, None))
+    refuse("open", ("f", "r", 0))
+    refuse("compile", (b"1+1", "/lib/module.py"))
+    refuse("import", ("sympy", None, None, None, None))
 
 
 def test_the_host_can_be_tried_by_hand() -> None:

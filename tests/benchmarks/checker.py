@@ -27,6 +27,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from sympy.core.cache import clear_cache
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -37,6 +38,7 @@ from answers.test_hostile import bombs  # noqa: E402
 
 from mclabel.answers import Checker, Grade, extract_answer  # noqa: E402
 from mclabel.records import Verdict  # noqa: E402
+from tests.benchmarks import checker_limits as limits  # noqa: E402
 
 DATA = ROOT.parent / "shared" / "data"
 REPEATS = 5
@@ -69,7 +71,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     console = Console(emoji=False, width=110)
     figures: dict[str, Any] = {}
-    checker = Checker(budget_s=2.0)
+    checker = Checker()
     figures["first_pair_ms"] = _first_pair_ms(checker)
     theirs = _math_verify()
     for name in ("cases", "holdout"):
@@ -81,6 +83,17 @@ def main() -> None:
         figures |= _speed(console, theirs, solutions, num_theirs=150 if args.quick else 1000)
         figures |= _new_pairs(console, checker)
         figures |= _bombs(console, solutions, quick=args.quick)
+        completions = [(one.text, one.gold) for one in solutions]
+        random.Random(0).shuffle(completions)
+        num_theirs = 150 if args.quick else 1000
+        figures |= limits.waiting(
+            console, completions * SAMPLES, lambda some: _their_rate(theirs, some[:num_theirs])
+        )
+        figures |= limits.hostile_share(console, completions * SAMPLES)
+        figures |= limits.hostile(
+            console, read_golds(DATA), number=20_000 if args.quick else 1_000_000
+        )
+        figures |= limits.under_load(console, completions, quick=args.quick)
     checker.close()
     print(json.dumps(figures))
 
@@ -230,6 +243,7 @@ def _speed(
 def _their_rate(
     theirs: Callable[[str, str, bool], bool], completions: Sequence[tuple[str, str]]
 ) -> float:
+    clear_cache()  # sympy's, which would know the pairs of the pass before
     start = time.perf_counter()
     for text, gold in completions:
         theirs(text, gold, True)
@@ -238,7 +252,7 @@ def _their_rate(
 
 def _warm(*, memo_size: int) -> Checker:
     """A checker with a worker up and nothing in its memo about the pairs to come."""
-    checker = Checker(budget_s=2.0, memo_size=memo_size)
+    checker = Checker(memo_size=memo_size)
     checker.grade("\\sin 2x", "2\\sin x\\cos x")
     return checker
 

@@ -1,0 +1,158 @@
+r"""The answer in `\boxed{}`: the last box, those that stand in one list with it, and what of a
+formula stands right around it, such as the sign of $-\boxed{4}$.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*+(?=\{)|\\boxed\s++(?=[\dA-Za-z])")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_RETRACTED_AFTER = re.compile(
+    r"[\s$.\])]*+(?:,? ?(?:which )?(?:is|was|that is|that was|that's|this is)) "
+    r"(?:wrong|incorrect|not right|not correct|a mistake|an error)",
+    re.IGNORECASE,
+)
+_RETRACTED_BEFORE = (
+    "not", "instead of", "rather than", "earlier", "previously", "wrote", "wrong answer was",
+    "isn't", "cannot be", "can't be",
+)  # fmt: skip
+_MAX_BOX = 5_000
+"""Characters in one; a longer one counts as never closed."""
+_MAX_BOXES = 40
+_MAX_DISTANCE = 300
+"""Between the starts of boxes in one list."""
+_MAX_GAP = 80
+"""Between the end of a box and the start of the next in one list."""
+_SPACING = re.compile(r"\\(?:quad|qquad|text|mathrm|textbf|[,;:! ()\[\]])|[${}&~]|\\\\")
+_GAP = re.compile(
+    r"(?:for part \(?\w\)? ?|(?!and\b|or\b)[a-z]{2,12} ?)?+[,;]? ?(and|or)?+"
+    r"(?: (?:also|then|finally))?+"
+    r"(?: ?[A-Za-z](?:_?\w{1,3})?(?:\([a-z]\))? ?=)? ?"
+)
+"""Between boxes of one list: a unit, a comma, "and" or "or", and the name of the next value."""
+_NO_LIST = frozenset("so then but thus hence is no not wait which because since therefore".split())
+_LABEL = re.compile(r"(?<![\w\\])([A-Za-z](?:_\{?\w{1,3}\}?)?(?:\([a-z]\))?)\s{0,2}=\s{0,2}$")
+_SIGN = re.compile(r"(?:(?<=[$=:(,≈\[])|(?<=\\\()|(?<=\\\[)|(?<=[$=:(,] )|(?<=\\\[ ))(-|−|\\pm) ?$")
+_BARE_SIGN = re.compile(r"(?:^|(?<=\s))[-−]$")
+_APPLIED = re.compile(r"\\(?:sqrt|ln|log|sin|cos|tan|arcsin|arccos|arctan)(\{)?$")
+_FOLLOWING = re.compile(r" ?(?:\\pi(?![A-Za-z])|π|\\sqrt\{[^{}]{1,20}\}|\^\{?\\circ\}?)")
+
+Box = tuple[int, int, str]
+"""Start, end and content."""
+
+
+def find_boxes(text: str) -> list[Box]:
+    """The last boxes that were not retracted, in order.
+
+    Only of those that can matter: the last one, and those that stand in one list with it.
+    """
+    found: list[Box] = []
+    retracted: list[Box] = []
+    for match in reversed(_last_starts(text)):
+        if found and found[0][0] - match.start() > _MAX_DISTANCE:
+            break
+        start = match.end()
+        end = _closing_brace(text, start) if text[start] == "{" else start
+        content = "" if end is None else text[start : end + 1].removeprefix("{").strip()
+        content = content.removesuffix("}").strip() if text[start] == "{" else content
+        if end is None or not content:
+            continue
+        box = (match.start(), end + 1, content)
+        before = text[max(0, match.start() - 40) : match.start()].rstrip(" \n$:").lower()
+        if before.endswith(_RETRACTED_BEFORE) or _RETRACTED_AFTER.match(text, end + 1):
+            retracted.insert(0, box)
+        else:
+            found.insert(0, box)
+    return found or retracted
+
+
+def join_boxes(text: str, boxes: list[Box]) -> str:
+    """The last box, and those before it that stand in one list with it, with their names."""
+    start, end, content = boxes[-1]
+    answer = _around(text, start, end, content)
+    if len(boxes) == 1:
+        return answer
+    joined, label = answer, _label(text, start)
+    for before in reversed(boxes[:-1]):
+        joint = _joint(text[before[1] : start]) if before[1] <= start else None
+        if joint is None or len(joined) > _MAX_BOX:
+            break
+        if joined is answer and label:
+            joined = f"{label} = {answer}"
+        start = before[0]
+        named, one = _label(text, start), _around(text, *before)
+        joined = f"{named} = {one}{joint}{joined}" if named else f"{one}{joint}{joined}"
+    return joined
+
+
+def _joint(gap: str) -> str | None:
+    """What joins two boxes in a list; None if they do not stand in one."""
+    if len(gap) > _MAX_GAP:
+        return None
+    said = " ".join(_SPACING.sub(" ", gap).split())
+    if not said:
+        return ", " if not gap or "\\" in gap else None
+    match = _GAP.fullmatch(said)
+    if match is None or said.split(" ")[0].strip(",;") in _NO_LIST:
+        return None
+    if not match[1] and "," not in gap and ";" not in gap:
+        return None
+    return " or " if match[1] == "or" else ", "
+
+
+def _label(text: str, start: int) -> str:
+    match = _LABEL.search(text[max(0, start - 24) : start])
+    return match[1] if match else ""
+
+
+def _around(text: str, start: int, end: int, content: str) -> str:
+    """The box with a sign or a function before it, and π or a root behind it."""
+    last = (
+        text[start - 1 : start] if text[start - 1 : start] != " " else text[start - 2 : start - 1]
+    )
+    if last == "{" or last.isalpha():
+        before = text[max(0, start - 16) : start]
+        applied = _APPLIED.search(before)
+        if applied and (not applied[1] or text[end : end + 1] == "}"):
+            return f"{applied[0].rstrip('{')}{{{content}}}"
+    if text[end : end + 1] in _MAY_FOLLOW:
+        following = _FOLLOWING.match(text, end)
+        if following and not content.endswith(following[0].strip()):
+            content += following[0]
+    if last in _SIGN_ENDS and not content.startswith(("-", "\\pm")):
+        before = text[max(0, start - 16) : start]
+        bare = text[start - 1] != " " and _BARE_SIGN.search(before)
+        signed = _SIGN.search(before) or bare
+        if signed:
+            return ("\\pm " if "pm" in signed[0] else "-") + content
+    return content
+
+
+_MAY_FOLLOW = (" ", "\\", "π", "^")
+_SIGN_ENDS = ("-", "−", "m")
+
+
+def _last_starts(text: str) -> list[re.Match[str]]:
+    starts: list[re.Match[str]] = []
+    for command in ("\\boxed", "\\fbox", "\\framebox"):
+        place = text.rfind(command)
+        while place >= 0 and len(starts) < _MAX_BOXES:
+            match = _BOX.match(text, place)
+            starts += [match] if match else []
+            place = text.rfind(command, 0, place)
+    return sorted(starts, key=lambda match: match.start())
+
+
+def _closing_brace(text: str, start: int) -> int | None:
+    """Where the brace at `start` is closed; escaped braces count among themselves."""
+    depth = 0
+    for match in _BRACE.finditer(text, start, start + _MAX_BOX):
+        token = match[0]
+        if token == "{":
+            depth += 1
+        elif token == "}":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return None

@@ -1,0 +1,233 @@
+"""Answers of texts that mark none: bare answers, choices and pairs that end a text; denials.
+
+Every pattern here looks at a bounded part of a text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MAX_WHOLE = 160
+"""A longer text is never the answer itself."""
+_IDEOGRAPHIC = "\u3000"
+"""From here on a letter is a word."""
+_MAX_WORDS = 3
+"""In a text of words that is the answer itself."""
+_TAIL = 240
+_MAX_EQUALS = 20
+"""Equals signs of a formula that are looked at."""
+
+_ONLY_LETTER = re.compile(
+    r"[\s*_(\[$\"'#>]{0,8}+(?:\\text\{)?+\(?([A-Ja-j])[\s*_)\].,:;!$}\"']{0,8}+"
+)
+_LETTER_FIRST = re.compile(r"\*{0,2}+(?:\(([A-J])\)|([A-J])[).:])\*{0,2}+\s")
+_TRUTH = re.compile(r"(?:yes|no|true|false)\b", re.IGNORECASE)
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}+(?:['’][a-z]{1,2}+)?+")
+_FORMULA_WORDS = frozenset(
+    "and or cm mm km kg ft in mi min hr sec sqrt sin cos tan cot sec csc log ln exp arcsin arccos "
+    "arctan pi theta infty inf gcd lcm mod max min am pm mph".split()
+)
+_SPOKEN = frozenset(
+    "i'm i sorry unable unknown undetermined unclear cannot can't could couldn't don't didn't know "
+    "not sure unsure give none-given idea answer is are was were has have think guess maybe hmm "
+    "let me we the so then therefore thus hence option choice would go with it it's".split()
+)
+"""Words that are never the whole of an answer in words."""
+_GROUPED_TEXT = re.compile(
+    r"\\text(?:bf|it|rm)?\{[^{}]{0,60}+\}|\\(?:mathrm|mathbf)\{[^{}]{0,40}+\}"
+)
+_REFUSAL = re.compile(
+    r"\bi (?:do not know|don't know|give up|have no idea|am not sure|am unable|am not able)\b|"
+    r"\b(?:i|we) (?:cannot|can't|could not|couldn't|can not|was unable to|were unable to) "
+    r"(?:solve|answer|determine|provide|help|complete|say|proceed)\b|"
+    r"\b(?:not enough|insufficient) information\b|\bunable to (?:determine|solve|find|answer)\b|"
+    r"\b(?:cannot|can not|can't) be (?:determined|solved|answered|found)\b|"
+    r"\bas an ai\b|\bi'm sorry\b|\bi apologi[sz]e\b",
+    re.IGNORECASE,
+)
+_REFUSING = (
+    "cannot", "can't", "can not", "could not", "couldn't", "know", "give up", "no idea", "not sure",
+    "unable", "not able", "information", "as an ai", "sorry", "apolog",
+)  # fmt: skip
+"""Cheap to look for; without any of them nothing is refused."""
+_PAIR = re.compile(
+    r"(?<![\w\\)}])(\((?:[^()\n]|\([^()\n]{0,40}+\)){1,120}+\))[\s.!*$]{0,6}+$|"
+    r"(?<![\w\\)}])([\[(][^\[\]()\n]{1,80}+[\])])[\s.!*$]{0,6}+$"
+)
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_CHOSEN = re.compile(
+    r"(?:(?i:\b(?:options?|choices?|letter|choose|chose|pick|select|selected|selecting|go with|"
+    r"going with|it's|it is|must be|be|is|answer|therefore|thus|hence|so))"
+    r"|[:→]|(?i:\banswer) -)[\s*:]{0,4}+"
+    r"(?:\(([A-Ja-j])\)|([A-J])(?![\w'’]))[\s*.!)$]{0,6}+$"
+)
+_LETTERS = frozenset("ABCDEFGHIJabcdefghij")
+_AFTER_LETTER = " \n.*!)$]}_:;,\"'"
+_CHOSEN_LENGTH = 40
+_PRAISE = (" correct", " right", " best", " true", " answer", " appropriate")
+_CALLED_RIGHT = re.compile(
+    r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer |(?:^|[.,:\n] {0,2}+))\*{0,2}+\(?([A-J])\)?\*{0,2}+ "
+    r"(?:is|would be|must be|seems|matches)(?: the)?(?: most| only)? "
+    r"(?:correct|right|best|true|answer|appropriate)"
+)
+_DENIALS = frozenset(
+    "not cannot never neither nor isn't isnt aren't wasn't can't cant won't wouldn't shouldn't "
+    "doesn't don't couldn't except without excluding than n't ≠ \\ne \\neq != of-not".split()
+)
+_BETWEEN = frozenset(
+    "be equal equals to the a an exactly just simply actually option choice answer number value "
+    "have it is as by x n y z".split()
+)
+"""Words that may stand between a denial and what it denies."""
+_RATHER = ("instead of", "rather than", "other than", "different from", "no longer", "far from")
+
+
+def whole_answer(text: str) -> str | None:
+    """The text itself, where it is an answer and nothing else."""
+    text = text.strip()
+    if not text or len(text) > _MAX_WHOLE or "\n" in text or "\\boxed" in text:
+        return None
+    if not text.isascii() and any(c >= _IDEOGRAPHIC for c in text):
+        return text[0] if text[0] in _LETTERS and text[1] >= _IDEOGRAPHIC else None
+    letter = _ONLY_LETTER.fullmatch(text)
+    if letter:
+        return letter[1].upper()
+    if _LETTER_FIRST.match(text) or _TRUTH.match(text):
+        return text
+    plain = _GROUPED_TEXT.sub(" ", text)
+    words = [word.lower() for word in _WORD.findall(plain)]
+    if any(word not in _FORMULA_WORDS for word in words):
+        return _in_words(text, words)
+    said = any(c.isalnum() for c in text)
+    left, equals, right = outer_sides(text.strip("$ ."))
+    if (
+        equals
+        and "," not in text
+        and not _RELATION.search(text)
+        and not _SHORT_NAME.fullmatch(left)
+    ):
+        return right.strip() or None
+    return text.strip("*").rstrip(".;,").strip() if said and text[-1] not in "+-*/=:" else None
+
+
+_RELATION = re.compile(r"[<>≤≥≠!]|\\(?:le|ge|ne|lt|gt|in|approx|pm|equiv)(?![a-z])|≈| and | or ")
+_SHORT_NAME = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?|'|\([a-z]\)|\^2)?\s*+|[^=xyz]*+[xyz][^=]*+")
+
+
+def outer_sides(formula: str) -> tuple[str, str, str]:
+    """`rpartition` at the last equals sign that stands in no braces: not that of a sum's bound."""
+    end = len(formula)
+    for _ in range(_MAX_EQUALS):
+        place = formula.rfind("=", 0, end)
+        if place < 0:
+            break
+        behind = formula[place:]
+        if behind.count("{") == behind.count("}"):
+            return formula[:place], "=", formula[place + 1 :]
+        end = place
+    return "", "", formula
+
+
+def _in_words(text: str, words: list[str]) -> str | None:
+    """`Thursday`, `no solution`; None where the words are a sentence."""
+    words = words[1:] if words[0] in ("the", "a", "an") else words
+    if len(words) > _MAX_WORDS or any(c.isdigit() or c in "=\\^$?" for c in text):
+        return None
+    if not _SPOKEN.isdisjoint(words) and not {"no", "none"} & set(words[:1]):
+        return None
+    return text.strip("*").rstrip(".!").strip()
+
+
+def chosen_letter(text: str) -> str | None:
+    """The letter of multiple choice that a text ends with, or calls the right one."""
+    tail = text[-_TAIL:].rstrip()
+    bare = tail.rstrip(_AFTER_LETTER)
+    if bare[-1:] in _LETTERS and not bare[-2:-1].isalnum():
+        last_line = tail[tail.rfind("\n") + 1 :]
+        letter = _ONLY_LETTER.fullmatch(last_line)
+        if letter and (letter[1].isupper() or "(" in last_line):
+            return letter[1].upper()
+        chosen = _CHOSEN.search(tail, max(0, len(tail) - _CHOSEN_LENGTH))
+        if chosen and not is_denied(tail, chosen.start(1) if chosen[1] else chosen.start(2)):
+            return (chosen[1] or chosen[2]).upper()
+    if not any(word in tail for word in _PRAISE):
+        return None
+    called = [*_CALLED_RIGHT.finditer(tail)]
+    return called[-1][1] if called else None
+
+
+def closing_pair(text: str) -> str | None:
+    """The point, interval or list in brackets that ends a text."""
+    text = text[-_TAIL:].rstrip()
+    if text.rstrip(".!*$ ")[-1:] not in (")", "]"):
+        return None
+    for opening in ("(", "["):
+        start = text.rfind(opening)
+        if start < 0:
+            continue
+        match = _PAIR.match(text, start)
+        found = match and (match[1] or match[2])
+        if not found or "," not in found or _LONG_WORD.search(found):
+            continue
+        if any(c.isalnum() for c in found) and not is_denied(text, start):
+            return found
+    return None
+
+
+_CORRECTION = re.compile(
+    r"\b(?:wait|actually|no,|correction|sorry|apolog|oops|scratch that|second thought|mistake|"
+    r"incorrect|is wrong|was wrong|not right|let me re)",
+    re.IGNORECASE,
+)
+_CORRECTING = (
+    "wait", "actually", "no,", "correction", "sorry", "apolog", "oops", "scratch", "thought",
+    "mistake", "wrong", "right", "incorrect", "let me re",
+)  # fmt: skip
+_RESTATED = re.compile(
+    r"(?i:\b(?:it|that|this|answer|value|result|number|total|one)"
+    r"(?:'s| is| was| should be| must be| would be| equals)|"
+    r"\b(?:i mean|i meant|make that|make it|rather))"
+    r"(?i: actually| really| in fact| instead| then)?+[: ]{0,3}+"
+    r"(\$[^$\n]{1,80}+\$|[$(-]{0,2}+\d[\d,./]{0,20}+%?|\([A-J]\)|[A-J](?![\w'’])|"
+    r"\\\((?:[^\n\\]|\\(?![()])){1,80}+\\\))"
+)
+
+
+def restated(rest: str) -> str | None:
+    """The answer that a text corrects itself to: `No, wait, it's 6`; None if it does not."""
+    rest = rest[:_MAX_CORRECTION]
+    lower = rest.lower()
+    if not any(word in lower for word in _CORRECTING):
+        return None
+    correction = _CORRECTION.search(rest)
+    if correction is None:
+        return None
+    found = None
+    for match in _RESTATED.finditer(rest, correction.start()):
+        if not is_denied(rest, match.start(1)) and not _CONTINUED.match(rest, match.end()):
+            found = match
+    return found[1].strip(",. ") if found else None
+
+
+_MAX_CORRECTION = 600
+_CONTINUED = re.compile(r" ?[*/+^=×·-] ?[\w(\\]| (?:times|more|less|plus|minus|divided|out of)\b")
+"""What makes a value a part of a reckoning."""
+
+
+def refuses(text: str) -> bool:
+    """Whether the end of a text says that it gives no answer."""
+    tail = text[-_TAIL:].lower()
+    return any(word in tail for word in _REFUSING) and bool(_REFUSAL.search(tail))
+
+
+def is_denied(text: str, start: int) -> bool:
+    """Whether what begins at `start` is said not to be the answer: `is not 5`, `can't be 5`."""
+    before = text[max(0, start - 60) : start].lower().replace("’", "'")
+    sentence = before[max(before.rfind(mark) for mark in (". ", "\n", "; ", "? ")) + 1 :]
+    words = sentence.replace("$", " ").replace("*", " ").replace("(", " ").split()
+    while words and words[-1].strip(",:") in _BETWEEN and words[-1] not in _DENIALS:
+        words.pop()
+    if not words:
+        return False
+    last = words[-1].strip(',:`"')
+    return last in _DENIALS - {"than"} or " ".join(words[-2:]) in _RATHER

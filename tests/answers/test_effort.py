@@ -1,0 +1,73 @@
+"""The work that a pair may take in the caller's own process."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from itertools import islice
+
+import pytest
+from answers.hostile_texts import hostile_pairs
+from answers.judged import read_cases
+
+from mclabel.answers import Checker, GradeRules, extract_answer, grade
+from mclabel.answers.effort import MAX_UNITS, TooMuchWork, allow, spend
+from mclabel.answers.grade import NO_STACK, gold_form, grade_here
+from mclabel.records import Verdict
+
+HEAVY = "+".join(f"(x+{n})^{{40}}" for n in range(1, 9))
+
+
+def test_more_than_is_allowed_is_refused_before_it_is_done() -> None:
+    allow(10)
+    spend(10)
+    with pytest.raises(TooMuchWork):
+        spend(1)
+    allow(None)
+    spend(10**9)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_heavy_pair_is_unknown_whatever_is_remembered(warm: bool) -> None:
+    gold_form.cache_clear()
+    if warm:
+        assert grade("1", HEAVY).reason == "too_much_work"
+    for pair in ((HEAVY, "1"), ("1", HEAVY), (HEAVY, HEAVY + "+1")):
+        found = grade(*pair)
+        assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "too_much_work")
+    spend(10**9)  # the limit is lifted afterwards
+
+
+def test_judged_cases_are_far_from_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    grading = importlib.import_module("mclabel.answers.grade")  # the package names a function so
+    monkeypatch.setattr(grading, "allow", lambda *n: allow(*n or (MAX_UNITS // 10,)))
+    gold_form.cache_clear()
+    checker = Checker(memo_size=0)
+    reasons = {case.grade(checker).reason for case in read_cases("cases.txt")}
+    checker.close()
+    gold_form.cache_clear()
+    assert "too_much_work" not in reasons
+    assert "equal" in reasons
+
+
+def test_a_caller_deep_in_its_own_calls_gets_no_verdict_that_is_remembered() -> None:
+    checker = Checker()
+    pair = ("\\frac{(2x+3)(x-1)}{(x-1)}", "2x+3")
+
+    def deep(levels: int) -> str:
+        return deep(levels - 1) if levels else checker.grade(*pair).reason
+
+    depth = 0
+    while sys._getframe(depth).f_back is not None:
+        depth += 1
+    reasons = {deep(sys.getrecursionlimit() - depth - spare) for spare in range(40, 120, 5)}
+    assert NO_STACK in reasons
+    assert checker.grade(*pair).verdict is Verdict.RIGHT
+    checker.close()
+
+
+def test_hostile_pairs_never_raise() -> None:
+    golds = ["12", "\\frac{1}{2}", "x^2+1", "(1,2)", "5\\text{ cm}", "[0,1)", "\\text{no solution}"]
+    for text, gold in islice(hostile_pairs(7, golds), 3000):
+        grade_here(text, gold, GradeRules())
+        grade_here(extract_answer(text) or "", gold, GradeRules())

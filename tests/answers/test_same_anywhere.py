@@ -1,0 +1,91 @@
+"""A verdict depends on the pair: not on load, order, or what was asked before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from answers.hard_pairs import double_angle, logarithm, mixture, moduli, shifted_wave
+
+from mclabel.answers import Checker
+from mclabel.records import Verdict
+
+BUDGET = 55_000
+"""Between the costs of two kinds of pairs, and within a factor of two of both."""
+PAIRS = mixture([(40, shifted_wave), (12, logarithm), (12, double_angle)])
+
+
+def grades(pairs: list[tuple[str, str]], *, num_workers: int) -> list[tuple[str, str]]:
+    """Verdict and reason of each, by a checker of their own."""
+    checker = Checker(max_steps=BUDGET, num_workers=num_workers, memo_size=0)
+    found = [(g.verdict.value, g.reason) for g in checker.grade_many(pairs)]
+    checker.close()
+    return found
+
+
+@contextmanager
+def load(processes: int) -> Iterator[None]:
+    """Other processes that want the processor all the time."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def test_load_and_order_change_no_verdict() -> None:
+    alone = grades(PAIRS, num_workers=1)
+    backwards = grades(PAIRS[::-1], num_workers=1)[::-1]
+    with load(4 * (os.cpu_count() or 1)):
+        together = grades(PAIRS, num_workers=6)
+    assert backwards == alone
+    assert together == alone
+    assert alone.count(("right", "equal")) == 52
+    assert alone.count(("unknown", "too_many_steps")) == 12
+
+
+@pytest.mark.parametrize("pair", [logarithm(7), double_angle(7)])
+def test_pairs_are_near_the_budget(pair: tuple[str, str]) -> None:
+    for budget, is_enough in ((BUDGET // 2, False), (2 * BUDGET, True)):
+        checker = Checker(max_steps=budget)
+        assert (checker.grade(*pair).verdict is Verdict.RIGHT) is is_enough
+        checker.close()
+
+
+def test_the_budget_is_met_to_the_step() -> None:
+    """By two checkers, each with a host of its own, also when they were asked other things."""
+    pair, low, high = double_angle(1), BUDGET, 2 * BUDGET
+    checker = Checker(memo_size=0)
+    checker.grade(*moduli(1, 3))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if reason_within(checker, pair, middle) == "too_many_steps":
+            low = middle
+        else:
+            high = middle
+    checker.close()
+    other = Checker(memo_size=0)
+    assert reason_within(other, pair, low) == "too_many_steps"
+    assert reason_within(other, pair, high) == "equal"
+    other.close()
+
+
+def reason_within(checker: Checker, pair: tuple[str, str], steps: int) -> str:
+    """Of the grade with another budget, by the host that is up."""
+    if checker._pool is not None:
+        checker._pool._max_steps = steps
+    checker._max_steps = steps
+    return checker.grade(*pair).reason
+
+
+def test_what_a_factorial_costs_is_no_question_of_time() -> None:
+    checker = Checker(memo_size=0)
+    with load(4 * (os.cpu_count() or 1)):
+        assert checker.grade("10!/(3!7!)", "120").verdict is Verdict.RIGHT
+    checker.close()
