@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from inspect import isfunction
 from typing import Any
 
 from mclabel.errors import ConfigError
@@ -33,9 +34,29 @@ def component_names(kind: str) -> list[str]:
     return [*_built_in(kind), *sorted(set(_added(kind)) - set(_built_in(kind)))]
 
 
-@cache
+FUNCTIONS: Mapping[str, str] = {"checkers": "mclabel.checkers.function:FunctionChecker"}
+"""Kinds of which a plain function is a component, and the class that calls it."""
+
+
 def find_component(kind: str, name: str) -> Any:
-    """The class or function that a name stands for.
+    """The class that a name stands for; of a plain function, the class that calls it.
+
+    Args:
+        kind: a key of `BUILT_IN`.
+        name: of a built-in component, of another package's entry point, or `module:Class`.
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot be imported.
+    """
+    target = find_target(kind, name)
+    if kind in FUNCTIONS and isfunction(target):
+        return _imported(FUNCTIONS[kind])
+    return target
+
+
+@cache
+def find_target(kind: str, name: str) -> Any:
+    """The class or function itself that a name stands for.
 
     Args:
         kind: a key of `BUILT_IN`.

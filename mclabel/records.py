@@ -6,10 +6,11 @@ a file or Ray. Step indices and token positions are 0-based, ends are exclusive.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 FinishReason = Literal["stop", "length"]
 """`stop`: the policy ended its text. `length`: it was cut by the token budget."""
@@ -44,6 +45,13 @@ class Problem:
     """The gold answer, as the source writes it."""
     meta: Mapping[str, str] = field(default_factory=dict)
     """Carried to the label shards untouched (level, subject; arith's hidden program)."""
+    answer_is_json: bool = False
+    """Whether the source holds an object or a list as the gold: `answer` is its JSON text."""
+
+    @property
+    def gold(self) -> Any:
+        """The gold as a checker takes it: text, or data where the source holds data."""
+        return json.loads(self.answer) if self.answer_is_json else self.answer
 
 
 @dataclass(frozen=True, kw_only=True)

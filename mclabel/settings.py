@@ -12,7 +12,7 @@ later release may add fields without orphaning a run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
@@ -223,6 +223,12 @@ def _plain(value: Any, *, whole: bool) -> Any:
         return {key: _plain(one, whole=whole) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one, whole=whole) for one in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if whole or getattr(value, field.name) != field.default
+        }
     return value
 
 

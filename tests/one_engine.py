@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mclabel.checkers import make_checker
 from mclabel.engines import Policy
 from mclabel.estimators import RunLearner
 from mclabel.labeling.decisions import Decisions
@@ -16,5 +17,10 @@ def on_one_engine(
     """What problems share on an engine that is started."""
     desk = Desk()
     return Shared(
-        policy=policy, settings=settings, desk=desk, decisions=Decisions(desk), learner=learner
+        policy=policy,
+        settings=settings,
+        checker=make_checker(settings.checker),
+        desk=desk,
+        decisions=Decisions(desk),
+        learner=learner,
     )

@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Protocol, TypeVar
@@ -76,15 +76,6 @@ class Checker:
         found = self._begin(answer, gold, rules)
         return found if isinstance(found, Grade) else self._end(found.result(), answer, gold, rules)
 
-    async def grade_async(
-        self, answer: str, gold: str, *, rules: GradeRules | None = None
-    ) -> Grade:
-        """`grade` for an event loop: waits, without blocking it, only where a worker is asked."""
-        found = self._begin(answer, gold, rules)
-        if isinstance(found, Grade):
-            return found
-        return self._end(await asyncio.wrap_future(found), answer, gold, rules)
-
     def grade_many(
         self, pairs: Iterable[tuple[str | None, str]], *, rules: GradeRules | None = None
     ) -> list[Grade]:
@@ -130,37 +121,36 @@ class Checker:
             return None, _TRUNCATED if truncated else _NO_ANSWER
         return answer, self.grade(answer, gold, rules=rules)
 
-    async def grade_completion_async(
+    async def grade_completions(
         self,
-        text: str,
-        gold: str,
+        items: Sequence[tuple[str, str]],
         *,
-        truncated: bool = False,
         rules: GradeRules | None = None,
-        aside: Aside | None = None,
-    ) -> tuple[str | None, Grade]:
-        """`grade_completion` for an event loop.
+        aside: Aside,
+    ) -> list[tuple[str | None, Grade]]:
+        """Answers and grades of many whole completions, for an event loop.
+
+        The workers run beside the cheap layers, as in `grade_many`.
 
         Args:
-            text: of the completion.
-            gold: the reference answer.
-            truncated: the completion was cut by its length.
-            rules: of the verdict.
-            aside: awaited with the cheap layers as a function, to run them elsewhere; None runs
-                them on the loop.
+            items: text and gold of each completion, none of which was cut by its length.
+            rules: of the verdicts.
+            aside: awaited with the cheap layers as a function, to run them off the loop.
         """
 
-        def begin() -> tuple[str | None, Grade | Future[Proof]]:
-            answer = extract_answer(text, truncated=truncated)
-            if answer is None:
-                return None, _TRUNCATED if truncated else _NO_ANSWER
-            return answer, self._begin(answer, gold, rules)
+        def begin() -> list[tuple[str | None, Grade | Future[Proof]]]:
+            answers = [extract_answer(text) for text, _ in items]
+            return [
+                (None, _NO_ANSWER) if answer is None else (answer, self._begin(answer, gold, rules))
+                for answer, (_, gold) in zip(answers, items, strict=True)
+            ]
 
-        answer, found = begin() if aside is None else await aside(begin)
-        if isinstance(found, Grade):
-            return answer, found
-        assert answer is not None
-        return answer, self._end(await asyncio.wrap_future(found), answer, gold, rules)
+        graded: list[tuple[str | None, Grade]] = []
+        for (answer, found), (_, gold) in zip(await aside(begin), items, strict=True):
+            if isinstance(found, Future):
+                found = self._end(await asyncio.wrap_future(found), answer or "", gold, rules)
+            graded.append((answer, found))
+        return graded
 
     def unparsed_gold(self, gold: str) -> str | None:
         """Why answers can be compared with a gold only as texts; None if it was understood.

@@ -6,11 +6,14 @@ Everything else is exact: an answer is right when it means what the gold means.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradeRules:
     """How lenient a verdict is. Hashable: part of the memo's key."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     round_to_gold: bool = True
     """A gold such as 3.14 is a rounding: what rounds to it at its own precision is right. A gold

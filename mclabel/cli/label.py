@@ -236,26 +236,20 @@ def compact(run: str, rows: int) -> None:
 @click.argument("run")
 @click.option("-o", "--out", required=True, help="Folder or URL of the new run.")
 @click.option("--golds", help="File of corrected golds: problem_id and answer.")
-@click.option(
-    "--rule",
-    "rules",
-    multiple=True,
-    metavar="NAME=BOOL",
-    help="Rule of the checker, e.g. units_optional=false; several may be given.",
-)
-def regrade(run: str, out: str, golds: str | None, rules: tuple[str, ...]) -> None:
+@click.argument("changes", nargs=-1)
+def regrade(run: str, out: str, golds: str | None, changes: tuple[str, ...]) -> None:
     """Grade a run's solutions and rollouts again, without an engine.
 
     RUN is a folder or URL, labelled with keep_rollouts=true. Its estimator judges again on the
     verdicts of the checker that is installed, and the labels are written to a run of their own.
-    Running the same command again resumes.
+    Running the same command again resumes. CHANGES are of the run's checker, such as
+    checker.rules.units_optional=false, or name another one: checker=my_package.grading:is_right.
     """
     from mclabel import pipelines
     from mclabel.report.job_progress import StageProgress
 
-    changes = dict(rule.partition("=")[::2] for rule in rules)
     with StageProgress(console, "grade", "blocks") as stage:
-        done = pipelines.regrade(run, out, golds=golds, rules=changes, on_progress=stage.update)
+        done = pipelines.regrade(run, out, golds=golds, checker=changes, on_progress=stage.update)
     for line in done.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"Labels lie in {out}.", highlight=False, markup=False, soft_wrap=True)

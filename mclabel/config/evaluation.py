@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.config.label import MAX_BLOCK, ProblemsConfig, RayConfig
 from mclabel.config.policy import PolicyConfig
 from mclabel.labeling.sampling import MAX_SAMPLES
@@ -22,6 +23,8 @@ class BestOfNConfig(Settings):
     """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
     left out."""
     policy: PolicyConfig = PolicyConfig()
+    checker: CheckerField = Field(default_factory=default_checker)
+    """What grades the samples, and says which answers mean the same: see `mclabel label`."""
     samples: Annotated[
         int, at_most(MAX_SAMPLES, "all of a problem's are held in memory together")
     ] = Field(16, ge=1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mclabel.answers import PASSING, default_checker
+from mclabel.checkers import Checker
 from mclabel.data.readers.remote import read_text
 from mclabel.data.readers.rows import Fault
 from mclabel.data.shards.rejects import bounded
@@ -27,7 +27,7 @@ from mclabel.estimators import (
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, Sampler, grade_rollout, roll_out
+from mclabel.labeling.rollouts import EstimatorRun, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import (
@@ -79,8 +79,9 @@ class Shared:
     policy: Policy
     """Started."""
     settings: LabelSettings
+    checker: Checker
     desk: Desk
-    """Where grading and the estimators' decisions are done."""
+    """Where grading and the estimators' decisions are computed."""
     decisions: Decisions
     """Where estimators decide together."""
     learner: RunLearner | None = None
@@ -117,7 +118,7 @@ async def label_problem(
     prompt: tuple[int, ...] = ()
     if (fault := _too_long(problem, given, policy)) is None:
         prompt = policy.prompt_ids(problem.text)
-        fault = await _fault(problem, len(prompt), policy.max_context, desk)
+        fault = await _fault(problem, len(prompt), shared)
     if fault is not None:
         if settings.strict:
             raise DataError(f"problem {problem.id}: {fault.detail}")
@@ -130,6 +131,7 @@ async def label_problem(
         priority=priority,
         on_completion=on_completion,
         journal=journal,
+        checker=shared.checker,
         desk=desk,
     )
     solutions, sampled = await _solutions(sampler, settings, given)
@@ -240,20 +242,22 @@ def _too_long(problem: Problem, given: Sequence[GivenSolution], policy: Policy) 
     return None
 
 
-async def _fault(problem: Problem, num_prompt: int, max_context: float, desk: Desk) -> Fault | None:
+async def _fault(problem: Problem, num_prompt: int, shared: Shared) -> Fault | None:
     """Why no rollout of a problem could be sampled, or graded."""
+    max_context = shared.policy.max_context
     if num_prompt >= max_context:
         return Fault(
             "prompt_too_long",
             f"its prompt has {num_prompt} tokens, the model takes {max_context:g} of prompt and "
             "solution together",
         )
-    reason = await default_checker().unparsed_gold_async(problem.answer, aside=desk.run)
-    if reason is None or reason in PASSING:
+    reason = await shared.checker.refuse(problem, shared.desk.run)
+    if reason is None:
         return None
     return Fault(
         "unparsed_gold",
-        f"the answer checker does not understand the gold {bounded(problem.answer)!r} ({reason})",
+        f"the checker {shared.checker.name} does not understand the gold "
+        f"{bounded(problem.answer)!r} ({reason})",
     )
 
 
@@ -265,7 +269,7 @@ async def _sampled(sampler: Sampler, index: int, splitter: StepSplitter, thinks:
             return known
     seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
     completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
-    prediction, outcome = await grade_rollout(completion, problem.answer, desk=sampler.desk)
+    prediction, outcome = await sampler.grade(completion)
     steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
     solution = Solution(
         id=content_id("solution", problem.id, index),
@@ -300,7 +304,7 @@ async def _given(
     else:
         steps = split_steps(ids, given.text, given.step_ends, policy.decode)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    prediction, outcome = await grade_rollout(completion, problem.answer, desk=sampler.desk)
+    prediction, outcome = await sampler.grade(completion)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,

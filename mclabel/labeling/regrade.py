@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mclabel.answers import GradeRules
+from mclabel.checkers import Grade, GradeItem
 from mclabel.estimators import EstimatorSettings, ProblemPaths, answer_class
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
@@ -46,7 +46,7 @@ def regrade_block(
     settings: EstimatorSettings,
     golds: Mapping[str, str],
     read_knowledge: Callable[[str], Any],
-    rules: GradeRules | None = None,
+    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> Regraded:
     """Grade the solutions and rollouts of whole problems again, and judge them again.
 
@@ -56,14 +56,14 @@ def regrade_block(
         settings: of the estimator that asked for the rollouts.
         golds: by problem id, in place of those on record.
         read_knowledge: what the estimator had learned over the run, by its id.
-        rules: of the verdicts.
+        grade: of the checker.
     """
     problems = {
         row.problem.id: replace(row.problem, answer=golds.get(row.problem.id, row.problem.answer))
         for row in rows
     }
     by_problem: dict[str, list[LabeledSolution]] = {name: [] for name in problems}
-    for row, solution in zip(rows, _solutions(rows, problems, rules), strict=True):
+    for row, solution in zip(rows, _solutions(rows, problems, grade), strict=True):
         by_problem[row.problem.id].append(replace(row, solution=solution))
     tables = {
         name: PrefixTable(
@@ -74,7 +74,7 @@ def regrade_block(
         for name, mine in by_problem.items()
     }
     recorded: dict[str, dict[tuple[str, int], Rollout]] = {name: {} for name in problems}
-    graded = _rollouts(rollouts, problems, tables, rules)
+    graded = _rollouts(rollouts, problems, tables, grade)
     for rollout in graded:
         recorded[rollout.problem_id][rollout.prefix_id, rollout.index] = rollout
     before = {row.solution.id: row.solution.outcome for row in rows}
@@ -98,11 +98,13 @@ def regrade_block(
 
 
 def _solutions(
-    rows: Sequence[LabeledSolution], problems: Mapping[str, Problem], rules: GradeRules | None
+    rows: Sequence[LabeledSolution],
+    problems: Mapping[str, Problem],
+    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[Solution]:
     solutions = [row.solution for row in rows]
     found = grade_recorded(
-        [(s.text, s.finish_reason, problems[s.problem_id].answer) for s in solutions], rules=rules
+        [(problems[s.problem_id], s.text, s.finish_reason) for s in solutions], grade
     )
     return [
         replace(solution, prediction=prediction, outcome=outcome)
@@ -114,15 +116,12 @@ def _rollouts(
     rollouts: Sequence[Rollout],
     problems: Mapping[str, Problem],
     tables: Mapping[str, PrefixTable],
-    rules: GradeRules | None,
+    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[Rollout]:
     texts = {p.id: p.text for table in tables.values() for p in table.prefixes}
     found = grade_recorded(
-        [
-            (texts[r.prefix_id] + r.text, r.finish_reason, problems[r.problem_id].answer)
-            for r in rollouts
-        ],
-        rules=rules,
+        [(problems[r.problem_id], texts[r.prefix_id] + r.text, r.finish_reason) for r in rollouts],
+        grade,
     )
     return [
         replace(rollout, prediction=prediction, outcome=outcome)

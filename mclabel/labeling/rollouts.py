@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mclabel.answers import GradeRules, default_checker, extract_answer
+from mclabel.checkers import Checker, Grade, GradeItem
 from mclabel.engines import Policy
 from mclabel.estimators import Estimator, Judgement
 from mclabel.labeling.decisions import Decisions
@@ -37,8 +37,10 @@ class Sampler:
     """Called with the outcome of every completion that the engine samples."""
     journal: BlockJournal | None
     """Holds completions of earlier attempts, and receives those of this one."""
+    checker: Checker
+    """Grades the completions."""
     desk: Desk
-    """Where completions are graded."""
+    """Where what computes is run."""
 
     async def roll_out(self, prefix: Prefix) -> tuple[Completion, Rollout]:
         """One more rollout from a prefix."""
@@ -52,9 +54,7 @@ class Sampler:
         completion = await self.policy.sample(
             self.prompt, prefix.ids, seed=seed, priority=self.priority
         )
-        prediction, outcome = await grade_rollout(
-            completion, self.problem.answer, prefix=prefix.text, desk=self.desk
-        )
+        prediction, outcome = await self.grade(completion, prefix.text)
         self.on_completion(outcome)
         rollout = Rollout(
             problem_id=self.problem.id,
@@ -70,6 +70,14 @@ class Sampler:
         if self.journal is not None:
             self.journal.add_rollout(rollout, completion)
         return completion, rollout
+
+    async def grade(self, completion: Completion, prefix: str = "") -> tuple[str | None, Outcome]:
+        """The answer of a completion and how it ended. One cut by its length has no answer."""
+        if completion.finish_reason == "length":
+            return None, Outcome.TRUNCATED
+        item = GradeItem(problem=self.problem, completion=prefix + completion.text)
+        (grade,) = await self.checker.grade([item], self.desk.run)
+        return grade.answer, _OUTCOMES[grade.verdict]
 
 
 Ended = tuple[int, Completion | None, Rollout]
@@ -196,33 +204,30 @@ def replay(run: EstimatorRun, recorded: dict[tuple[str, int], Rollout]) -> int:
     return num_missing
 
 
-async def grade_rollout(
-    completion: Completion, gold: str, *, prefix: str = "", desk: Desk
-) -> tuple[str | None, Outcome]:
-    """The answer of a completion and how it ended. One cut by its length has no answer."""
-    if completion.finish_reason == "length":
-        return None, Outcome.TRUNCATED
-    text = prefix + completion.text
-    prediction, grade = await default_checker().grade_completion_async(text, gold, aside=desk.run)
-    return prediction, _OUTCOMES[grade.verdict]
-
-
 def grade_recorded(
-    recorded: Sequence[tuple[str, FinishReason, str]], *, rules: GradeRules | None = None
+    recorded: Sequence[tuple[Problem, str, FinishReason]],
+    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> list[tuple[str | None, Outcome]]:
-    """The same of completions on record, many at a time.
+    """Answers and outcomes of completions on record, many at a time.
 
     Args:
-        recorded: whole text, prefix included; how it ended; the gold.
-        rules: of the verdicts.
+        recorded: problem with its gold; whole text, prefix included; how it ended.
+        grade: of a checker.
     """
-    answers = [None if end == "length" else extract_answer(text) for text, end, _ in recorded]
-    pairs = zip(answers, (gold for _, _, gold in recorded), strict=True)
-    grades = default_checker().grade_many(pairs, rules=rules)
-    return [
-        (answer, Outcome.TRUNCATED if end == "length" else _OUTCOMES[grade.verdict])
-        for answer, grade, (_, end, _) in zip(answers, grades, recorded, strict=True)
+    whole = [
+        GradeItem(problem=problem, completion=text)
+        for problem, text, end in recorded
+        if end != "length"
     ]
+    grades = iter(grade(whole))
+    found: list[tuple[str | None, Outcome]] = []
+    for _, _, end in recorded:
+        if end == "length":
+            found.append((None, Outcome.TRUNCATED))
+        else:
+            one = next(grades)
+            found.append((one.answer, _OUTCOMES[one.verdict]))
+    return found
 
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.data.steps import StepSplitter
 from mclabel.estimators.base import EstimatorSettings
 from mclabel.labeling.sampling import SolutionSettings
@@ -31,5 +32,7 @@ class LabelSettings(Settings):
         default_factory=_posterior
     )
     """What is rolled out, and when to stop: `kind`, and the settings of that estimator."""
+    checker: CheckerField = Field(default_factory=default_checker)
+    """What grades completions: `kind`, and the settings of that checker."""
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop at the first row or problem that cannot be labelled, in place of leaving it out."""

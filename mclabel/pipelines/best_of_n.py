@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import cast
 
-from mclabel.answers import default_checker, group_many
+from mclabel.checkers import make_checker
 from mclabel.config import BestOfNConfig, LabelConfig
 from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places, check_run
 from mclabel.data.outputs import output_folder
@@ -176,6 +176,7 @@ def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
         solutions=SolutionSettings(per_problem=config.samples),
         policy=config.policy,
         estimator=OutcomeEstimator.Settings(),
+        checker=config.checker,
         block_problems=config.block_problems,
         keep_rollouts=False,
         ray=config.ray,
@@ -230,8 +231,8 @@ def _scored(
             values = [pair[part] for pair in pairs]
             key = f"likelihood:{name}:{how}"
             scores[key] = _placed(len(rows), there, values, missing=-inf)
-    votes = group_many(
-        [[row.solution.prediction for row in group] for group in problems], default_checker()
+    votes = make_checker(config.checker).group(
+        [[row.solution.prediction for row in group] for group in problems]
     )
     samples, start = [], 0
     for group, keys in zip(problems, votes, strict=True):

@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mclabel.answers import CHECKER_VERSION
 from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
+from mclabel.checkers import make_checker
 from mclabel.config import LabelConfig, ProblemsConfig
 from mclabel.data.layout import check_run
 from mclabel.data.readers.problems import Chosen, Problems, read_problems
@@ -147,7 +147,11 @@ def semantic_config(config: LabelConfig) -> Semantic:
     that a setting names. Which engine runs the model is free to change; the scripted one has no
     model.
     """
-    known: dict[tuple[str, ...], Any] = {("checker",): CHECKER_VERSION}
+    checker = make_checker(config.checker)
+    known: dict[tuple[str, ...], Any] = {
+        ("checker", "kind"): checker.name,
+        ("checker", "version"): checker.version,
+    }
     if config.policy.engine == "scripted":
         known["policy", "model"] = "scripted"
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from itertools import islice
 from math import isinf
 from pathlib import Path
 
-from mclabel.answers import default_checker
+from mclabel.checkers import Checker, make_checker
 from mclabel.config import LabelConfig, PolicyConfig
 from mclabel.data.readers.rows import row_place
 from mclabel.data.shards.rejects import Reject, bounded
@@ -25,6 +26,7 @@ from mclabel.engines.text import (
 from mclabel.errors import ConfigError, MclabelError, ShardError
 from mclabel.pipelines.label import load_work
 from mclabel.pipelines.policy import resolve_model, resolved_policy
+from mclabel.records import Problem
 
 NUM_GOLDS = 2000
 """Whose answers are shown to the checker."""
@@ -147,22 +149,23 @@ def read_inputs(config: LabelConfig) -> Inputs:
     for reject in work.rejects():
         first = first or reject
         rejects[reject.reason] += 1
-    golds = [problem.answer for problem in islice(work.problems, NUM_GOLDS)]
-    checker = default_checker()
+    checker = make_checker(config.checker)
+    first_problems = list(islice(work.problems, NUM_GOLDS))
     texts = (problem.text for problem in work.problems)
     return Inputs(
         num_problems=len(work.problems),
         num_solutions=None if work.given is None else sum(map(len, work.given.values())),
         rejects=rejects,
         first_reject=first,
-        num_golds=len(golds),
-        unparsed=[
-            gold
-            for gold in golds
-            if checker.unparsed_gold(gold) not in (None, "no_worker", "worker_died")
-        ],
+        num_golds=len(first_problems),
+        unparsed=asyncio.run(_refused(checker, first_problems)),
         longest=heapq.nlargest(NUM_LONGEST, texts, key=len),
     )
+
+
+async def _refused(checker: Checker, problems: Sequence[Problem]) -> list[str]:
+    """Golds by which no completion could be graded."""
+    return [problem.answer for problem in problems if await checker.refuse(problem) is not None]
 
 
 def look_at_model(policy: PolicyConfig, problems: Sequence[str]) -> ModelFacts:

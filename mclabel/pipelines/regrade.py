@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import json
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from mclabel.answers import CHECKER_VERSION, GradeRules, reference_answer
+from mclabel.answers import reference_answer
+from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, make_checker
+from mclabel.checkers.base import CheckerField, default_checker
+from mclabel.config import load_config
 from mclabel.data.layout import check_run
 from mclabel.data.readers.problems import text_of
 from mclabel.data.readers.rows import Fault, file_rows
@@ -36,7 +41,7 @@ from mclabel.labeling.regrade import Regraded, regrade_block
 from mclabel.pipelines.label import versions
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
-from mclabel.settings import CONTENT, settings_class
+from mclabel.settings import CONTENT, Settings, settings_class
 from mclabel.work.job import MANIFEST
 
 
@@ -93,7 +98,7 @@ def regrade(
     out: str,
     *,
     golds: str | None = None,
-    rules: Mapping[str, str] | None = None,
+    checker: Sequence[str] = (),
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> RegradeReport:
     """Grade a run's solutions and rollouts again, and write the labels as a run of its own.
@@ -104,27 +109,28 @@ def regrade(
         run: folder or URL, labelled with keep_rollouts=true.
         out: folder or URL of the new run.
         golds: file of corrected golds: `problem_id` and `answer`.
-        rules: fields of `GradeRules`, `true` or `false` each.
+        checker: changes to the run's checker, such as `checker.rules.units_optional=false`, or
+            another one, `checker=my_package.grading:is_right`.
         on_progress: called with blocks done and in all.
 
     Raises:
-        ConfigError: the run's estimator cannot be asked again, or a rule is unknown.
+        ConfigError: the run's estimator cannot be asked again, or there is no such checker.
         DataError: the golds cannot be read, or rollouts were not kept.
         ShardError: no run, or `out` holds another one.
     """
     source = Store(run)
     config = _config(source)
     settings = _settings(config, run)
-    applied = _rules(rules or {})
+    chosen = _checker(config, checker)
+    grader = make_checker(chosen)
     corrected = _golds(golds) if golds is not None else {}
     semantic = {
         **config,
-        "checker": CHECKER_VERSION,
+        "checker": {**chosen.semantic(), "version": grader.version},
         "regraded": {
             "run": _place(run),
             "checker": config.get("checker"),
             "golds": content_id(sorted(corrected.items())) if corrected else None,
-            "rules": None if applied is None else asdict(applied),
         },
     }
     if superseded := read_catalog(source).superseded:
@@ -136,8 +142,8 @@ def regrade(
     target = Store(out, create=True)
     made_by = {"versions": versions()}
     claim(target, MANIFEST, Semantic.of(semantic), made_by)
-    work = _Regrading(source, target, settings, corrected, applied, {**made_by, "config": semantic})
-    return work.run(str(config.get("checker")), on_progress)
+    work = _Regrading(source, target, settings, corrected, grader, {**made_by, "config": semantic})
+    return work.run(_checker_then(config), on_progress)
 
 
 class _Regrading:
@@ -147,21 +153,25 @@ class _Regrading:
         target: Store,
         settings: EstimatorSettings,
         golds: Mapping[str, str],
-        rules: GradeRules | None,
+        checker: Checker,
         provenance: Mapping[str, Any],
     ) -> None:
         self._source, self._target = source, target
-        self._settings, self._golds, self._rules = settings, golds, rules
+        self._settings, self._golds, self._checker = settings, golds, checker
         self._provenance = provenance
         self._knowledge = lru_cache(maxsize=None)(self._read_knowledge)
 
     def run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
+        with asyncio.Runner() as self._runner:
+            return self._run(checker, on_progress)
+
+    def _run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
         catalog = read_catalog(self._source)
         if not catalog.blocks:
             raise ShardError(f"{self._source.location}: holds no labels. Label a run first")
         done = committed_blocks(self._target)
         report = RegradeReport(
-            checkers=(checker, CHECKER_VERSION),
+            checkers=(checker, f"{self._checker.name} {self._checker.version}"),
             num_blocks=len(catalog.blocks),
             num_golds=len(self._golds),
         )
@@ -217,7 +227,7 @@ class _Regrading:
             settings=self._settings,
             golds=self._golds,
             read_knowledge=self._knowledge,
-            rules=self._rules,
+            grade=self._grade,
         )
         commit_block(
             self._target,
@@ -229,6 +239,9 @@ class _Regrading:
             **without_rows,
         )
         _count(report, rows, again)
+
+    def _grade(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
+        return self._runner.run(self._checker.grade(items))
 
     def _new_id(self, block: str) -> str:
         return content_id("regraded", block, self._provenance["config"])
@@ -310,14 +323,26 @@ def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:
     return settings
 
 
-def _rules(changes: Mapping[str, str]) -> GradeRules | None:
-    known = [field.name for field in fields(GradeRules)]
-    for name, value in changes.items():
-        if name not in known:
-            raise ConfigError(f"--rule {name}: must be among {', '.join(known)}")
-        if value not in ("true", "false"):
-            raise ConfigError(f"--rule {name}={value}: must be true or false")
-    return GradeRules(**{n: v == "true" for n, v in changes.items()}) if changes else None
+class _Choice(Settings):
+    """The checker of a run that is graded again."""
+
+    checker: CheckerField = Field(default_factory=default_checker)
+
+
+def _checker(config: Mapping[str, Any], changes: Sequence[str]) -> CheckerSettings:
+    """The checker that a run was graded by, with changes."""
+    recorded = config.get("checker")
+    if not isinstance(recorded, Mapping):  # a version of the maths checker, until format 2
+        return load_config(_Choice, None, changes).checker
+    known = {name: value for name, value in recorded.items() if name != "version"}
+    return load_config(_Choice, None, [f"checker={json.dumps(known)}", *changes]).checker
+
+
+def _checker_then(config: Mapping[str, Any]) -> str:
+    recorded = config.get("checker")
+    if isinstance(recorded, Mapping):
+        return f"{recorded.get('kind')} {recorded.get('version')}"
+    return f"math {recorded}"
 
 
 def _golds(path: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from mclabel.checkers import make_checker
 from mclabel.data.readers.rows import Fault
 from mclabel.data.shards.labels import commit_block
 from mclabel.data.shards.priors import read_priors
@@ -153,6 +154,7 @@ class LabelWorker:
         self._shared = Shared(
             policy=policy,
             settings=self._settings,
+            checker=make_checker(self._settings.checker),
             desk=self._desk,
             decisions=self._decisions,
             learner=self._learner,

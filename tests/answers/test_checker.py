@@ -14,11 +14,20 @@ import pytest
 from answers.test_workers import HARD, hard_pairs
 from in_child import grade_in_child
 
-from mclabel.answers import Checker, GradeRules, default_checker, grade, grade_completion
+from mclabel.answers import Checker, Grade, GradeRules, default_checker, grade, grade_completion
 from mclabel.answers import checker as checker_module
+from mclabel.checkers import here
 from mclabel.records import Verdict
 
 RIGHT = Verdict.RIGHT
+
+
+async def graded(checker: Checker, answer: str, gold: str) -> Grade:
+    """The grade of a completion that ends in this answer."""
+    text = f"\\boxed{{{answer}}}"
+    ((found, grade),) = await checker.grade_completions([(text, gold)], aside=here)
+    assert found == answer
+    return grade
 
 
 @pytest.fixture
@@ -56,7 +65,7 @@ def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
                 ticks += 1
 
         ticking = asyncio.create_task(tick())
-        grades = await asyncio.gather(*(checker.grade_async(*pair) for pair in hard_pairs(12)))
+        grades = await asyncio.gather(*(graded(checker, *pair) for pair in hard_pairs(12)))
         ticking.cancel()
         return [g.verdict for g in grades], ticks
 
@@ -66,16 +75,19 @@ def test_from_an_event_loop_that_goes_on(checker: Checker) -> None:
 
 
 def test_cheap_pairs_do_not_leave_the_event_loop(checker: Checker) -> None:
-    call = checker.grade_completion_async("The answer is 1/2.", "0.5")
+    call = checker.grade_completions(
+        [("The answer is 1/2.", "0.5"), ("I cannot say.", "1")], aside=here
+    )
     with pytest.raises(StopIteration) as done:
         call.send(None)
-    answer, found = done.value.value
+    (answer, found), (nothing, other) = done.value.value
     assert (answer, found.verdict) == ("1/2", RIGHT)
+    assert (nothing, other.reason) == (None, "no_answer")
 
 
 def test_a_cancelled_wait_leaves_the_pool_working(checker: Checker) -> None:
     async def run() -> None:
-        tasks = [asyncio.create_task(checker.grade_async(*pair)) for pair in hard_pairs(8)]
+        tasks = [asyncio.create_task(graded(checker, *pair)) for pair in hard_pairs(8)]
         await asyncio.sleep(0.05)
         for task in tasks[::2]:
             task.cancel()
@@ -155,7 +167,7 @@ def test_from_ray_actors() -> None:
 
     class Async:
         async def grades(self, pairs: list[tuple[str, str]]) -> list[str]:
-            found = [default_checker().grade_async(*pair) for pair in pairs]
+            found = [graded(default_checker(), *pair) for pair in pairs]
             return [one.verdict.value for one in await asyncio.gather(*found)]
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from one_engine import on_one_engine
 
+from mclabel.checkers.math import MathChecker
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
 from mclabel.errors import DataError
@@ -17,7 +18,7 @@ from mclabel.labeling.problem import (
     label_problem,
     run_learner,
 )
-from mclabel.labeling.rollouts import grade_rollout
+from mclabel.labeling.rollouts import Sampler
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.work.desk import Desk
@@ -209,6 +210,23 @@ def test_tree_searches_inside_rollouts() -> None:
         ("\\boxed{4}", "length", "4", Outcome.TRUNCATED),
     ],
 )
-def test_grade_rollout(text: str, finish_reason: str, gold: str, outcome: Outcome) -> None:
+def test_a_sampler_grades_completions(
+    text: str, finish_reason: str, gold: str, outcome: Outcome
+) -> None:
     completion = Completion(ids=(1,), text=text, finish_reason=finish_reason)  # type: ignore[arg-type]
-    assert asyncio.run(grade_rollout(completion, gold, desk=Desk()))[1] is outcome
+
+    async def run() -> Outcome:
+        sampler = Sampler(
+            problem=Problem(id="p", text="?", answer=gold),
+            prompt=(),
+            policy=ScriptedPolicy(sampling=SAMPLING),
+            run_seed=0,
+            priority=0,
+            on_completion=lambda outcome: None,
+            journal=None,
+            checker=MathChecker(MathChecker.Settings()),
+            desk=Desk(),
+        )
+        return (await sampler.grade(completion))[1]
+
+    assert asyncio.run(run()) is outcome

@@ -170,15 +170,15 @@ def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
     run = label(tmp_path, "estimator.kind=fixed")
     result = CliRunner().invoke(
         main,
-        ["regrade", str(run), "-o", str(tmp_path / "strict"), "--rule", "ignore_case=false"],
+        ["regrade", str(run), "-o", str(tmp_path / "strict"), "checker.rules.ignore_case=false"],
     )
     assert result.exit_code == 0, result.output
     assert "80 solutions: 0 other outcomes, 0 other first errors" in result.output
     config = json.loads((tmp_path / "strict" / "run.json").read_text())["config"]
     assert config["regraded"]["run"] == str(run)
-    assert config["regraded"]["rules"]["ignore_case"] is False
+    assert config["checker"]["rules"]["ignore_case"] is False
     assert config["estimator"]["kind"] == "fixed"
-    with pytest.raises(ShardError, match=r"regraded.rules.* there, .* here"):
+    with pytest.raises(ShardError, match=r"checker.rules.ignore_case: False there, True here"):
         pipelines.regrade(str(run), str(tmp_path / "strict"))
 
 
@@ -193,8 +193,8 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
         pipelines.regrade(str(bare), again)
     with pytest.raises(ConfigError, match="is the run that is read"):
         pipelines.regrade(str(bare), str(bare))
-    with pytest.raises(ConfigError, match="--rule nonsense: must be among round_to_gold"):
-        pipelines.regrade(str(bare), again, rules={"nonsense": "true"})
+    with pytest.raises(ConfigError, match="nonsense"):
+        pipelines.regrade(str(bare), again, checker=["checker.rules.nonsense=true"])
     with pytest.raises(ShardError, match=r"has no run.json"):
         pipelines.regrade(str(tmp_path), again)
     (tmp_path / "golds.jsonl").write_text('{"problem_id": "p0"}\n')

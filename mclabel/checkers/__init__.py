@@ -1,0 +1,33 @@
+"""What grades a completion: checkers behind one protocol, chosen by name.
+
+A checker is a class here and a line in `CHECKERS`, a class in a package of your own, or a plain
+function `module:function` (`mclabel.checkers.function`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mclabel.checkers.base import (
+    Aside,
+    Checker,
+    CheckerSettings,
+    Grade,
+    GradeItem,
+    here,
+    make_checker,
+)
+
+CHECKERS: Mapping[str, str] = {"math": "mclabel.checkers.math:MathChecker"}
+"""Name in a configuration, and where the class stands."""
+
+__all__ = [
+    "CHECKERS",
+    "Aside",
+    "Checker",
+    "CheckerSettings",
+    "Grade",
+    "GradeItem",
+    "here",
+    "make_checker",
+]

@@ -1,0 +1,145 @@
+"""What a checker is: it grades completions by the gold of their problem.
+
+Three-valued: what a checker cannot decide is unknown, which counts neither for nor against a step.
+A failure of its own (a worker that died, a server that is away) is unknown too, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+
+from mclabel.records import Problem, Verdict
+from mclabel.settings import Chosen, ComponentSettings
+
+T = TypeVar("T")
+
+
+class Aside(Protocol):
+    """Runs a function that computes somewhere else than on the event loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """Await what it returns or raises."""
+
+
+async def here(work: Callable[[], T], /) -> T:
+    """Run a function at once, on the event loop: an `Aside` for callers that have nothing else."""
+    return work()
+
+
+class CheckerSettings(ComponentSettings):
+    """Settings that every checker has."""
+
+    component_kind: ClassVar[str] = "checkers"
+
+
+CheckerField = Annotated[CheckerSettings, Chosen("checkers", default="math")]
+"""Of a configuration that chooses a checker."""
+
+
+def default_checker() -> CheckerSettings:
+    """Settings of the checker of mathematical answers."""
+    from mclabel.checkers.math import MathChecker
+
+    return MathChecker.Settings()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradeItem:
+    """A completion to be graded."""
+
+    problem: Problem
+    """With its gold: `answer`, or `gold` where it is data."""
+    completion: str
+    """The whole solution: the prefix it continues, and what was sampled."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grade:
+    """A verdict and how it came about."""
+
+    verdict: Verdict
+    answer: str | None = None
+    """What the completion was taken to answer, for votes and for people; None if nothing was."""
+    reason: str = ""
+    """Machine-readable, such as `equal`, `different`, `no_answer`, `timeout`."""
+    layer: str = ""
+    """The part of the checker that decided."""
+
+
+class Checker(Protocol):
+    """Grades completions.
+
+    Derive from it for the defaults. `Settings` is the class of its settings; a configuration that
+    names the checker by `kind` holds the others beside it.
+    """
+
+    Settings: ClassVar[type[CheckerSettings]] = CheckerSettings
+    name: str
+    """Under which a configuration chooses it."""
+    version: str
+    """Changes with any verdict: a run is not resumed with another version of its checker."""
+
+    def __init__(self, settings: Any) -> None:
+        """Make a checker.
+
+        Args:
+            settings: an instance of `Settings`.
+        """
+
+    async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
+        """Say why no completion of a problem could be graded; None if they can be.
+
+        Args:
+            problem: with its gold.
+            aside: runs what computes off the event loop.
+        """
+        return None
+
+    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
+        """Grade completions that were not cut by their length.
+
+        Args:
+            items: completions of one problem or of many.
+            aside: runs what computes off the event loop.
+
+        Returns:
+            A grade an item, in order.
+        """
+        ...
+
+    def key(self, answer: str) -> str:
+        """A text that is the same for answers that mean the same."""
+        return answer
+
+    def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
+        """Number the answers of many problems by what they mean, for votes.
+
+        Args:
+            answers: of each problem's completions; None where there is none.
+
+        Returns:
+            Of each problem a number an answer, the same for those that mean the same; None for
+            None.
+        """
+        found: list[list[int | None]] = []
+        for group in answers:
+            numbers: dict[str, int] = {}
+            found.append(
+                [
+                    None if one is None else numbers.setdefault(self.key(one), len(numbers))
+                    for one in group
+                ]
+            )
+        return found
+
+
+def make_checker(settings: CheckerSettings) -> Checker:
+    """Make the checker that settings name.
+
+    Raises:
+        ConfigError: its code cannot be imported.
+    """
+    checker: Checker = settings.component(settings)
+    return checker

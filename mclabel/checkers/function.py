@@ -1,0 +1,120 @@
+"""A plain function as a checker: `checker=my_package.grading:is_right`.
+
+The function's parameters are filled by name, so it takes what it needs of
+
+- `completion`: the whole solution, text;
+- `gold`: the problem's answer, text, or data where the source holds an object or a list;
+- `problem`: the `Problem`;
+- `meta`: the other columns of the problem's row that were kept, texts by name,
+
+and keyword arguments from the configuration. It returns True (right), False (wrong), None (cannot
+be decided) or a `Grade`, and may be a coroutine function. An exception counts as "cannot be
+decided", and its text is the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.components import find_target
+from mclabel.errors import ConfigError
+from mclabel.records import Verdict
+
+GIVEN = ("completion", "gold", "problem", "meta")
+"""Names of parameters that are filled from an item."""
+_VERDICTS = {True: Verdict.RIGHT, False: Verdict.WRONG, None: Verdict.UNKNOWN}
+
+
+class FunctionChecker(Checker):
+    """Calls a function for every completion, off the event loop."""
+
+    class Settings(CheckerSettings):
+        """Of a function that grades."""
+
+        arguments: Mapping[str, Any] = {}
+        """Keyword arguments of the function, beside what is given by name."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Find the function and see which parameters it has.
+
+        Args:
+            settings: whose `kind` is its `module:function`.
+
+        Raises:
+            ConfigError: it has a parameter that nothing fills.
+        """
+        self.name = settings.kind
+        self._function: Callable[..., Any] = find_target("checkers", settings.kind)
+        self._arguments = dict(settings.arguments)
+        self._given = _parameters(self.name, self._function, self._arguments)
+        self.version = _version(self._function)
+
+    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
+        """Grade completions one after the other; see `Checker`."""
+        return [await self._grade(item, aside) for item in items]
+
+    async def _grade(self, item: GradeItem, aside: Aside) -> Grade:
+        problem = item.problem
+        values = {
+            "completion": item.completion,
+            "gold": problem.gold,
+            "problem": problem,
+            "meta": dict(problem.meta),
+        }
+        call = partial(
+            self._function, **{name: values[name] for name in self._given}, **self._arguments
+        )
+        try:
+            found = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
+        except Exception as error:  # whatever the user's code raises: it did not decide
+            return _undecided(f"{type(error).__name__}: {error}")
+        if isinstance(found, Grade):
+            return found
+        if found is None or isinstance(found, bool):
+            return Grade(verdict=_VERDICTS[found], layer="function")
+        return _undecided(f"returned {type(found).__name__}, must be True, False, None or a Grade")
+
+
+def _version(function: Callable[..., Any]) -> str:
+    """A function's attribute `version` where it has one, else a hash of its source."""
+    if (version := getattr(function, "version", None)) is not None:
+        return str(version)
+    try:
+        source = inspect.getsource(function)
+    except OSError:  # its file is not there
+        return "unknown"
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+def _undecided(reason: str) -> Grade:
+    return Grade(verdict=Verdict.UNKNOWN, reason=reason[:500], layer="function")
+
+
+def _parameters(
+    name: str, function: Callable[..., Any], arguments: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Which of the names in `GIVEN` a function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    needed = {
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    }
+    if unfilled := sorted(needed - set(GIVEN) - set(arguments)):
+        raise ConfigError(
+            f"checker={name}: nothing fills its parameter {', '.join(unfilled)}. Take some of "
+            f"{', '.join(GIVEN)}, or set checker.arguments"
+        )
+    if (unknown := sorted(set(arguments) - set(names))) and not takes_all:
+        raise ConfigError(
+            f"checker.arguments: {name} has no parameter {', '.join(unknown)}; it has "
+            f"{', '.join(names) or 'none'}"
+        )
+    return GIVEN if takes_all else tuple(one for one in GIVEN if one in names)

@@ -1,0 +1,188 @@
+"""The protocol of checkers, the maths checker behind it, and plain functions as checkers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from scripted_jobs import scripted_overrides, write_problems
+
+from mclabel import pipelines
+from mclabel.checkers import Grade, GradeItem, make_checker
+from mclabel.checkers.math import MathChecker
+from mclabel.cli import main
+from mclabel.config import BestOfNConfig, LabelConfig, load_config
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.errors import ConfigError, ShardError
+from mclabel.records import LabeledSolution, Outcome, Problem, Verdict
+from mclabel.settings import settings_class
+
+ENDS_RIGHT = '''
+def ends_right(completion, gold):
+    """Right only where the gold itself stands in a box."""
+    return "boxed{%s}" % gold in completion
+
+async def later(completion, gold, *, least):
+    return None if len(completion) < least else ends_right(completion, gold)
+
+def broken(completion, gold):
+    raise RuntimeError("no such test")
+
+def nonsense(completion):
+    return 0.7
+
+def all_of_it(**given):
+    assert sorted(given) == ["completion", "gold", "meta", "problem", "tolerance"]
+    return given["meta"]["unit"] == "cm" and given["gold"]["tests"] == [1, 2]
+
+def unfilled(completion, tokens):
+    return True
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"own_{abs(hash(tmp_path)) % 10**9}"
+    (tmp_path / f"{name}.py").write_text(ENDS_RIGHT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def graded(kind: str, completion: str, problem: Problem, **settings: object) -> Grade:
+    checker = make_checker(
+        settings_class("checkers", kind).model_validate({"kind": kind, **settings})
+    )
+    (grade,) = asyncio.run(checker.grade([GradeItem(problem=problem, completion=completion)]))
+    return grade
+
+
+PROBLEM = Problem(id="p", text="?", answer="12")
+
+
+def test_the_maths_checker_says_what_it_read_and_why() -> None:
+    grade = graded("math", "so it is \\boxed{24/2}.", PROBLEM)
+    assert grade == Grade(verdict=Verdict.RIGHT, answer="24/2", reason="equal", layer=grade.layer)
+    assert graded("math", "I cannot say.", PROBLEM).answer is None
+    lenient = {"rules": {"accept_hedged": True}}
+    assert graded("math", "\\boxed{12 \\text{ or } 13}", PROBLEM, **lenient).verdict == "right"
+    assert graded("math", "\\boxed{12 \\text{ or } 13}", PROBLEM).verdict == "wrong"
+
+
+def test_the_maths_checker_refuses_a_gold_that_it_does_not_understand() -> None:
+    checker = MathChecker(MathChecker.Settings())
+
+    def refusal(answer: str, **more: bool) -> str | None:
+        problem = Problem(id="p", text="?", answer=answer, **more)
+        return asyncio.run(checker.refuse(problem))
+
+    assert refusal("12") is None
+    assert refusal("\\frac{1}{") is not None
+    assert "data" in (refusal('{"tests": [1]}', answer_is_json=True) or "")
+
+
+def test_answers_are_grouped_by_what_they_mean() -> None:
+    checker = MathChecker(MathChecker.Settings())
+    assert checker.group([["1/2", "0.5", None, "2"], ["x"]]) == [[0, 0, None, 1], [0]]
+
+
+def test_a_function_takes_what_it_names(module: str) -> None:
+    assert graded(f"{module}:ends_right", "\\boxed{12}", PROBLEM).verdict == "right"
+    assert graded(f"{module}:ends_right", "\\boxed{24/2}", PROBLEM).verdict == "wrong"
+    later = graded(f"{module}:later", "\\boxed{12}", PROBLEM, arguments={"least": 5})
+    assert later.verdict == "right"
+    later = graded(f"{module}:later", "\\boxed{12}", PROBLEM, arguments={"least": 50})
+    assert later.verdict == "unknown"
+    data = Problem(
+        id="p", text="?", answer='{"tests": [1, 2]}', meta={"unit": "cm"}, answer_is_json=True
+    )
+    whole = graded(f"{module}:all_of_it", "any", data, arguments={"tolerance": 1})
+    assert whole.verdict == "right"
+
+
+def test_a_function_that_fails_decides_nothing(module: str) -> None:
+    grade = graded(f"{module}:broken", "x", PROBLEM)
+    assert (grade.verdict, grade.reason) == ("unknown", "RuntimeError: no such test")
+    grade = graded(f"{module}:nonsense", "x", PROBLEM)
+    assert grade.verdict == "unknown" and "returned float" in grade.reason
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("checker=maths", "maths: none of the checkers. did you mean math?"),
+        ("checker=no_such_module:f", "no_such_module:f: cannot be imported"),
+        ("checker={kind: math, rules: {unit_optional: true}}", "checker.rules.unit_optional"),
+        ("checker=MODULE:unfilled", "nothing fills its parameter tokens"),
+        (
+            "checker={kind: 'MODULE:later', arguments: {most: 1}}",
+            "nothing fills its parameter least",
+        ),
+        ("checker={kind: 'MODULE:ends_right', arguments: {x: 1}}", "has no parameter x"),
+    ],
+)
+def test_a_checker_that_cannot_be_is_refused_at_the_start(
+    tmp_path: Path, module: str, override: str, message: str
+) -> None:
+    write_problems(tmp_path, 2)
+    with pytest.raises(ConfigError) as caught:
+        label(tmp_path, override.replace("MODULE", module))
+    assert message in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def label(folder: Path, *overrides: str) -> list[LabeledSolution]:
+    source = folder / "problems.jsonl"
+    base = scripted_overrides(source, folder / "out", "ray.address=none", "estimator=fixed")
+    pipelines.label(load_config(LabelConfig, None, [*base, *overrides]), lambda state: None)
+    return rows(folder / "out")
+
+
+def rows(run: Path) -> list[LabeledSolution]:
+    return sorted(read_labels(Store(str(run))), key=lambda row: row.solution.id)
+
+
+def test_a_job_with_an_own_function_and_the_same_run_graded_again(
+    tmp_path: Path, module: str
+) -> None:
+    write_problems(tmp_path, 6)
+    own = label(tmp_path, f"checker={module}:ends_right")
+    assert {row.solution.outcome for row in own} >= {Outcome.RIGHT, Outcome.WRONG}
+    for row in own:
+        boxed = f"boxed{{{row.problem.answer}}}" in row.solution.text
+        assert (row.solution.outcome is Outcome.RIGHT) == boxed
+    recorded = json.loads((tmp_path / "out" / "run.json").read_text())["config"]["checker"]
+    assert recorded["kind"] == f"{module}:ends_right" and recorded["version"]
+    with pytest.raises(ShardError, match=r"checker.kind: .*ends_right' there, 'math' here"):
+        label(tmp_path)
+
+    pipelines.regrade(str(tmp_path / "out"), str(tmp_path / "same"))
+    assert [row.solution.outcome for row in rows(tmp_path / "same")] == [
+        row.solution.outcome for row in own
+    ]
+    result = CliRunner().invoke(
+        main, ["regrade", str(tmp_path / "out"), "-o", str(tmp_path / "maths"), "checker=math"]
+    )
+    assert result.exit_code == 0, result.output
+    assert f"checker {module}:ends_right" in result.output and "then, math 4 now" in result.output
+    maths = rows(tmp_path / "maths")
+    assert all(row.solution.prediction is not None for row in maths)
+    assert (
+        json.loads((tmp_path / "maths" / "run.json").read_text())["config"]["checker"]["kind"]
+        == "math"
+    )
+
+
+def test_a_function_that_changes_is_another_checker(tmp_path: Path, module: str) -> None:
+    first = settings_class("checkers", f"{module}:ends_right")(kind=f"{module}:ends_right")
+    other = settings_class("checkers", f"{module}:broken")(kind=f"{module}:broken")
+    assert make_checker(first).version != make_checker(other).version
+    assert make_checker(first).version == make_checker(first).version
+
+
+def test_best_of_n_votes_by_the_checker_s_own_keys(tmp_path: Path) -> None:
+    config = load_config(BestOfNConfig, None, [f"out={tmp_path}", "checker={kind: math}"])
+    assert config.checker.kind == "math"
