@@ -1,0 +1,182 @@
+"""Components of a package that pip installed: found by their entry points, and used in a job."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from scripted_jobs import scripted_overrides, write_problems
+
+PACKAGE = {
+    "mclabel_outside/__init__.py": "",
+    "mclabel_outside/estimator.py": '''
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from mclabel.estimators import Estimator, Judgement, RecordedRollout, RolloutSettings
+from mclabel.records import Counts
+from mclabel.stats.values import estimate_fixed
+
+
+class LastPrefix(Estimator):
+    """Rolls out the last prefix of each solution, and no other."""
+
+    class Settings(RolloutSettings):
+        """Of the last prefix."""
+
+        skip: int = Field(0, ge=0)
+        """Steps before the last that are passed over."""
+
+    def __init__(self, settings, problem):
+        self._settings, self._problem, self._asked = settings, problem, False
+
+    def wanted(self) -> Sequence[int]:
+        if self._asked:
+            return ()
+        self._asked = True
+        last = {path.prefixes[-1 - self._settings.skip] for path in self._problem.paths
+                if len(path.prefixes) > self._settings.skip}
+        return sorted(last) * self._settings.rollouts
+
+    def record(self, rollout: RecordedRollout) -> None:
+        pass
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        found = []
+        for path in self._problem.paths:
+            estimates = [estimate_fixed(counts[p]) for p in path.prefixes]
+            hard = [None if e.value is None else e.value > 0 for e in estimates]
+            ends = path.outcome.value == "right"
+            found.append(Judgement(
+                hard=(*hard, ends),
+                sources=(*("last" for _ in hard), "outcome"),
+                first_error=next((i for i, h in enumerate([*hard, ends]) if h is False), None),
+                estimates=(*estimates, estimate_fixed(Counts(num_right=ends, num_wrong=not ends))),
+            ))
+        return found
+''',
+    "mclabel_outside/checker.py": '''
+from mclabel.checkers import Checker, Grade
+from mclabel.records import Verdict
+
+
+class BoxChecker(Checker):
+    """Right where the gold stands in a box."""
+
+    def __init__(self, settings):
+        self.name, self.version = settings.kind, "7"
+
+    async def grade(self, items, aside):
+        return [
+            Grade(verdict=Verdict.RIGHT if "boxed{%s}" % i.problem.answer in i.completion
+                  else Verdict.WRONG, answer="box")
+            for i in items
+        ]
+''',
+    "mclabel_outside/settings.py": """
+from mclabel.estimators import Estimator
+
+
+class NoSettings(Estimator):
+    Settings = {"rollouts": 3}
+""",
+}
+ENTRY_POINTS = """\
+[mclabel.estimators]
+last = mclabel_outside.estimator:LastPrefix
+torn = mclabel_outside.no_such_module:Nothing
+unset = mclabel_outside.settings:NoSettings
+
+[mclabel.checkers]
+box = mclabel_outside.checker:BoxChecker
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed the package."""
+    folder = tmp_path_factory.mktemp("outside")
+    wheel = folder / "mclabel_outside-1.0-py3-none-any.whl"
+    info = "mclabel_outside-1.0.dist-info"
+    files = PACKAGE | {
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: mclabel-outside\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": ENTRY_POINTS,
+    }
+    records = [f"{name},{_digest(text)},{len(text.encode())}" for name, text in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*records, f"{info}/RECORD,,"])
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    target = folder / "site"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=120)
+    return target
+
+
+def _digest(text: str) -> str:
+    raw = hashlib.sha256(text.encode()).digest()
+    return "sha256=" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def mclabel(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-m", "mclabel", *arguments],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def job(folder: Path, *overrides: str) -> list[str]:
+    base = scripted_overrides(folder / "problems.jsonl", folder / "out", "ray.address=none")
+    (folder / "empty.yaml").write_text("{}")
+    return ["label", str(folder / "empty.yaml"), *base, *overrides]
+
+
+def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Path) -> None:
+    write_problems(tmp_path, 4)
+    own = ["estimator={kind: last, rollouts: 5}", "checker=box"]
+    done = mclabel(installed, *job(tmp_path, *own))
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "out" / "run.json").read_text())["config"]
+    assert config["estimator"] == {"kind": "last", "rollouts": 5, "skip": 0, "truncated": "wrong"}
+    assert config["checker"] == {"kind": "box", "version": "7"}
+    run, rows = str(tmp_path / "out"), str(tmp_path / "rows")
+    shown = mclabel(installed, "export", run, "--to", "trl", "-o", rows)
+    assert shown.returncode == 0, shown.stderr
+    again = mclabel(installed, "regrade", str(tmp_path / "out"), "-o", str(tmp_path / "again"))
+    assert again.returncode == 0, again.stderr
+    assert "0 other outcomes, 0 other first errors" in " ".join(again.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("estimator=lost", ["did you mean last?", "There are posterior, fixed", "last, torn"]),
+        ("estimator=torn", ["the entry point", "of mclabel-outside cannot be loaded"]),
+        ("estimator=unset", ["Settings is {'rollouts': 3}", "must be a class derived from"]),
+        ("estimator={kind: last, width: 3}", ["width: not a setting of kind=last", "skip"]),
+        ("estimator={kind: last, skip: -1}", ["estimator.skip=-1"]),
+    ],
+)
+def test_what_is_wrong_with_a_component_is_said_at_the_start(
+    installed: Path, tmp_path: Path, override: str, words: list[str]
+) -> None:
+    write_problems(tmp_path, 2)
+    done = mclabel(installed, *job(tmp_path, override))
+    assert done.returncode == 2
+    message = " ".join((done.stdout + done.stderr).split())
+    for part in words:
+        assert part in message
+    assert "Traceback" not in message and not (tmp_path / "out").exists()
