@@ -153,7 +153,7 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
     assert config["estimator"] == {"kind": "last", "rollouts": 5, "skip": 0, "truncated": "wrong"}
     assert config["checker"] == {"kind": "box", "version": "7"}
     run, rows = str(tmp_path / "out"), str(tmp_path / "rows")
-    shown = mclabel(installed, "export", run, "--to", "trl", "-o", rows)
+    shown = mclabel(installed, "export", run, "--to", "parquet", "-o", rows)
     assert shown.returncode == 0, shown.stderr
     again = mclabel(installed, "regrade", str(tmp_path / "out"), "-o", str(tmp_path / "again"))
     assert again.returncode == 0, again.stderr
