@@ -5,16 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mclabel.stats.intervals import clopper_pearson, mixture_interval, repeated_interval
+from mclabel.stats.intervals import clopper_pearson, repeated_interval
 from mclabel.stats.lattice import Boundary, first_success
-
-
-def test_mixture_interval_literal() -> None:
-    # No success in 4: the mixture gives B(.5, 4.5) / B(.5, .5) = 35 / 128, so p is rejected
-    # when (1 - p) ** 4 <= 35 / 128 / 20.
-    low, high = mixture_interval(0, 4)
-    assert low == 0.0
-    assert high == pytest.approx(1 - (35 / 128 / 20) ** 0.25, abs=1e-9)
 
 
 def test_repeated_interval_is_clopper_pearson_at_horizon_one_and_wider_after() -> None:
@@ -26,9 +18,8 @@ def test_repeated_interval_is_clopper_pearson_at_horizon_one_and_wider_after() -
         repeated_interval(0, 9, horizon=8)
 
 
-@pytest.mark.parametrize("interval", ["repeated", "mixture"])
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.25, 0.5, 0.77])
-def test_all_looks_are_covered_at_once(interval: str, p: float) -> None:
+def test_all_looks_are_covered_at_once(p: float) -> None:
     horizon = 32
     alive, missed = np.zeros(horizon + 2), 0.0
     alive[0] = 1.0
@@ -36,12 +27,8 @@ def test_all_looks_are_covered_at_once(interval: str, p: float) -> None:
         alive[1:] = alive[1:] * (1 - p) + alive[:-1] * p
         alive[0] *= 1 - p
         for k in range(n + 1):
-            bounds = (
-                repeated_interval(k, n, horizon=horizon)
-                if interval == "repeated"
-                else mixture_interval(k, n)
-            )
-            if not bounds[0] <= p <= bounds[1]:
+            low, high = repeated_interval(k, n, horizon=horizon)
+            if not low <= p <= high:
                 missed += alive[k]
                 alive[k] = 0.0
     assert 0.0 < missed <= 0.05

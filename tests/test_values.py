@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mclabel.records import Counts, Outcome
+from mclabel.records import Counts
 from mclabel.stats.lattice import first_success
 from mclabel.stats.values import (
     advantages,
@@ -11,10 +11,8 @@ from mclabel.stats.values import (
     estimate_fixed,
     estimate_stopped,
     first_error,
-    first_error_posterior,
     hard_label,
     num_trials,
-    orm_label,
     relative_progress,
     root_value,
     value,
@@ -101,10 +99,6 @@ def test_estimates_by_rule() -> None:
     assert estimate_anytime(Counts(num_ungraded=1), horizon=4, mean=0.5).mean == 0.5
 
 
-def test_the_first_error_posterior_is_where_soundness_is_lost() -> None:
-    assert first_error_posterior([0.9, 0.6, 0.6]) == pytest.approx((0.1, 0.3, 0.0, 0.6))
-
-
 def test_advantage_and_relative_progress() -> None:
     values = [0.8, 0.2, 0.0, 0.0, None, 0.5]
     assert advantages(values, 0.4) == pytest.approx([0.4, -0.6, -0.2, 0.0, None, None])
@@ -118,7 +112,3 @@ def test_root_value_takes_rollouts_and_siblings_together() -> None:
     assert root_value(root, siblings) == pytest.approx(2 / 6)
     assert root_value(root, siblings, truncated="exclude") == pytest.approx(2 / 5)
     assert root_value(Counts(), Counts(num_ungraded=2)) is None
-
-
-def test_orm_label_is_the_outcome() -> None:
-    assert [orm_label(o) for o in Outcome] == [True, False, None, None]

@@ -8,19 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mclabel.estimators.base import (
-    ROOT,
     Estimator,
     EstimatorSettings,
     Follow,
     Judgement,
     Knowledge,
-    ProblemPaths,
-    RecordedRollout,
     RolloutSettings,
     RunLearner,
+    decide_together,
+    outcome_estimate,
+    outcome_label,
+)
+from mclabel.estimators.paths import (
+    ROOT,
+    ProblemPaths,
+    RecordedRollout,
     SolutionPath,
     answer_class,
-    decide_together,
+    distinct_prefixes,
 )
 
 ESTIMATORS: Mapping[str, str] = {
@@ -32,7 +37,7 @@ ESTIMATORS: Mapping[str, str] = {
     "tree": "mclabel.estimators.tree:TreeEstimator",
     "outcome": "mclabel.estimators.outcome:OutcomeEstimator",
 }
-"""Name in a configuration, and where the class stands."""
+"""The name of each built-in estimator in a configuration, and where its class stands."""
 
 __all__ = [
     "ESTIMATORS",
@@ -49,4 +54,7 @@ __all__ = [
     "SolutionPath",
     "answer_class",
     "decide_together",
+    "distinct_prefixes",
+    "outcome_estimate",
+    "outcome_label",
 ]

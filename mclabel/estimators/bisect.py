@@ -17,16 +17,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mclabel.estimators.base import (
-    EXACT,
-    Estimator,
-    Judgement,
-    ProblemPaths,
-    RecordedRollout,
-    RolloutSettings,
-    SolutionPath,
-    outcome_estimate,
-)
+from mclabel.estimators.base import EXACT, Estimator, Judgement, RolloutSettings, outcome_estimate
+from mclabel.estimators.paths import ProblemPaths, RecordedRollout, SolutionPath
 from mclabel.records import Counts, LabelSource, Outcome
 from mclabel.settings import at_most
 from mclabel.stats.lattice import first_success
@@ -73,7 +65,7 @@ class BisectEstimator(Estimator):
         return requests
 
     def record(self, rollout: RecordedRollout) -> None:
-        """Note what it says of its prefix."""
+        """Note what it proves of its prefix."""
         prefix, outcome = rollout.prefix, rollout.outcome
         self._due[prefix] -= 1
         if outcome is Outcome.RIGHT:
@@ -118,7 +110,7 @@ class BisectEstimator(Estimator):
         return sound[-1] if sound else -1
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Labels by where each search has ended."""
+        """Label by where each search has ended."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:

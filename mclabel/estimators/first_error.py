@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from mclabel.estimators.base import (
     Estimator,
     Judgement,
-    ProblemPaths,
-    RecordedRollout,
     RolloutSettings,
-    SolutionPath,
     outcome_estimate,
     outcome_label,
 )
+from mclabel.estimators.paths import ProblemPaths, RecordedRollout, SolutionPath
 from mclabel.records import Counts, LabelSource, Outcome
 from mclabel.stats.values import (
     NOTHING,
@@ -57,7 +55,7 @@ class FirstErrorEstimator(Estimator):
             self._recovered.add(rollout.prefix)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Labels up to the first error by rollouts, after it by implication."""
+        """Label up to the first error by rollouts, after it by implication."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _head(self, path: SolutionPath) -> int | None:

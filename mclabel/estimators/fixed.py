@@ -1,7 +1,7 @@
 """Fixed K: the same number of rollouts from every prefix (Math-Shepherd, arXiv 2312.08935).
 
-The dearest estimator and the reference for all others: every step gets an unbiased value with
-an exact interval. Departs from the paper in that identical prefixes of a problem's solutions
+The most expensive estimator and the reference for all others: every step gets an unbiased value
+with an exact interval. Departs from the paper in that identical prefixes of a problem's solutions
 share their rollouts, and the last step takes the solution's outcome instead of rollouts.
 """
 
@@ -15,16 +15,18 @@ from pydantic import Field
 from mclabel.estimators.base import (
     KEPT,
     MAX_ROLLOUTS,
-    ROOT,
     Estimator,
     Judgement,
-    ProblemPaths,
-    RecordedRollout,
     RolloutSettings,
-    SolutionPath,
-    distinct_prefixes,
     outcome_estimate,
     outcome_label,
+)
+from mclabel.estimators.paths import (
+    ROOT,
+    ProblemPaths,
+    RecordedRollout,
+    SolutionPath,
+    distinct_prefixes,
 )
 from mclabel.records import Counts, LabelSource
 from mclabel.settings import at_most
@@ -56,7 +58,7 @@ class FixedEstimator(Estimator):
         """Do nothing: the number of rollouts does not depend on their outcomes."""
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Labels by the share of right rollouts."""
+        """Label by the share of right rollouts."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _judge(self, path: SolutionPath, counts: Sequence[Counts]) -> Judgement:

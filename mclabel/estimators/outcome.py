@@ -12,12 +12,10 @@ from mclabel.estimators.base import (
     Estimator,
     EstimatorSettings,
     Judgement,
-    ProblemPaths,
-    RecordedRollout,
-    SolutionPath,
     outcome_estimate,
     outcome_label,
 )
+from mclabel.estimators.paths import ProblemPaths, RecordedRollout, SolutionPath
 from mclabel.records import Counts, LabelSource
 from mclabel.stats.values import NOTHING
 
@@ -41,7 +39,7 @@ class OutcomeEstimator(Estimator):
         raise AssertionError("no rollout was asked for")
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Labels of the last steps."""
+        """Label the last steps."""
         return [self._judge(path) for path in self._paths]
 
     def _judge(self, path: SolutionPath) -> Judgement:

@@ -21,16 +21,18 @@ from pydantic import Field
 
 from mclabel.estimators.base import (
     EXACT,
-    ROOT,
     Estimator,
     Judgement,
-    ProblemPaths,
-    RecordedRollout,
     RolloutSettings,
-    SolutionPath,
-    distinct_prefixes,
     outcome_estimate,
     outcome_label,
+)
+from mclabel.estimators.paths import (
+    ROOT,
+    ProblemPaths,
+    RecordedRollout,
+    SolutionPath,
+    distinct_prefixes,
     sibling_counts,
 )
 from mclabel.records import Counts, LabelSource
@@ -106,7 +108,7 @@ class SequentialEstimator(Estimator):
         self._counts[rollout.prefix] = counts.plus(rollout.outcome, rollout.num_tokens)
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Labels by the intervals, with values by path counting."""
+        """Label by the intervals, with values by path counting."""
         if self._root is None:
             return [self._judge(path, counts, NOTHING, None) for path in self._paths]
         rule = _boundary(

@@ -25,16 +25,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from mclabel.estimators.base import (
+from mclabel.estimators.base import Estimator, Follow, Judgement, RolloutSettings, outcome_estimate
+from mclabel.estimators.paths import (
     ROOT,
-    Estimator,
-    Follow,
-    Judgement,
     ProblemPaths,
     RecordedRollout,
-    RolloutSettings,
     SolutionPath,
-    outcome_estimate,
     sibling_counts,
 )
 from mclabel.records import Counts, LabelSource, Outcome
@@ -133,7 +129,7 @@ class TreeEstimator(Estimator):
             )
 
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Labels by what the searches of the given solutions have found."""
+        """Label by what the searches of the given solutions have found."""
         return [self._judge(path, counts) for path in self._paths]
 
     def _mc(self, prefix: int) -> float | None:

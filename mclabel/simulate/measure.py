@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators import Estimator, decide
+from mclabel.estimators import Estimator, decide_together
 from mclabel.records import LabelSource
 from mclabel.simulate.replay import Case, Game, Replay
 from mclabel.stats.intervals import clopper_pearson
@@ -27,18 +27,18 @@ COLUMNS = (
     "true_positive_twice",
     "flagged_and_unsound",
 )
-"""Of `Measurement.table`, one row a case."""
+"""Columns of `Measurement.table`, which has one row per case."""
 
 
 @dataclass
-class RuleTally:
-    """Intervals and values of one rule against the truth."""
+class SourceTally:
+    """Intervals and values of one label source against the truth."""
 
     labels: int = 0
     covered: int = 0
     width: float = 0.0
     fixed_width: float = 0.0
-    """Of Clopper-Pearson's at the same counts."""
+    """Width of Clopper-Pearson's intervals at the same counts."""
     values: int = 0
     error: float = 0.0
     squared_error: float = 0.0
@@ -50,38 +50,44 @@ class Measurement:
 
     table: NDArray[np.float64]
     groups: list[str]
-    """Of each row."""
-    rules: Mapping[str, RuleTally]
-    means: RuleTally
-    """Of posterior means: bias and squared error only."""
+    """Group of each row."""
+    sources: Mapping[str, SourceTally]
+    """Tally of each label source."""
+    means: SourceTally
+    """Tally of posterior means: bias and squared error only."""
     beliefs: list[tuple[float, bool]] = field(default_factory=list)
-    """Largest posterior and whether it was right, a solution."""
+    """Largest posterior of each solution, and whether it was right."""
     causes: Counter[str] = field(default_factory=Counter)
-    """Of wrong first errors."""
+    """Number of wrong first errors, by cause."""
     num_decisions: int = 0
     num_rollouts: int = 0
     seconds: float = 0.0
+    """Time of the estimators' decisions and of drawing rollouts."""
 
     def ratio(self, top: str, bottom: str, weights: NDArray[np.float64] | None = None) -> float:
-        """Sum of a column over sum of another, cases weighted."""
+        """Divide the sum of a column by the sum of another, cases weighted."""
         w = np.ones(len(self.table)) if weights is None else weights
         above, below = (float(w @ self.table[:, COLUMNS.index(name)]) for name in (top, bottom))
         return above / max(below, 1e-9)
 
     @property
     def tokens_per_solution(self) -> float:
+        """Tokens of rollouts for each solution."""
         return self.ratio("tokens", "solutions")
 
     @property
     def first_error_accuracy(self) -> float:
+        """Share of the solutions whose first error, or its absence, was found."""
         return self.ratio("hit", "solutions")
 
     @property
     def first_error_accuracy_wrong(self) -> float:
+        """The same share of the solutions that have an error."""
         return self.ratio("hit_wrong", "with_error")
 
     @property
     def f1(self) -> float:
+        """F1 of the wrong steps."""
         return self.ratio("true_positive_twice", "flagged_and_unsound")
 
 
@@ -96,15 +102,15 @@ def measure(
     """Run an estimator over cases.
 
     Args:
-        make: the estimator of a case.
+        make: makes the estimator of a case.
         cases: with truth; with values, if intervals are to be measured.
         on_done: called after each case.
         intervals: measure coverage, width and bias, too.
         at_a_time: cases side by side, whose decisions are made together, as a scheduler would.
     """
-    rules: dict[str, RuleTally] = defaultdict(RuleTally)
+    sources: dict[str, SourceTally] = defaultdict(SourceTally)
     found = Measurement(
-        table=np.zeros((0, len(COLUMNS))), groups=[], rules=rules, means=RuleTally()
+        table=np.zeros((0, len(COLUMNS))), groups=[], sources=sources, means=SourceTally()
     )
     waiting = enumerate(cases)
     playing: list[tuple[int, Game]] = []
@@ -114,7 +120,7 @@ def measure(
         began = time.perf_counter()
         fresh = islice(waiting, at_a_time - len(playing))
         playing += [(index, Game(make(case), case)) for index, case in fresh]
-        decide([game.estimator for _, game in playing])
+        decide_together([game.estimator for _, game in playing])
         moved = [(index, game, game.move()) for index, game in playing]
         ended = [(index, game, game.end()) for index, game, more in moved if not more]
         playing = [(index, game) for index, game, more in moved if more]
@@ -125,7 +131,7 @@ def measure(
             found.num_rollouts += done.num_rollouts
             rows[index], groups[index] = _row(case, done, found), case.group
             if intervals:
-                _check_intervals(case, done, rules, found.means)
+                _check_intervals(case, done, sources, found.means)
             on_done(case, game.estimator, done)
         if not moved:
             break
@@ -170,21 +176,21 @@ def _cause(truth: int | None, label: int | None) -> str:
 
 
 def distinct_labels(case: Case, done: Replay) -> Iterator[tuple[int, LabelSource, StepEstimate]]:
-    """Prefix, rule and estimate of every step but the last; shared prefixes once."""
+    """Iterate over prefix, source and estimate of every step but the last; shared prefixes once."""
     seen: set[int] = set()
     for path, judgement in zip(case.paths, done.judgements, strict=True):
-        for prefix, rule, estimate in zip(
+        for prefix, source, estimate in zip(
             path.prefixes, judgement.sources, judgement.estimates, strict=False
         ):
             if prefix not in seen:
                 seen.add(prefix)
-                yield prefix, rule, estimate
+                yield prefix, source, estimate
 
 
 def _check_intervals(
-    case: Case, done: Replay, rules: dict[str, RuleTally], means: RuleTally
+    case: Case, done: Replay, sources: dict[str, SourceTally], means: SourceTally
 ) -> None:
-    for prefix, rule, estimate in distinct_labels(case, done):
+    for prefix, source, estimate in distinct_labels(case, done):
         true, counts = case.values[prefix], done.counts[prefix]
         if math.isnan(true):
             continue
@@ -192,7 +198,7 @@ def _check_intervals(
             _add_value(means, estimate.mean - true)
         if estimate.low is None or estimate.high is None:
             continue
-        tally = rules[rule]
+        tally = sources[source]
         tally.labels += 1
         tally.covered += estimate.low <= true <= estimate.high
         tally.width += estimate.high - estimate.low
@@ -203,7 +209,7 @@ def _check_intervals(
             _add_value(tally, estimate.value - true)
 
 
-def _add_value(tally: RuleTally, error: float) -> None:
+def _add_value(tally: SourceTally, error: float) -> None:
     tally.values += 1
     tally.error += error
     tally.squared_error += error * error
@@ -212,7 +218,7 @@ def _add_value(tally: RuleTally, error: float) -> None:
 def reliability(
     beliefs: Sequence[tuple[float, bool]], *, bins: int = 10
 ) -> list[tuple[float, float, int]]:
-    """Mean belief, share that was right, and number, in bins of belief."""
+    """Compute the mean belief, the share that was right, and the number, in bins of belief."""
     table = np.array(beliefs, dtype=np.float64).reshape(-1, 2)
     at = np.minimum((table[:, 0] * bins).astype(int), bins - 1)
     return [

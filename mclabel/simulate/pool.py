@@ -16,8 +16,7 @@ from mclabel.agreement import step_key
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
-from mclabel.estimators import ROOT, RecordedRollout, SolutionPath
-from mclabel.estimators.posterior.priors import answer_class
+from mclabel.estimators import ROOT, RecordedRollout, SolutionPath, answer_class
 from mclabel.records import LabeledSolution, Outcome, Rollout
 from mclabel.seeds import prefix_id
 from mclabel.simulate.replay import Case
@@ -33,13 +32,13 @@ def read_pool(
     key: Callable[[str], str] = step_key,
     group: str = "answer_type",
 ) -> list[Case]:
-    """The cases of a run, in the order of problem ids.
+    """Read the cases of a run, in the order of problem ids.
 
     Args:
         store: a run labelled with `fixed` and `root_rollouts`, rollouts kept.
         truth: a solution's true first error.
         seed: of the order in which rollouts are drawn.
-        key: what a step says.
+        key: content of a step as a key, by which steps are compared.
         group: field of the problems' metadata that cases are reported by.
 
     Returns:
@@ -98,9 +97,12 @@ def _case(
     texts = {index: text for text, index in index_of.items()}
     drawn: list[list[RecordedRollout]] = []
     for index, name in enumerate(ids):
-        told = [_told(r, index, texts[index], index_of, key) for r in rollouts.get(name, [])]
-        random.Random(f"{seed}:{name}").shuffle(told)
-        drawn.append(told)
+        recorded = [
+            _recorded(rollout, index, texts[index], index_of, key)
+            for rollout in rollouts.get(name, [])
+        ]
+        random.Random(f"{seed}:{name}").shuffle(recorded)
+        drawn.append(recorded)
     return Case(
         id=problem.id,
         paths=tuple(paths),
@@ -108,7 +110,7 @@ def _case(
         answer_class=answer_class(problem.answer),
         truth=tuple(truth(row) for row in rows),
         draw=partial(_draw, drawn),
-        values=tuple(_share(told) for told in drawn),
+        values=tuple(_share(recorded) for recorded in drawn),
         group=problem.meta.get(group, ""),
     )
 
@@ -117,7 +119,7 @@ def _draw(drawn: list[list[RecordedRollout]], prefix: int, index: int) -> Record
     return drawn[prefix][index]
 
 
-def _told(
+def _recorded(
     rollout: Rollout, index: int, prefix: str, index_of: dict[str, int], key: Callable[[str], str]
 ) -> RecordedRollout:
     ends = newline_ends(rollout.text)
@@ -137,6 +139,6 @@ def _told(
     )
 
 
-def _share(told: Iterable[RecordedRollout]) -> float:
-    outcomes = [t.outcome is Outcome.RIGHT for t in told]
+def _share(rollouts: Iterable[RecordedRollout]) -> float:
+    outcomes = [rollout.outcome is Outcome.RIGHT for rollout in rollouts]
     return sum(outcomes) / len(outcomes) if outcomes else float("nan")

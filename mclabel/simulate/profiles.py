@@ -21,7 +21,9 @@ from mclabel.simulate.replay import Case
 Profile = Literal["sharp", "decay", "recovery", "lucky", "hopeless"]
 PROFILES: tuple[Profile, ...] = ("sharp", "decay", "recovery", "lucky", "hopeless")
 STEP_TOKENS = 10
-MAX_ROLLOUTS = 64
+"""Number of tokens of every step."""
+DRAWN_ROLLOUTS = 64
+"""Rollouts of every prefix that are drawn with a case; more are drawn when they are asked for."""
 
 
 def simulated_cases(
@@ -30,18 +32,17 @@ def simulated_cases(
     *,
     seed: int = 0,
     num_solutions: int = 2,
-    max_rollouts: int = MAX_ROLLOUTS,
 ) -> Iterator[Case]:
-    """Cases of a profile; solutions of a problem share their beginning.
+    """Simulate cases of a profile; solutions of a problem share their beginning.
 
     Args:
         profile: how values answer to errors.
         count: of problems.
         seed: cases are a function of it and of the other arguments.
         num_solutions: of a problem.
-        max_rollouts: that can be drawn of a prefix.
     """
-    rng = np.random.default_rng([seed, PROFILES.index(profile)])
+    key = [seed, PROFILES.index(profile)]
+    rng = np.random.default_rng(key)
     for number in range(count):
         root = float(rng.beta(1.0, 30.0) if profile == "hopeless" else rng.beta(1.2, 1.0))
         values, paths, truth = [root], [], []
@@ -68,36 +69,37 @@ def simulated_cases(
             paths.append(_path(prefixes, right, steps))
             truth.append(error)
             first = first or (trace, prefixes, error)
-        right_draws = rng.random((len(values), max_rollouts)) < np.array(values)[:, None]
+        right_draws = rng.random((len(values), DRAWN_ROLLOUTS)) < np.array(values)[:, None]
         yield Case(
             id=f"{profile}-{number}",
             paths=tuple(paths),
             num_prefixes=len(values),
             answer_class="number",
             truth=tuple(truth),
-            draw=_draws(right_draws, _to_go(paths, len(values))),
+            draw=_draws(right_draws, values, _to_go(paths, len(values)), [*key, number]),
             values=tuple(values),
             group=profile,
         )
 
 
-def resampled_cases(
-    pool: Sequence[Case], count: int, *, seed: int = 0, max_rollouts: int = MAX_ROLLOUTS
-) -> Iterator[Case]:
-    """Cases with the prefixes, outcomes and truth of a pool's, and its shares taken for values."""
-    rng = np.random.default_rng([seed, len(PROFILES)])
+def resampled_cases(pool: Sequence[Case], count: int, *, seed: int = 0) -> Iterator[Case]:
+    """Simulate cases with a pool's prefixes, outcomes and truth, its shares taken for values."""
+    key = [seed, len(PROFILES)]
+    rng = np.random.default_rng(key)
     for number in range(count):
         case = pool[int(rng.integers(len(pool)))]
         values = np.nan_to_num(np.array(case.values))
-        draws = rng.random((case.num_prefixes, max_rollouts)) < values[:, None]
+        draws = rng.random((case.num_prefixes, DRAWN_ROLLOUTS)) < values[:, None]
         yield Case(
             id=f"measured-{number}",
             paths=case.paths,
             num_prefixes=case.num_prefixes,
             answer_class=case.answer_class,
             truth=case.truth,
-            draw=_draws(draws, _to_go(case.paths, case.num_prefixes)),
-            values=tuple(float(v) for v in values),
+            draw=_draws(
+                draws, values.tolist(), _to_go(case.paths, case.num_prefixes), [*key, number]
+            ),
+            values=tuple(values.tolist()),
             group="measured",
         )
 
@@ -168,18 +170,29 @@ def _to_go(paths: Sequence[SolutionPath], num_prefixes: int) -> list[int]:
     return tokens
 
 
-def _draws(right: NDArray[np.bool_], tokens: list[int]) -> Callable[[int, int], RecordedRollout]:
-    """Draws rollouts of these outcomes, [prefix, index]."""
-    told = [
-        [
-            RecordedRollout(prefix=prefix, outcome=outcome, num_tokens=cost)
-            for outcome in (Outcome.WRONG, Outcome.RIGHT)
-        ]
+def _draws(
+    right: NDArray[np.bool_], values: Sequence[float], tokens: Sequence[int], key: Sequence[int]
+) -> Callable[[int, int], RecordedRollout]:
+    """Make the function that draws a case's rollouts.
+
+    Args:
+        right: [prefix, index], whether the first rollouts end right.
+        values: [prefix], chance that a later one does.
+        tokens: [prefix], of a rollout.
+        key: seed of later rollouts.
+    """
+    outcomes = (Outcome.WRONG, Outcome.RIGHT)
+    rollouts = [
+        [RecordedRollout(prefix=prefix, outcome=outcome, num_tokens=cost) for outcome in outcomes]
         for prefix, cost in enumerate(tokens)
     ]
     ends: list[list[bool]] = right.tolist()
 
     def draw(prefix: int, index: int) -> RecordedRollout:
-        return told[prefix][ends[prefix][index]]
+        known = ends[prefix]
+        while index >= len(known):
+            rng = np.random.default_rng([*key, prefix, len(known)])
+            known += (rng.random(DRAWN_ROLLOUTS) < values[prefix]).tolist()
+        return rollouts[prefix][known[index]]
 
     return draw

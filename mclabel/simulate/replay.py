@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mclabel.estimators import Estimator, Judgement, RecordedRollout, SolutionPath
+from mclabel.errors import ConfigError
+from mclabel.estimators import (
+    Estimator,
+    Judgement,
+    ProblemPaths,
+    RecordedRollout,
+    SolutionPath,
+)
+from mclabel.estimators.base import MAX_ROLLOUTS
 from mclabel.records import Counts, Outcome
 
 
@@ -15,16 +23,24 @@ class Case:
 
     id: str
     paths: tuple[SolutionPath, ...]
+    """One path per solution."""
     num_prefixes: int
+    """Number of distinct prefixes, the bare problem included."""
     answer_class: str
+    """Kind of the problem's gold answer: a result of `mclabel.estimators.answer_class`."""
     truth: tuple[int | None, ...]
-    """First error of each solution, None for none."""
+    """True first error of each solution; None where it has none."""
     draw: Callable[[int, int], RecordedRollout]
-    """The rollout of this index from this prefix."""
+    """Draws the rollout of an index from a prefix: `draw(prefix, index)`."""
     values: tuple[float, ...] = ()
-    """True value of each prefix, where it is known."""
+    """True value of each prefix; empty where they are unknown."""
     group: str = ""
-    """What cases are reported by: an answer type, a profile."""
+    """Group of cases that this one is reported with: an answer type, a profile."""
+
+    @property
+    def problem(self) -> ProblemPaths:
+        """The problem as an estimator receives it."""
+        return ProblemPaths(paths=self.paths, answer_class=self.answer_class)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,21 +48,29 @@ class Replay:
     """What an estimator did with a case."""
 
     judgements: list[Judgement]
+    """One judgement per solution."""
     counts: list[Counts]
+    """Outcomes of the rollouts, one per prefix."""
     num_decisions: int
-    """Calls of `wanted` that asked for something."""
+    """Number of calls of `wanted` that asked for something."""
 
     @property
     def num_tokens(self) -> int:
+        """Tokens of all rollouts."""
         return sum(count.num_tokens for count in self.counts)
 
     @property
     def num_rollouts(self) -> int:
+        """Number of all rollouts."""
         return sum(count.num_rollouts for count in self.counts)
 
 
 def replay(estimator: Estimator, case: Case) -> Replay:
-    """Do what the estimator wants until it wants no more."""
+    """Draw what the estimator wants until it wants no more.
+
+    Raises:
+        ConfigError: the estimator breaks the rules of the protocol.
+    """
     game = Game(estimator, case)
     while game.move():
         pass
@@ -60,6 +84,12 @@ class Game:
     """One estimator and the rollouts it has drawn."""
 
     def __init__(self, estimator: Estimator, case: Case) -> None:
+        """Begin with a case.
+
+        Args:
+            estimator: of the case, without any rollouts so far.
+            case: to draw from.
+        """
         self.estimator, self.case = estimator, case
         self._seen = [dict.fromkeys(_OUTCOMES, 0) for _ in range(case.num_prefixes)]
         self._tokens = [0] * case.num_prefixes
@@ -67,8 +97,17 @@ class Game:
         self._num_decisions = 0
 
     def move(self) -> bool:
-        """One decision and its rollouts; False if nothing is wanted."""
+        """Make one decision and draw its rollouts; return False if nothing is wanted.
+
+        Raises:
+            ConfigError: the estimator asks for a prefix that is not there, or without end.
+        """
         wanted = self.estimator.wanted()
+        if wanted and not 0 <= min(wanted) <= max(wanted) < len(self._asked):
+            raise self._broken(
+                f"asked for prefixes {sorted(set(wanted))} of a problem whose prefixes are "
+                f"0 to {len(self._asked) - 1}"
+            )
         draw, asked = self.case.draw, self._asked
         for prefix in wanted:
             rollout = draw(prefix, asked[prefix])
@@ -76,10 +115,17 @@ class Game:
             self._seen[prefix][rollout.outcome] += 1
             self._tokens[prefix] += rollout.num_tokens
             self.estimator.record(rollout)
+        if wanted and max(asked) > MAX_ROLLOUTS:
+            raise self._broken(f"asked for more than {MAX_ROLLOUTS:,} rollouts of one prefix")
         self._num_decisions += bool(wanted)
         return bool(wanted)
 
     def end(self) -> Replay:
+        """Let the estimator label the solutions.
+
+        Raises:
+            ConfigError: it does not give one label per step.
+        """
         counts = [
             Counts(
                 num_right=seen[Outcome.RIGHT],
@@ -90,8 +136,29 @@ class Game:
             )
             for seen, tokens in zip(self._seen, self._tokens, strict=True)
         ]
+        judgements = self.estimator.judge(counts)
+        self._check(judgements)
         return Replay(
-            judgements=self.estimator.judge(counts),
+            judgements=judgements,
             counts=counts,
             num_decisions=self._num_decisions,
+        )
+
+    def _check(self, judgements: list[Judgement]) -> None:
+        paths = self.case.paths
+        if len(judgements) != len(paths):
+            raise self._broken(f"judged {len(judgements)} of {len(paths)} solutions")
+        for path, one in zip(paths, judgements, strict=True):
+            for name in ("hard", "sources", "estimates"):
+                if (count := len(getattr(one, name))) != path.num_steps:
+                    raise self._broken(
+                        f"gave {count} {name} for a solution of {path.num_steps} steps, the last "
+                        "one included"
+                    )
+
+    def _broken(self, fault: str) -> ConfigError:
+        kind = type(self.estimator)
+        return ConfigError(
+            f"{kind.__module__}:{kind.__qualname__}: {fault}. Mend the estimator "
+            "(docs/extending-estimator.md)"
         )

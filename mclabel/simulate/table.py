@@ -1,28 +1,37 @@
-"""Every estimator on every profile: what `mclabel simulate` shows."""
+"""Estimators on every profile: what `mclabel simulate` shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
 
-from mclabel.estimators import Estimator, EstimatorSettings, PosteriorEstimator, make_estimator
-from mclabel.estimators.posterior.learner import PriorLearner
-from mclabel.estimators.posterior.priors import Priors
+from mclabel.estimators import EstimatorSettings
+from mclabel.estimators.bisect import BisectEstimator
+from mclabel.estimators.first_error import FirstErrorEstimator
+from mclabel.estimators.fixed import FixedEstimator
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.sequential import SequentialEstimator
+from mclabel.estimators.tree import TreeEstimator
 from mclabel.simulate.measure import Measurement, measure
 from mclabel.simulate.profiles import PROFILES, simulated_cases
-from mclabel.simulate.replay import Case, Replay
+from mclabel.simulate.run import SimulatedRun
 
-ESTIMATORS = {
-    "fixed": EstimatorSettings(kind="fixed", rollouts=16),
-    "first_error": EstimatorSettings(kind="first_error", rollouts=16),
-    "bisect": EstimatorSettings(kind="bisect", rollouts=16),
-    "sequential": EstimatorSettings(kind="sequential", rollouts=64),
-    "tree": EstimatorSettings(kind="tree", rollouts=16, searches=0),
-    "posterior": EstimatorSettings(kind="posterior", rollouts=64, price=1e-3),
+COMPARED: Mapping[str, EstimatorSettings] = {
+    settings.kind: settings
+    for settings in (
+        FixedEstimator.Settings(rollouts=16),
+        FirstErrorEstimator.Settings(rollouts=16),
+        BisectEstimator.Settings(rollouts=16),
+        SequentialEstimator.Settings(rollouts=64),
+        TreeEstimator.Settings(rollouts=16, searches=0),
+        PosteriorEstimator.Settings(rollouts=64, min_gain_per_token=1e-3),
+    )
 }
-PILOT_PRICE = 1e-4
+"""Settings that are compared where none are given, by the name that they are shown by."""
+LEARNED_PROBLEMS = 100
+"""Problems of the profile that an estimator with a learner labels before it is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,53 +40,48 @@ class Simulated:
 
     profile: str
     estimator: str
+    """Name that it is shown by."""
     found: Measurement
 
 
-def simulate(count: int, *, seed: int, profiles: Sequence[str] = PROFILES) -> Iterator[Simulated]:
-    """Run every estimator on `count` problems of each profile.
+def simulate(
+    count: int,
+    *,
+    seed: int,
+    profiles: Sequence[str] = PROFILES,
+    estimators: Mapping[str, EstimatorSettings] = COMPARED,
+) -> Iterator[Simulated]:
+    """Run estimators on `count` problems of each profile.
 
-    The posterior's priors are learned, without truth, on 100 other problems of the profile.
+    An estimator that learns over a run first labels `LEARNED_PROBLEMS` other problems of the
+    profile, without truth, and begins with what it learned from them.
+
+    Args:
+        count: of problems.
+        seed: of the problems and their rollouts.
+        profiles: to run on.
+        estimators: settings, by the name that they are shown by.
+
+    Raises:
+        ConfigError: an estimator breaks the rules of the protocol.
     """
     for profile in PROFILES:
         if profile not in profiles:
             continue
-        for name, settings in ESTIMATORS.items():
-            priors = None
-            if settings.kind == "posterior":
-                priors = learned(simulated_cases(profile, 100, seed=seed + 1))
-
-            def make(case: Case, priors: Priors | None = priors, name: str = name) -> Estimator:
-                return make_estimator(
-                    ESTIMATORS[name], case.paths, priors=priors, answer_class=case.answer_class
-                )
-
+        for name, settings in estimators.items():
+            run = SimulatedRun(settings)
+            if run.learner is not None:
+                others = simulated_cases(profile, LEARNED_PROBLEMS, seed=seed + 1)
+                measure(run.begin, others, on_done=run.record)
+                run.fit()
             cases = simulated_cases(profile, count, seed=seed)
             yield Simulated(
-                profile=profile, estimator=name, found=measure(make, cases, intervals=True)
+                profile=profile, estimator=name, found=measure(run.begin, cases, intervals=True)
             )
 
 
-def learned(cases: Iterable[Case]) -> Priors:
-    """Priors as a pilot on these cases gives them."""
-    learner = PriorLearner(price=PILOT_PRICE, pilot=1)
-
-    def make(case: Case) -> Estimator:
-        settings = EstimatorSettings(kind="posterior", rollouts=64, price=PILOT_PRICE)
-        return make_estimator(settings, case.paths, answer_class=case.answer_class)
-
-    def keep(case: Case, estimator: Estimator, done: Replay) -> None:
-        assert isinstance(estimator, PosteriorEstimator)
-        once = estimator.evidence_once()
-        learner.add(case.answer_class, estimator.evidence(), num_tokens=done.num_tokens, once=once)
-
-    measure(make, cases, on_done=keep)
-    learner.fit()
-    return learner.priors
-
-
 def simulation_table(rows: Iterable[Simulated]) -> Table:
-    """What each estimator costs and finds, and whether its intervals hold."""
+    """Show what each estimator costs and finds, and whether its intervals hold."""
     table = Table(title="Simulated problems with known values", title_justify="left")
     for column in (
         "profile",
@@ -90,21 +94,27 @@ def simulation_table(rows: Iterable[Simulated]) -> Table:
         "per s",
     ):
         left = column in ("profile", "estimator")
-        table.add_column(column, justify="left" if left else "right", no_wrap=True)
+        table.add_column(
+            column,
+            justify="left" if left else "right",
+            no_wrap=column != "estimator",
+            overflow="fold",
+        )
     for row in rows:
         found = row.found
-        labels = sum(rule.labels for rule in found.rules.values())
-        covered = sum(rule.covered for rule in found.rules.values())
-        width = sum(rule.width for rule in found.rules.values())
-        fixed = sum(rule.fixed_width for rule in found.rules.values())
+        tallies = found.sources.values()
+        labels = sum(tally.labels for tally in tallies)
+        covered = sum(tally.covered for tally in tallies)
+        width = sum(tally.width for tally in tallies)
+        fixed = sum(tally.fixed_width for tally in tallies)
         table.add_row(
             row.profile,
             row.estimator,
             f"{found.tokens_per_solution:,.0f}",
             f"{found.first_error_accuracy:.3f}",
             f"{found.first_error_accuracy_wrong:.3f}",
-            f"{covered / max(1, labels):.3f}",
-            f"{width / max(fixed, 1e-9):.2f}",
+            f"{covered / labels:.3f}" if labels else "",
+            f"{width / fixed:.2f}" if fixed else "",
             f"{len(found.table) / max(found.seconds, 1e-9):,.0f}",
         )
     table.caption = (

@@ -1,8 +1,8 @@
 """Confidence intervals of a success rate, by what is known of when the sampling stopped.
 
 `clopper_pearson`: the number of trials was fixed. `repeated_interval`: it may have depended on
-anything seen, up to a horizon. `mixture_interval`: the same without a horizon. Rules whose
-stopping points are known in advance have exact intervals of their own (`mclabel.stats.lattice`).
+anything seen, up to a horizon. Rules whose stopping points are known in advance have exact
+intervals of their own (`mclabel.stats.lattice`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import betaln, xlog1py, xlogy
 from scipy.stats import beta
 
 Floats = NDArray[np.float64]
@@ -60,33 +58,6 @@ def repeated_interval(
     error = _repeated_error(horizon, level)
     low, high = _clopper_pearson(np.array([num_right]), num_trials, error)
     return float(low[0]), float(high[0])
-
-
-@lru_cache(maxsize=65536)
-def mixture_interval(
-    num_right: int, num_trials: int, *, level: float = 0.95
-) -> tuple[float, float]:
-    """Time-uniform interval without a horizon: Robbins' mixture with Beta(1/2, 1/2).
-
-    Holds the p whose likelihood ratio against the mixture stays under 1 / (1 - level); by
-    Ville's inequality all trials are covered at once (Robbins 1970; Howard et al.,
-    arXiv 1810.08240; as a bet, Waudby-Smith and Ramdas, arXiv 2010.09686).
-
-    Raises:
-        ValueError: impossible counts.
-    """
-    _check(num_right, num_trials)
-    wrong = num_trials - num_right
-    mixed = betaln(num_right + 0.5, wrong + 0.5) - betaln(0.5, 0.5)
-
-    def excess(p: float) -> float:
-        """Log of the mixture's wealth against p, less the log of what rejects p."""
-        return float(mixed - xlogy(num_right, p) - xlog1py(wrong, -p) + np.log(1 - level))
-
-    share, edge = num_right / num_trials, 1e-12
-    low = 0.0 if num_right == 0 else brentq(excess, edge, share)
-    high = 1.0 if wrong == 0 else brentq(excess, share, 1 - edge)
-    return float(low), float(high)
 
 
 def _check(num_right: int, num_trials: int) -> None:

@@ -4,7 +4,7 @@ A rule that stops by its own counts alone walks over a lattice of (right, trials
 boundary. The number of ways to reach each boundary point is countable, and everything follows:
 the chance of the first trial's success given the point is the unbiased estimate of the rate
 (Girshick, Mosteller and Savage 1946), and inverting the tails of an ordering of the points gives an
-interval that covers at least as often as it says.
+interval that covers at least as often as its level.
 """
 
 from __future__ import annotations

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
-from mclabel.records import Counts, Outcome
+from mclabel.records import Counts
 from mclabel.stats.intervals import clopper_pearson as clopper_pearson
 from mclabel.stats.intervals import repeated_interval
 from mclabel.stats.lattice import Boundary
@@ -24,7 +23,7 @@ TruncatedPolicy = Literal["wrong", "exclude"]
 
 @dataclass(frozen=True, kw_only=True)
 class StepEstimate:
-    """What the counts of a step say of its value, under the rule that stopped them."""
+    """A step's value as its counts estimate it, under the rule that stopped them."""
 
     value: float | None
     """Unbiased under the rule; None where no such estimate is worth having."""
@@ -133,20 +132,6 @@ def first_error(labels: Sequence[bool | None]) -> int | None:
     return next((i for i, label in enumerate(labels) if label is False), None)
 
 
-def first_error_posterior(sound: Sequence[float]) -> tuple[float, ...]:
-    """The posterior over the first error, from each prefix's chance of being sound.
-
-    Args:
-        sound: chance that no step up to and including step t is wrong, one per step; must not
-            rise.
-
-    Returns:
-        One chance per step that it is the first wrong one, and last the chance of no error.
-    """
-    chances = [1.0, *sound]
-    return (*(a - b for a, b in pairwise(chances)), chances[-1])
-
-
 def advantages(values: Sequence[float | None], root_value: float | None) -> list[float | None]:
     """What each step adds to the value: V(t) - V(t - 1) (PAV, arXiv 2410.08146).
 
@@ -197,8 +182,3 @@ def root_value(
     """
     trials = num_trials(root, truncated=truncated) + num_trials(siblings, truncated=truncated)
     return (root.num_right + siblings.num_right) / trials if trials else None
-
-
-def orm_label(outcome: Outcome) -> bool | None:
-    """The label of a whole solution for an outcome reward model; None where it has no verdict."""
-    return {Outcome.RIGHT: True, Outcome.WRONG: False}.get(outcome)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from mclabel.estimators.posterior import plan
 from mclabel.estimators.posterior.arithmetic import LANES, combine, exp, log, total
 from mclabel.estimators.posterior.chain import infer
-from mclabel.estimators.posterior.estimator import think_together
-from mclabel.estimators.posterior.plan import Question, answer
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.posterior.plan import PlanRequest, make_plans
 from mclabel.estimators.posterior.priors import TABLE, ClassPriors, wide_priors
 from mclabel.simulate.profiles import simulated_cases
-from tests.estimators.test_together import make
+from tests.estimators.test_together import estimator_of
 
 
 class Rough(np.ndarray[Any, Any]):
@@ -42,19 +42,19 @@ def rough(priors: ClassPriors) -> ClassPriors:
     return replace(priors, **{name: getattr(priors, name).view(Rough) for name in names})
 
 
-def some_question(rng: np.random.Generator, priors: ClassPriors, largest: int) -> Question:
+def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) -> PlanRequest:
     """Chains of 1 to 9 steps and counts of up to `largest`."""
     num_steps = rng.integers(1, 10, rng.integers(1, 5))
     shape = (len(num_steps), num_steps.max() + 1)
     there = np.arange(shape[1]) <= num_steps[:, None]
     there[:, 0] = False
     right, wrong, others = (rng.integers(0, largest + 1, shape) * there for _ in range(3))
-    return Question(
+    return PlanRequest(
         num_steps=num_steps,
         counts=np.array([right, wrong, rng.integers(0, others + 1), others], dtype=float),
         outcome=np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[rng.integers(0, 3, shape[0])],
         priors=priors,
-        before=None,
+        previous=None,
         changed=range(shape[0]),
     )
 
@@ -67,7 +67,7 @@ def two_priors() -> list[ClassPriors]:
 
 @pytest.fixture
 def rough_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of what a probe teaches."""
+    """Matrix products of the value of information, too, round by the number of rows."""
     for name, value in vars(plan).items():
         if isinstance(value, np.ndarray):
             monkeypatch.setattr(plan, name, value.view(Rough))
@@ -75,37 +75,38 @@ def rough_products(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rough_products")
 @pytest.mark.parametrize("seed", range(6))
-def test_an_answer_is_the_same_in_any_batch(seed: int) -> None:
+def test_a_plan_is_the_same_in_any_batch(seed: int) -> None:
     rng, priors = np.random.default_rng(seed), two_priors()
     # Some with counts beyond the tables, which their neighbours must not notice.
     sizes = [0, 3, TABLE - 1, TABLE, 600]
-    questions = [some_question(rng, priors[i % 2], sizes[i % len(sizes)]) for i in range(70)]
-    alone = [answer([question])[0].table for question in questions]
+    requests = [some_request(rng, priors[i % 2], sizes[i % len(sizes)]) for i in range(70)]
+    alone = [make_plans([request])[0].table for request in requests]
     for _ in range(4):
-        order = rng.permutation(len(questions))
-        cuts = np.sort(rng.integers(0, len(questions), 3))
+        order = rng.permutation(len(requests))
+        cuts = np.sort(rng.integers(0, len(requests), 3))
         for part in np.split(order, cuts):
-            for index, thought in zip(part, answer([questions[i] for i in part]), strict=True):
-                assert np.array_equal(thought.table, alone[index])
+            plans = make_plans([requests[i] for i in part])
+            for index, plan_ in zip(part, plans, strict=True):
+                assert np.array_equal(plan_.table, alone[index])
 
 
 @pytest.mark.usefixtures("rough_products")
 def test_choices_are_the_same_in_any_batch() -> None:
     cases = list(simulated_cases("decay", 30, seed=3, num_solutions=4))
 
-    all_priors = {id(one): one for one in (make(c, n)._priors for n, c in enumerate(cases))}
+    all_priors = {id(one): one for one in (estimator_of(c, n)._priors for n, c in enumerate(cases))}
     shared = {name: rough(one) for name, one in all_priors.items()}
     assert len(shared) == 4  # of two answer classes, with and without agreement
 
     def choices(batch: Sequence[int]) -> dict[int, tuple[list[float], bytes]]:
-        estimators = {number: make(cases[number], number) for number in batch}
+        estimators = {number: estimator_of(cases[number], number) for number in batch}
         for one in estimators.values():
             one._priors = shared[id(one._priors)]
-        think_together(estimators.values())
+        PosteriorEstimator.decide_together(list(estimators.values()))
         found = {}
         for number, one in estimators.items():
-            assert one._rates is not None and one._thought is not None
-            found[number] = one._rates.tolist(), one._thought.table.tobytes()
+            assert one._rates is not None and one._plan is not None
+            found[number] = one._rates.tolist(), one._plan.table.tobytes()
         return found
 
     together = choices(range(30))
@@ -114,11 +115,9 @@ def test_choices_are_the_same_in_any_batch() -> None:
 
 
 def test_lanes_beyond_the_chains_are_whole_vectors() -> None:
-    question = some_question(np.random.default_rng(0), two_priors()[0], 3)
-    [evidence] = [
-        evidence for _, evidence, _ in plan._batches([question], len(question.changed), 10)
-    ]
-    assert infer(evidence, question.priors).mass.shape == (LANES,)
+    request = some_request(np.random.default_rng(0), two_priors()[0], 3)
+    [evidence] = [evidence for _, evidence, _ in plan._batches([request], len(request.changed), 10)]
+    assert infer(evidence, request.priors).mass.shape == (LANES,)
 
 
 @given(

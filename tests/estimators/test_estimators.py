@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.estimators import (
-    BisectEstimator,
-    Estimator,
-    EstimatorSettings,
-    FixedEstimator,
-    Judgement,
-    RecordedRollout,
-    SolutionPath,
-    make_estimator,
-)
+from mclabel.estimators import Estimator, Judgement, RecordedRollout, SolutionPath
 from mclabel.records import Counts, Outcome
+from tests.estimating import make, settings_of
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 TRUNCATED, UNGRADED = Outcome.TRUNCATED, Outcome.UNGRADED
@@ -56,7 +48,7 @@ def until(error: int) -> Callable[[int, int], Outcome]:
 
 def test_fixed_rolls_out_every_distinct_prefix_once() -> None:
     paths = [path([1, 2, 3], WRONG), path([1, 4], RIGHT)]
-    judgements, counts = drive(FixedEstimator(paths, rollouts=16), 5, until(3))
+    judgements, counts = drive(make("fixed", paths, rollouts=16), 5, until(3))
     assert [c.num_rollouts for c in counts] == [0, 16, 16, 16, 16]
     assert judgements[0].hard == (True, True, False, False)
     assert judgements[0].first_error == 2
@@ -65,13 +57,13 @@ def test_fixed_rolls_out_every_distinct_prefix_once() -> None:
 
 
 def test_fixed_rolls_out_the_bare_problem_on_demand() -> None:
-    _, counts = drive(FixedEstimator([path([1], RIGHT)], rollouts=2, root_rollouts=5), 2, until(9))
+    _, counts = drive(make("fixed", [path([1], RIGHT)], rollouts=2, root_rollouts=5), 2, until(9))
     assert [c.num_rollouts for c in counts] == [5, 2]
 
 
 def test_fixed_gives_no_label_without_evidence() -> None:
     judgements, _ = drive(
-        FixedEstimator([path([1], UNGRADED)], rollouts=3), 2, lambda p, i: UNGRADED
+        make("fixed", [path([1], UNGRADED)], rollouts=3), 2, lambda p, i: UNGRADED
     )
     assert judgements[0].hard == (None, None)
     assert judgements[0].first_error is None
@@ -81,7 +73,7 @@ def test_fixed_gives_no_label_without_evidence() -> None:
 def test_bisect_finds_every_first_error_in_a_logarithm_of_probes(num_steps: int) -> None:
     for error in range(num_steps):
         paths = [path(range(1, num_steps), WRONG)]
-        estimator = BisectEstimator(paths, rollouts=8, batch=4)
+        estimator = make("bisect", paths, rollouts=8, batch=4)
         judgements, counts = drive(estimator, num_steps, until(error + 1))
         assert judgements[0].first_error == error
         assert judgements[0].hard == tuple(t < error for t in range(num_steps))
@@ -90,28 +82,28 @@ def test_bisect_finds_every_first_error_in_a_logarithm_of_probes(num_steps: int)
 
 
 def test_bisect_stops_a_probe_at_its_first_success() -> None:
-    estimator = BisectEstimator([path([1, 2, 3], WRONG)], rollouts=16, batch=4)
+    estimator = make("bisect", [path([1, 2, 3], WRONG)], rollouts=16, batch=4)
     _, counts = drive(estimator, 4, until(9))
     # Probes prefixes 2 and 3 (steps 1 and 2), each with one batch that succeeds.
     assert [c.num_rollouts for c in counts] == [0, 0, 4, 4]
 
 
 def test_bisect_gives_right_solutions_their_labels_for_free() -> None:
-    judgements, counts = drive(BisectEstimator([path([1, 2, 3], RIGHT)], rollouts=16), 4, until(0))
+    judgements, counts = drive(make("bisect", [path([1, 2, 3], RIGHT)], rollouts=16), 4, until(0))
     assert sum(c.num_rollouts for c in counts) == 0
     assert judgements[0].hard == (True, True, True, True)
     assert judgements[0].sources == ("implied", "implied", "implied", "outcome")
 
 
 def test_bisect_does_not_judge_a_solution_without_an_outcome() -> None:
-    judgements, counts = drive(BisectEstimator([path([1, 2], TRUNCATED)], rollouts=4), 3, until(0))
+    judgements, counts = drive(make("bisect", [path([1, 2], TRUNCATED)], rollouts=4), 3, until(0))
     assert sum(c.num_rollouts for c in counts) == 0
     assert judgements[0].hard == (None, None, None)
 
 
 def test_bisect_shares_probes_between_solutions() -> None:
     paths = [path([1, 2, 3], WRONG), path([1, 2, 4], WRONG)]
-    judgements, counts = drive(BisectEstimator(paths, rollouts=4, batch=4), 5, until(2))
+    judgements, counts = drive(make("bisect", paths, rollouts=4, batch=4), 5, until(2))
     assert [j.first_error for j in judgements] == [1, 1]
     assert counts[2].num_rollouts == 4
 
@@ -120,14 +112,16 @@ def test_bisect_says_nothing_of_steps_it_could_not_see_past() -> None:
     def outcome(prefix: int, index: int) -> Outcome:
         return UNGRADED if prefix == 2 else until(2)(prefix, index)
 
-    judgements, _ = drive(BisectEstimator([path([1, 2, 3], WRONG)], rollouts=4), 4, outcome)
+    judgements, _ = drive(make("bisect", [path([1, 2, 3], WRONG)], rollouts=4), 4, outcome)
     assert judgements[0].hard == (True, None, None, False)
 
 
-@pytest.mark.parametrize("kind", [FixedEstimator, BisectEstimator])
-def test_impossible_numbers_of_rollouts_are_refused(kind: type) -> None:
-    with pytest.raises(ValueError, match="rollouts=0"):
-        kind([path([1], WRONG)], rollouts=0)
+@pytest.mark.parametrize(
+    "kind", ["fixed", "first_error", "bisect", "sequential", "posterior", "tree"]
+)
+def test_impossible_numbers_of_rollouts_are_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match="rollouts: Input should be greater than or equal to 1"):
+        make(kind, [path([1], WRONG)], rollouts=0)
 
 
 @st.composite
@@ -160,11 +154,13 @@ def test_any_estimator_ends_within_its_cap_whatever_the_order(
 ) -> None:
     paths, num_prefixes = problem
     table = [[rng.choice(list(Outcome)) for _ in range(rollouts)] for _ in range(num_prefixes)]
-    chosen = EstimatorSettings(kind=kind, rollouts=rollouts, batch=batch)  # type: ignore[arg-type]
+    sizes = {"rollouts": rollouts}
+    if "batch" in type(settings_of(kind)).model_fields:
+        sizes["batch"] = batch
     orders = [lambda due: 0, lambda due: due - 1, lambda due: rng.randrange(due)]
     results = []
     for order in orders:
-        estimator = make_estimator(chosen, paths)
+        estimator = make(kind, paths, **sizes)
         results.append(drive(estimator, num_prefixes, lambda p, i: table[p][i], order))
         assert not estimator.wanted()  # it never asks after it is done
     for judgements, counts in results:
@@ -185,7 +181,7 @@ def test_any_estimator_ends_within_its_cap_whatever_the_order(
 
 def test_first_error_stops_after_the_first_wrong_step() -> None:
     paths = [path([1, 2, 3, 4], WRONG), path([1, 5], RIGHT)]
-    estimator = make_estimator(EstimatorSettings(kind="first_error", rollouts=8), paths)
+    estimator = make("first_error", paths, rollouts=8)
     judgements, counts = drive(estimator, 6, until(2))
     assert [c.num_rollouts for c in counts] == [0, 8, 8, 0, 0, 0]
     assert judgements[0].hard == (True, False, False, False, False)
@@ -197,8 +193,8 @@ def test_first_error_stops_after_the_first_wrong_step() -> None:
 
 def test_sequential_decides_against_the_bare_problem_and_gives_unbiased_values() -> None:
     paths = [path([1, 2], WRONG), path([3], RIGHT)]
-    chosen = EstimatorSettings(kind="sequential", rollouts=64, batch=8, width=0.1)
-    judgements, counts = drive(make_estimator(chosen, paths), 4, until(2))
+    estimator = make("sequential", paths, rollouts=64, batch=8, width=0.1)
+    judgements, counts = drive(estimator, 4, until(2))
     assert counts[0].num_rollouts == 64  # the width is not reached
     # Prefix 2 never recovers: the upper bound after 16 of 64 is .2512, after 24 it is .175; a
     # quarter of the bare problem's lower bound, .8924, is .2231.

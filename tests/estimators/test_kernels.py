@@ -11,7 +11,7 @@ import pytest
 
 from mclabel.simulate.profiles import simulated_cases
 from mclabel.simulate.replay import Game
-from tests.estimators.test_together import make
+from tests.estimators.test_together import estimator_of
 from tests.kernels import kernels
 
 
@@ -20,7 +20,7 @@ def digest() -> str:
     found = hashlib.sha256()
     for profile in ("sharp", "decay"):
         for number, case in enumerate(simulated_cases(profile, 12, seed=5, num_solutions=4)):
-            game = Game(make(case, number), case)
+            game = Game(estimator_of(case, number), case)
             while game.move():
                 pass
             found.update(repr(game.end()).encode())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-from mclabel.estimators import EstimatorSettings, RecordedRollout, SolutionPath, make_estimator
+from mclabel.estimators import RecordedRollout, SolutionPath, answer_class
 from mclabel.estimators.posterior.chain import Evidence, infer
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.evidence import EvidenceTable, stack_evidence
@@ -21,13 +21,13 @@ from mclabel.estimators.posterior.priors import (
     LUCK,
     ClassPriors,
     Priors,
-    answer_class,
     wide_priors,
 )
 from mclabel.records import Counts, Outcome
 from mclabel.simulate.measure import measure
 from mclabel.simulate.profiles import simulated_cases
 from mclabel.simulate.replay import replay
+from tests.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
@@ -93,7 +93,7 @@ def test_forward_backward_is_brute_force() -> None:
         assert beliefs.values[:, steps - 1, b] == pytest.approx(exact[:, steps].sum(0))
 
 
-def test_longer_solutions_than_the_priors_tell_apart() -> None:
+def test_longer_solutions_than_the_priors_distinguish() -> None:
     evidence = some_evidence(np.random.default_rng(2), [20, 3])
     beliefs = infer(evidence, some_priors())
     alone = infer(some_evidence(np.random.default_rng(2), [20, 3]), some_priors())
@@ -102,7 +102,7 @@ def test_longer_solutions_than_the_priors_tell_apart() -> None:
 
 
 def test_gain_of_a_probe_by_hand() -> None:
-    # One step: the only prefix is the bare problem. Value and first error are one question.
+    # One step: the only prefix is the bare problem. Value and first error are one.
     evidence = Evidence(
         num_steps=np.array([1]),
         right=np.zeros((1, 2)),
@@ -137,14 +137,14 @@ def test_evidence_by_hand() -> None:
     assert seen.others[0].tolist() == [0, 1, 1, 2]
     assert seen.same[0].tolist() == [0, 0, 1, 1]
     # Prefixes 2 and 3 say the same: a rollout from one is evidence for both.
-    table.tell(RecordedRollout(prefix=3, outcome=WRONG, step_keys=("c",)))
+    table.record(RecordedRollout(prefix=3, outcome=WRONG, step_keys=("c",)))
     seen = table.evidence(table.counts)
     assert seen.wrong[0].tolist() == [0, 1, 0, 0]
     assert seen.wrong[1].tolist() == [0, 1, 0, 1]  # solution 0 was wrong from the bare problem
     assert seen.same[0].tolist() == [0, 1, 1, 1] and seen.same[1].tolist() == [0, 0, 1, 1]
     assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
     plain = EvidenceTable(paths, agreement=False, truncated="exclude")
-    plain.tell(RecordedRollout(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
+    plain.record(RecordedRollout(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
     assert plain.evidence(plain.counts).others.sum() == 0
     assert plain.evidence(plain.counts).wrong[0].sum() == 0
 
@@ -209,60 +209,67 @@ def test_answer_classes(answer: str, name: str) -> None:
 
 
 def test_learner_pilots_fits_and_keeps_to_its_budget() -> None:
-    learner = PriorLearner(price=1e-3, pilot=40, tokens_per_solution=100)
-    assert learner.price == pytest.approx(1e-4)  # the pilot looks harder
+    learner = PriorLearner(min_gain_per_token=1e-3, pilot=40, tokens_per_solution=100)
+    assert learner.min_gain_per_token == pytest.approx(1e-4)  # the pilot looks harder
+    assert learner.num_pilot == 40
     for case in simulated_cases("sharp", 20):
-        estimator = PosteriorEstimator(
-            case.paths, priors=learner.priors, answer_class="number", price=1e-3, rollouts=8
+        estimator = make(
+            "posterior",
+            case.paths,
+            knowledge=learner.knowledge,
+            answer_class="number",
+            min_gain_per_token=1e-3,
+            rollouts=8,
         )
-        assert not learner.due
+        assert not learner.is_due
         done = replay(estimator, case)
-        learner.add("number", estimator.evidence(), num_tokens=done.num_tokens)
-    assert learner.due
+        learner.record(case.problem, estimator, num_tokens=done.num_tokens)
+    assert learner.is_due
     learner.fit()
-    assert learner.priors.num_solutions == 40 and not learner.due
-    assert learner.price == pytest.approx(1e-3)
-    learner.add("number", estimator.evidence(), num_tokens=10_000)
-    assert learner.price == pytest.approx(1e-3 * np.exp(0.05))
-    learner.add("number", estimator.evidence(), num_tokens=0)
-    assert learner.price == pytest.approx(1e-3)
+    assert learner.knowledge.num_solutions == 40 and not learner.is_due
+    assert learner.num_pilot == 0
+    assert learner.min_gain_per_token == pytest.approx(1e-3)
+    learner.record(case.problem, estimator, num_tokens=10_000)
+    assert learner.min_gain_per_token == pytest.approx(1e-3 * np.exp(0.05), rel=1e-5)
+    learner.record(case.problem, estimator, num_tokens=0)
+    assert learner.min_gain_per_token == pytest.approx(1e-3)
 
 
 def test_learner_adopts_what_was_fitted_on_more() -> None:
     def priors(count: int) -> Priors:
         return Priors(classes=wide_priors().classes, num_solutions=count)
 
-    learner = PriorLearner(price=1e-3, pilot=4)
-    learner.adopt(priors(30))
-    assert learner.priors.num_solutions == 30 and learner.price == pytest.approx(1e-3)
-    learner.adopt(priors(20))
-    assert learner.priors.num_solutions == 30
+    learner = PriorLearner(min_gain_per_token=1e-3, pilot=4)
+    learner.adopt(priors(30).to_json())
+    assert learner.knowledge.num_solutions == 30
+    assert learner.min_gain_per_token == pytest.approx(1e-3)
+    learner.adopt(priors(20).to_json())
+    assert learner.knowledge.num_solutions == 30
     for case in simulated_cases("sharp", 15):
-        assert not learner.due  # not before it has seen as much itself
-        estimator = make_estimator(EstimatorSettings(kind="posterior", price=1.0), case.paths)
+        assert not learner.is_due  # not before it has seen as much itself
+        estimator = make("posterior", case.paths, min_gain_per_token=1.0)
         assert isinstance(estimator, PosteriorEstimator)
-        learner.add("number", estimator.evidence(), num_tokens=0)
-    assert learner.due
+        learner.record(case.problem, estimator, num_tokens=0)
+    assert learner.is_due
 
 
 def test_replaying_a_log_rebuilds_the_state() -> None:
     for case in simulated_cases("sharp", 5, seed=3):
-        chosen = EstimatorSettings(kind="posterior", price=1e-4, rollouts=32)
-        first = make_estimator(chosen, case.paths)
+        first = make("posterior", case.paths, min_gain_per_token=1e-4, rollouts=32)
         log, counts = [], [Counts()] * case.num_prefixes
         while wanted := first.wanted():
             for prefix in wanted:
-                told = case.draw(prefix, counts[prefix].num_rollouts)
-                counts[prefix] = counts[prefix].plus(told.outcome, told.num_tokens)
-                log.append(told)
-                first.tell(told)
-        again = make_estimator(chosen, case.paths)
+                rollout = case.draw(prefix, counts[prefix].num_rollouts)
+                counts[prefix] = counts[prefix].plus(rollout.outcome, rollout.num_tokens)
+                log.append(rollout)
+                first.record(rollout)
+        again = make("posterior", case.paths, min_gain_per_token=1e-4, rollouts=32)
         replayed = iter(log)
         while wanted := again.wanted():
             for prefix in wanted:
-                told = next(replayed)
-                assert told.prefix == prefix
-                again.tell(told)
+                rollout = next(replayed)
+                assert rollout.prefix == prefix
+                again.record(rollout)
         assert next(replayed, None) is None
         assert again.judge(counts) == first.judge(counts)
 
@@ -271,8 +278,7 @@ def test_solutions_that_share_no_prefix_are_probed_side_by_side() -> None:
     # Three ways apart from the beginning, and a fourth that shares its first step with the first.
     ways = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (1, 10, 11)]
     paths = [keyed(WRONG, way, "abcd") for way in ways]
-    chosen = EstimatorSettings(kind="posterior", price=1e-5, rollouts=16, agreement=False)
-    estimator = make_estimator(chosen, paths)
+    estimator = make("posterior", paths, min_gain_per_token=1e-5, rollouts=16, agreement=False)
     most = 0
     while wanted := estimator.wanted():
         asked = set(wanted)
@@ -293,32 +299,31 @@ def test_right_answers_are_seldom_luck_where_agreement_is_used() -> None:
     assert np.array_equal(wary.leaf[1:, :, 0], plain.leaf[1:, :, 0])
     # One solution is right, and three that are wrong agree on another way.
     paths = [keyed(RIGHT, (1, 2), "abz"), *[keyed(WRONG, (3, 4), "xyw")] * 3]
-    chosen = EstimatorSettings(kind="posterior", rollouts=1, price=1.0)
-    one = make_estimator(chosen, paths, priors=Priors(classes={"pooled": plain}, num_solutions=1))
+    knowledge = Priors(classes={"pooled": plain}, num_solutions=1)
+    one = make("posterior", paths, knowledge=knowledge, rollouts=1, min_gain_per_token=1.0)
     judged = one.judge([Counts()] * 5)
     assert judged[0].first_error is None and judged[1].first_error is not None
 
 
-def test_a_lower_price_buys_more_and_a_cap_holds() -> None:
+def test_a_lower_least_gain_costs_more_and_a_cap_holds() -> None:
     def run(**changes: float) -> tuple[float, float]:
-        chosen = EstimatorSettings(kind="posterior", rollouts=64, **changes)  # type: ignore[arg-type]
         found = measure(
-            lambda case: make_estimator(chosen, case.paths), simulated_cases("sharp", 60)
+            lambda case: make("posterior", case.paths, rollouts=64, **changes),
+            simulated_cases("sharp", 60),
         )
         assert found.table[:, 1].max() <= changes.get("max_tokens", np.inf) * 1.5  # expected ones
         return found.tokens_per_solution, found.first_error_accuracy
 
-    dear, cheap, capped = run(price=1e-4), run(price=3e-3), run(price=1e-4, max_tokens=200)
-    assert dear[0] > 1.5 * cheap[0] and dear[1] >= cheap[1]
-    assert capped[0] < dear[0]
+    low, high = run(min_gain_per_token=1e-4), run(min_gain_per_token=3e-3)
+    capped = run(min_gain_per_token=1e-4, max_tokens=200)
+    assert low[0] > 1.5 * high[0] and low[1] >= high[1]
+    assert capped[0] < low[0]
 
 
 def test_hard_labels_follow_the_likeliest_first_error() -> None:
     for case in simulated_cases("sharp", 20, seed=5):
-        chosen = EstimatorSettings(kind="posterior", price=1e-3, rollouts=16)
-        for path, judgement in zip(
-            case.paths, replay(make_estimator(chosen, case.paths), case).judgements, strict=True
-        ):
+        estimator = make("posterior", case.paths, min_gain_per_token=1e-3, rollouts=16)
+        for path, judgement in zip(case.paths, replay(estimator, case).judgements, strict=True):
             assert judgement.posterior is not None
             assert len(judgement.posterior) == path.num_steps + 1
             assert sum(judgement.posterior) == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""Many problems decided together against each alone; what is told against what was believed."""
+"""Many problems decided together against each alone; calibrated beliefs against raw ones."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mclabel.estimators import (
-    PosteriorEstimator,
-    Priors,
-    RecordedRollout,
-    SolutionPath,
-    decide,
-    has_to_think,
-)
-from mclabel.estimators.posterior import calibration
-from mclabel.estimators.posterior import estimator as estimator_module
+from mclabel.estimators import RecordedRollout, SolutionPath, decide_together
+from mclabel.estimators.posterior import calibration, judging
 from mclabel.estimators.posterior.calibration import (
     KNOTS,
     Curve,
@@ -28,12 +20,14 @@ from mclabel.estimators.posterior.calibration import (
     fit_curve,
 )
 from mclabel.estimators.posterior.chain import Evidence, infer
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.evidence import EvidenceTable
-from mclabel.estimators.posterior.plan import DRAWS, answer
-from mclabel.estimators.posterior.priors import GRID, wide_priors
+from mclabel.estimators.posterior.plan import DRAWS, make_plans
+from mclabel.estimators.posterior.priors import GRID, Priors, wide_priors
 from mclabel.records import Counts, Outcome
 from mclabel.simulate.profiles import PROFILES, simulated_cases
 from mclabel.simulate.replay import Case, Game
+from tests.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
@@ -45,19 +39,22 @@ def some_priors() -> Priors:
     return Priors(classes={"pooled": wide, "digit": other}, num_solutions=1)
 
 
-def make(case: Case, number: int) -> PosteriorEstimator:
+def estimator_of(case: Case, number: int) -> PosteriorEstimator:
     paths = [
         replace(path, step_keys=tuple(f"{i}:{p % 5}" for i, p in enumerate((*path.prefixes, 0))))
         for path in case.paths
     ]
-    return PosteriorEstimator(
+    estimator = make(
+        "posterior",
         paths,
-        priors=some_priors_once,
+        knowledge=some_priors_once,
         answer_class="digit" if number % 3 == 0 else "number",
-        price=1e-3,
+        min_gain_per_token=1e-3,
         rollouts=8,
         agreement=number % 2 == 0,
     )
+    assert isinstance(estimator, PosteriorEstimator)
+    return estimator
 
 
 some_priors_once = some_priors()
@@ -73,15 +70,16 @@ def test_decided_together_is_decided_alone_to_the_last_bit(
     seed: int, profile: str, count: int
 ) -> None:
     cases = list(simulated_cases(profile, count, seed=seed, num_solutions=3))  # type: ignore[arg-type]
-    alone = [Game(make(case, i), case) for i, case in enumerate(cases)]
-    together = [Game(make(case, i), case) for i, case in enumerate(cases)]
+    alone = [Game(estimator_of(case, i), case) for i, case in enumerate(cases)]
+    together = [Game(estimator_of(case, i), case) for i, case in enumerate(cases)]
     for game in alone:
         while game.move():
             pass
     playing = together
     while playing:
-        decide([game.estimator for game in playing])
-        assert not any(has_to_think(game.estimator) for game in playing)
+        assert any(game.estimator.is_due for game in playing)
+        decide_together([game.estimator for game in playing])
+        assert not any(game.estimator.is_due for game in playing)
         playing = [game for game in playing if game.move()]
     for one, other in zip(alone, together, strict=True):
         assert one.end() == other.end()
@@ -89,51 +87,51 @@ def test_decided_together_is_decided_alone_to_the_last_bit(
 
 def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:
     for number, case in enumerate(simulated_cases("sharp", 12, seed=7, num_solutions=4)):
-        estimator = make(case, number)
+        estimator = estimator_of(case, number)
         game = Game(estimator, case)
         while game.move():
-            question = estimator.question()
-            afresh = replace(question, before=None, changed=range(len(question.num_steps)))
-            assert len(question.changed) <= len(afresh.changed)
-            kept, new = answer([question, afresh])
+            request = estimator.plan_request()
+            afresh = replace(request, previous=None, changed=range(len(request.num_steps)))
+            assert len(request.changed) <= len(afresh.changed)
+            kept, new = make_plans([request, afresh])
             assert np.array_equal(kept.table, new.table)
 
 
 def test_draws_that_a_probe_takes_by_hand() -> None:
-    estimator = PosteriorEstimator(
+    estimator = make(
+        "posterior",
         [SolutionPath(prefixes=(1,), outcome=WRONG)],
-        priors=wide_priors(),
         answer_class="number",
-        price=1.0,
+        min_gain_per_token=1.0,
         rollouts=1,
     )
-    question = estimator.question()
-    [thought] = answer([question])
-    right, wrong, same, others = question.counts
+    request = estimator.plan_request()
+    [plan] = make_plans([request])
+    right, wrong, same, others = request.counts
     evidence = Evidence(
-        num_steps=question.num_steps,
+        num_steps=request.num_steps,
         right=right,
         wrong=wrong,
         same=same,
         others=others,
-        outcome=question.outcome,
+        outcome=request.outcome,
     )
-    values = infer(evidence, question.priors).values[..., 0].T
+    values = infer(evidence, request.priors).values[..., 0].T
     for r in (1, 2):
         for i, m in enumerate(DRAWS):
             # Geometric, cut at m: the sum of the chances that j rollouts have failed, j < m.
             expected = sum(values[r - 1] @ (1 - GRID) ** j for j in range(m))
-            assert thought.table[0, r, len(DRAWS) + i] == pytest.approx(expected)
-        assert thought.mean[0, r] == pytest.approx(values[r - 1] @ GRID)
+            assert plan.table[0, r, len(DRAWS) + i] == pytest.approx(expected)
+        assert plan.mean[0, r] == pytest.approx(values[r - 1] @ GRID)
 
 
-def test_solutions_that_say_the_same_are_one_chain() -> None:
+def test_solutions_with_the_same_content_are_one_chain() -> None:
     path = SolutionPath(prefixes=(1, 2), outcome=WRONG)
     other = SolutionPath(prefixes=(1, 3), outcome=RIGHT)
     table = EvidenceTable([path, other, path], agreement=False, truncated="wrong")
     assert table.chain_of.tolist() == [0, 1, 0] and table.copies.tolist() == [2, 1]
     seen = table.evidence(table.counts)
-    # Solution 0 hears of its copy, a rollout of prefix 2, too, and of the other, one of prefix 1.
+    # Its copy is a rollout of prefix 2 to solution 0, too, and the other one of prefix 1.
     assert seen.wrong[0].tolist() == seen.wrong[2].tolist() == [0, 1, 0, 1]
     assert seen.right[0].tolist() == [0, 0, 1, 1]
     assert seen.wrong[1].tolist() == [0, 0, 2, 2] and seen.right[1].sum() == 0
@@ -147,96 +145,96 @@ def test_evidence_without_agreement_by_hand() -> None:
     ]
     table = EvidenceTable(paths, agreement=False, truncated="wrong")
     # A rollout of the bare problem that runs through prefixes 1 and 2, then its own way.
-    assert table.tell(RecordedRollout(prefix=0, outcome=WRONG, path=(1, 2))) == {0, 1, 2}
+    assert table.record(RecordedRollout(prefix=0, outcome=WRONG, path=(1, 2))) == {0, 1, 2}
     assert table.counts[1, 0].tolist() == [0, 0, 1, 0, 1]
     assert table.counts[1, 1].tolist() == [0, 0, 1, 1, 0]
     assert table.counts[1, 2].tolist() == [0, 0, 1, 0, 0]
     # A success from prefix 3 shows that prefix 1 still leads there; the bare problem is no news.
-    assert table.tell(RecordedRollout(prefix=3, outcome=RIGHT)) == {0, 1}
+    assert table.record(RecordedRollout(prefix=3, outcome=RIGHT)) == {0, 1}
     assert table.counts[0, 0].tolist() == [0, 1, 0, 0, 0]
     assert table.counts[0, 1].tolist() == [0, 0, 1, 0, 0]
     assert table.counts[0, 2].sum() == 0
-    # Values are told from each outcome where its sample started, and only there.
+    # For values each outcome counts where its sample started, and only there.
     right, wrong = table.once()[:2]
     assert wrong[0].tolist() == [0, 0, 0, 0, 1] and right[0].tolist() == [0, 1, 0, 0, 0]
     assert right[1].sum() == 0
     # A failure there shows nothing of prefix 1.
-    assert table.tell(RecordedRollout(prefix=3, outcome=WRONG)) == {0}
+    assert table.record(RecordedRollout(prefix=3, outcome=WRONG)) == {0}
 
 
 @given(
     chances=st.lists(st.floats(1e-9, 1.0), min_size=2, max_size=9),
     agreement=st.booleans(),
     kind=st.sampled_from(["right", "found", "lost"]),
-    price=st.floats(1e-9, 1.0),
+    min_gain=st.floats(1e-9, 1.0),
 )
 def test_calibration_keeps_the_likeliest_and_the_order(
-    chances: list[float], agreement: bool, kind: Kind, price: float
+    chances: list[float], agreement: bool, kind: Kind, min_gain: float
 ) -> None:
     posterior = np.array(chances) / sum(chances)
-    told = calibrated(posterior, agreement=agreement, kind=kind, price=price)
-    assert told.sum() == pytest.approx(1) and (told >= 0).all()
+    moved = calibrated(posterior, agreement=agreement, kind=kind, min_gain_per_token=min_gain)
+    assert moved.sum() == pytest.approx(1) and (moved >= 0).all()
     mode = int(np.argmax(posterior))
-    assert told[mode] == told.max()
-    rest = np.delete(np.arange(len(told)), mode)
-    ratios = told[rest] / posterior[rest]
+    assert moved[mode] == moved.max()
+    rest = np.delete(np.arange(len(moved)), mode)
+    ratios = moved[rest] / posterior[rest]
     assert np.allclose(ratios, ratios[0])
 
 
 def test_calibration_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = Curve(tuple((np.log(3.0) + 0.5 * KNOTS).tolist()), np.log(2.0), np.log(3.0))
-    monkeypatch.setitem(calibration.CURVES, (False, "lost"), moved)
-    # At price 0.001 in five steps odds of 16 become 3 * sqrt(16) = 12.
+    curve = Curve(tuple((np.log(3.0) + 0.5 * KNOTS).tolist()), np.log(2.0), np.log(3.0))
+    monkeypatch.setitem(calibration.CURVES, (False, "lost"), curve)
+    # At a least gain of 0.001 in five steps odds of 16 become 3 * sqrt(16) = 12.
     posterior = np.array([1 / 85, 16 / 17, 1 / 85, 1 / 85, 1 / 85, 1 / 85])
-    told = calibrated(posterior, agreement=False, kind="lost", price=1e-3)
-    assert told == pytest.approx([1 / 65, 12 / 13, *[1 / 65] * 4])
+    moved = calibrated(posterior, agreement=False, kind="lost", min_gain_per_token=1e-3)
+    assert moved == pytest.approx([1 / 65, 12 / 13, *[1 / 65] * 4])
     # A decade less halves them; less still is as far as the curve goes.
-    for price in (1e-4, 1e-9):
-        told = calibrated(posterior, agreement=False, kind="lost", price=price)
-        assert told[1] == pytest.approx(6 / 7)
+    for min_gain in (1e-4, 1e-9):
+        moved = calibrated(posterior, agreement=False, kind="lost", min_gain_per_token=min_gain)
+        assert moved[1] == pytest.approx(6 / 7)
     # Two steps less: 12 / 9; so it is with three less.
     for steps in (3, 2):
         posterior = np.array([1 / (17 * steps), 16 / 17, *[1 / (17 * steps)] * (steps - 1)])
-        told = calibrated(posterior, agreement=False, kind="lost", price=1e-3)
-        assert told[1] == pytest.approx(4 / 7)
+        moved = calibrated(posterior, agreement=False, kind="lost", min_gain_per_token=1e-3)
+        assert moved[1] == pytest.approx(4 / 7)
     low = Curve((-9.0,) * len(KNOTS), 0.0, 0.0)
     monkeypatch.setitem(calibration.CURVES, (False, "lost"), low)
     # The second keeps its share of the rest, 3/4, and is not overtaken: 4/7 * 3/4 = 3/7.
-    told = calibrated(np.array([0.5, 0.375, 0.125]), agreement=False, kind="lost", price=1e-3)
-    assert told == pytest.approx([3 / 7, 3 / 7, 1 / 7], abs=1e-5) and told.argmax() == 0
+    moved = calibrated(
+        np.array([0.5, 0.375, 0.125]), agreement=False, kind="lost", min_gain_per_token=1e-3
+    )
+    assert moved == pytest.approx([3 / 7, 3 / 7, 1 / 7], abs=1e-5) and moved.argmax() == 0
 
 
 def test_the_curve_is_found_again() -> None:
     rng = np.random.default_rng(0)
     odds = rng.normal(1.0, 2.0, 60_000)
-    prices, steps = 10 ** rng.uniform(-4, -2.6, len(odds)), rng.integers(3, 9, len(odds))
-    shifts = np.array([covariates(p, n) for p, n in zip(prices, steps, strict=True)])
+    gains, steps = 10 ** rng.uniform(-4, -2.6, len(odds)), rng.integers(3, 9, len(odds))
+    shifts = np.array([covariates(p, n) for p, n in zip(gains, steps, strict=True)])
     chance = 0.4 + 0.6 * np.clip(odds, -1.5, 5.0) + shifts @ [-0.5, 0.2]
     right = rng.random(len(odds)) < 1 / (1 + np.exp(-chance))
     found = fit_curve(1 / (1 + np.exp(-odds)), shifts, right)
     assert found.knots == pytest.approx((0.4 + 0.6 * KNOTS).tolist(), abs=0.3)
     assert list(found.knots) == sorted(found.knots)
-    assert found.price == pytest.approx(-0.5, abs=0.1)
+    assert found.gain == pytest.approx(-0.5, abs=0.1)
     assert found.steps == pytest.approx(0.2, abs=0.05)
 
 
-def test_what_kind_of_solution_is_told_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Kind] = []
+def test_the_kind_of_a_solution_follows_from_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Kind] = []
 
-    def record(posterior: np.ndarray, *, agreement: bool, kind: Kind, price: float) -> np.ndarray:
-        told.append(kind)
+    def record(posterior: np.ndarray, *, kind: Kind, **_: object) -> np.ndarray:
+        seen.append(kind)
         return posterior
 
-    monkeypatch.setattr(estimator_module, "calibrated", record)
+    monkeypatch.setattr(judging, "calibrated", record)
 
     def kinds(*paths: SolutionPath, right_at: int | None = None) -> list[Kind]:
-        told.clear()
-        one = PosteriorEstimator(
-            paths, priors=wide_priors(), answer_class="number", price=1.0, rollouts=2
-        )
+        seen.clear()
+        one = make("posterior", paths, answer_class="number", min_gain_per_token=1.0, rollouts=2)
         counts = [Counts(num_right=int(i == right_at), num_wrong=1) for i in range(4)]
         one.judge(counts)
-        return list(told)
+        return list(seen)
 
     wrong, other = (
         SolutionPath(prefixes=(1,), outcome=WRONG),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from mclabel.estimators import RecordedRollout, SolutionPath
-from mclabel.estimators.tree import Candidate, TreeEstimator
+from mclabel.estimators.tree import Candidate
 from mclabel.records import Counts, Outcome
+from tests.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 
 
-def told(
+def ended(
     prefix: int, outcome: Outcome, path: tuple[int, ...] = (), tokens: int = 50
 ) -> RecordedRollout:
     return RecordedRollout(prefix=prefix, outcome=outcome, path=path, num_tokens=tokens)
@@ -23,7 +24,7 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
         SolutionPath(prefixes=(1, 2, 3, 4), outcome=WRONG, step_tokens=(20,) * 5),
         SolutionPath(prefixes=(5,), outcome=RIGHT, step_tokens=(20, 20)),
     ]
-    tree = TreeEstimator(paths, rollouts=2, searches=2)
+    tree = make("tree", paths, rollouts=2, searches=2)
     (given,) = tree.candidates
     # MC(root) = 1/2, so Q = .5 ** .5 * .9 ** (100 / 500) = .7071068 * .9791484; no visit yet.
     assert tree.score(given) == pytest.approx(0.6923624, abs=1e-6)
@@ -31,12 +32,12 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     # Steps 0..4; bracket (-1, 4): the middle is step 1, prefix 2.
     assert tree.wanted() == [2, 2]
     assert tree.wanted() == []  # waits
-    tree.tell(told(2, RIGHT, (6,), tokens=60))
-    tree.tell(told(2, WRONG, (7, 8), tokens=60))
+    tree.record(ended(2, RIGHT, (6,), tokens=60))
+    tree.record(ended(2, WRONG, (7, 8), tokens=60))
     # MC(2) = 1/2 > 0: the error is later. Bracket (1, 4), the middle is step 2, prefix 3.
     assert tree.wanted() == [3, 3]
-    tree.tell(told(3, WRONG, (9,)))
-    tree.tell(told(3, WRONG))
+    tree.record(ended(3, WRONG, (9,)))
+    tree.record(ended(3, WRONG))
     # MC(3) = 0: the first error is step 2. One visit so far, of the bare problem.
     assert tree.states[0].visits == 1
     ours = Candidate(2, (7, 8), 60, given=False)
@@ -48,8 +49,8 @@ def test_selection_and_binary_search_on_a_hand_made_tree() -> None:
     assert lost in tree.candidates
     assert tree.wanted() == [7, 7]
     assert tree.states[2].visits == 1
-    tree.tell(told(7, WRONG))
-    tree.tell(told(7, WRONG))
+    tree.record(ended(7, WRONG))
+    tree.record(ended(7, WRONG))
     assert tree.wanted() == []  # two searches were allowed
     counts = [Counts()] * 10
     counts[2] = Counts(num_right=1, num_wrong=1)
@@ -67,11 +68,11 @@ def test_a_state_is_probed_once_for_all_rollouts_through_it() -> None:
         SolutionPath(prefixes=(1, 2, 3), outcome=WRONG),
         SolutionPath(prefixes=(1, 2, 4), outcome=WRONG),
     ]
-    tree = TreeEstimator(paths, rollouts=1, searches=0)
+    tree = make("tree", paths, rollouts=1, searches=0)
     asked: list[int] = []
     while wanted := tree.wanted():
         asked += wanted
         for prefix in wanted:
-            tree.tell(told(prefix, RIGHT if prefix == 2 else WRONG))
+            tree.record(ended(prefix, RIGHT if prefix == 2 else WRONG))
     assert asked == [2, 4, 3] or asked == [2, 3, 4]
     assert [j.first_error for j in tree.judge([Counts()] * 5)] == [2, 2]

@@ -16,12 +16,12 @@ from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
-from mclabel.estimators import EstimatorSettings, FixedEstimator, make_estimator
 from mclabel.records import Outcome
 from mclabel.simulate.measure import measure, reliability
 from mclabel.simulate.pool import read_pool
 from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.simulate.replay import replay
+from tests.estimating import make
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -31,7 +31,7 @@ def test_rollouts_follow_the_values_and_cases_repeat(profile: str) -> None:
     assert [c.paths for c in cases] == [c.paths for c in again]
     errors = []
     for case in cases:
-        done = replay(FixedEstimator(case.paths, rollouts=64), case)
+        done = replay(make("fixed", case.paths, rollouts=64), case)
         for path, truth in zip(case.paths, case.truth, strict=True):
             assert truth is None or truth < path.num_steps
             assert truth is not None or path.outcome is Outcome.RIGHT
@@ -42,13 +42,15 @@ def test_rollouts_follow_the_values_and_cases_repeat(profile: str) -> None:
 def test_intervals_hold_at_the_promised_rate_under_every_rule() -> None:
     kinds = ("fixed", "first_error", "bisect", "sequential", "posterior")
     for kind in kinds:
-        settings = EstimatorSettings(kind=kind, rollouts=32, price=1e-3)  # type: ignore[arg-type]
+        settings = {"min_gain_per_token": 1e-3} if kind == "posterior" else {}
         found = measure(
-            lambda case, settings=settings: make_estimator(settings, case.paths),
+            lambda case, kind=kind, settings=settings: make(
+                kind, case.paths, rollouts=32, **settings
+            ),
             simulated_cases("recovery", 60, seed=9),
             intervals=True,
         )
-        for rule in found.rules.values():
+        for rule in found.sources.values():
             assert rule.labels > 60
             assert rule.covered / rule.labels > 0.95
             assert rule.width / rule.fixed_width < 1.5
@@ -84,7 +86,7 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
     pool = read_pool(store, lambda row: None)
     assert len(pool) == 6
     for case in pool:
-        done = replay(FixedEstimator(case.paths, rollouts=3), case)
+        done = replay(make("fixed", case.paths, rollouts=3), case)
         for index, (path, judgement) in enumerate(zip(case.paths, done.judgements, strict=True)):
             row = labels[case.id, index]
             assert judgement.hard == tuple(step.hard for step in row.steps)
@@ -97,9 +99,12 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
 
 def test_cases_side_by_side_are_measured_as_one_by_one() -> None:
     def run(at_a_time: int) -> tuple[list[list[float]], list[str]]:
-        chosen = EstimatorSettings(kind="posterior", rollouts=8, price=1e-3)
         cases = [c for p in PROFILES for c in simulated_cases(p, 6, seed=2)]
-        found = measure(lambda c: make_estimator(chosen, c.paths), cases, at_a_time=at_a_time)
+        found = measure(
+            lambda c: make("posterior", c.paths, rollouts=8, min_gain_per_token=1e-3),
+            cases,
+            at_a_time=at_a_time,
+        )
         return found.table.tolist(), found.groups
 
     one, many = run(1), run(11)

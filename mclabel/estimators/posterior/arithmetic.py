@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LANES = 8
-"""Batches are padded to a multiple of it: the doubles of the widest vectors that numpy uses."""
+"""Batches are padded to a multiple of this number: the doubles of numpy's widest vectors."""
 
 _einsum = getattr(np.einsum, "__wrapped__", np.einsum)
-"""Without the search for array types other than numpy's own, which takes as long as a small sum."""
+"""`einsum` without its search for other array types, which takes as long as a small sum."""
 
 _LN2 = 0.6931471805599453
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

@@ -1,4 +1,4 @@
-"""Makes beliefs mean what they say.
+"""Calibrates the posterior: a belief of 0.9 should be right nine times in ten.
 
 The chain is fitted without truth, and some of what it must believe cannot be seen without: how
 often a right answer is reached through a wrong step; that samples of one policy err alike, so that
@@ -8,13 +8,14 @@ looks like a wrong one. So the largest belief is moved on the scale of log odds 
 straight between knots, apart for these three kinds of solutions; the others keep their
 proportions. The likeliest first error stays what it is.
 
-The dearer the price, the less was rolled out, and the longer the solution, the more there is to
-misread: both shift the curve.
+The higher the least gain a token, the less was rolled out, and the longer the solution, the more
+there is to misread: both shift the curve.
 
 The numbers were fitted by likelihood on the truth of 1,200 of arith's *validation* problems, at
-four prices together (`tests/benchmarks/estimators_calibration.py`), and reported on test ones. They
-hold for the bundled policy and its problems. In another domain other errors are lucky, and beliefs
-rank solutions well but are promises only where the same was done with some truth of that domain.
+four least gains together (`tests/benchmarks/estimators_calibration.py`), and reported on test
+ones. They hold for the bundled policy and its problems. In another domain other errors are lucky,
+and beliefs rank solutions well but are promises only where the same was done with some truth of
+that domain.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ class Curve(NamedTuple):
     """From the belief that the chain has to what it turns out to be."""
 
     knots: tuple[float, ...]
-    """Log odds as they turned out, at `KNOTS`, at price 0.001 in solutions of `STEPS` steps."""
-    price: float
-    """Added for each decade of the price above that."""
+    """Log odds as they turned out, at `KNOTS`, where the least gain a token is `GAIN` and the
+    solution has `STEPS` steps."""
+    gain: float
+    """Shift for each decade of the least gain above that."""
     steps: float
-    """Added for each step above that."""
+    """Shift for each step above that."""
 
 
 CURVES: dict[tuple[bool, Kind], Curve] = {
@@ -57,20 +59,21 @@ CURVES: dict[tuple[bool, Kind], Curve] = {
 }
 """By whether agreement was used, and by kind."""
 
-PRICE, STEPS = 1e-3, 5
-PRICES, LENGTHS = (1e-4, 3e-3), (3, 8)
-"""Where the curves were fitted; beyond, they are those of the nearest end."""
+GAIN, STEPS = 1e-3, 5
+"""Least gain a token and number of steps at which the knots hold."""
+GAINS, LENGTHS = (1e-4, 3e-3), (3, 8)
+"""Ranges in which the curves were fitted; beyond, they are those of the nearest end."""
 
 _LN10 = 2.302585092994046
 _EDGE = 1e-6
 _RIDGE = 5.0
-"""Labels' worth of belief that a knot is right as it is."""
+"""Weight, in labels, of the belief that a knot is right as it is."""
 
 
 def calibrated(
     posterior: Floats, *, agreement: bool, kind: Kind, min_gain_per_token: float
 ) -> Floats:
-    """The posterior with its largest belief as it turns out.
+    """Move the largest belief of a posterior to how often it turns out right.
 
     Args:
         posterior: [steps + 1], sums to 1.
@@ -87,7 +90,7 @@ def calibrated(
     curve = CURVES[agreement, kind]
     found = np.interp(log_odds(posterior[mode]), KNOTS, curve.knots)
     decades, steps = covariates(min_gain_per_token, len(posterior) - 1)
-    odds = float(exp(found + (decades * curve.price + steps * curve.steps)))
+    odds = float(exp(found + (decades * curve.gain + steps * curve.steps)))
     second = float(rest.max()) / left
     # At the least as large as the second, which keeps its share of what is left.
     moved = max(odds / (1 + odds), (1 + _EDGE) * second / (1 + second))
@@ -96,11 +99,11 @@ def calibrated(
     return rest
 
 
-def covariates(price: float, num_steps: int) -> Floats:
-    """What shifts a curve [2]: decades of the price and steps, from where its knots hold."""
-    bounded = min(max(price, PRICES[0]), PRICES[1])
+def covariates(min_gain_per_token: float, num_steps: int) -> Floats:
+    """What shifts a curve [2]: decades of the least gain and steps, from where its knots hold."""
+    bounded = min(max(min_gain_per_token, GAINS[0]), GAINS[1])
     steps = min(max(num_steps, LENGTHS[0]), LENGTHS[1])
-    return np.array([float(log(np.array(bounded / PRICE))) / _LN10, steps - STEPS])
+    return np.array([float(log(np.array(bounded / GAIN))) / _LN10, steps - STEPS])
 
 
 def log_odds(chance: float | Floats) -> Floats:
@@ -110,7 +113,7 @@ def log_odds(chance: float | Floats) -> Floats:
 
 
 def fit_curve(beliefs: Floats, shifts: Floats, right: NDArray[np.bool_]) -> Curve:
-    """A curve by penalised likelihood of being right.
+    """Fit a curve by the penalised likelihood of being right.
 
     Args:
         beliefs: [n], largest posteriors as the chain has them.
@@ -132,6 +135,6 @@ def fit_curve(beliefs: Floats, shifts: Floats, right: NDArray[np.bool_]) -> Curv
     rising = isotonic_regression(theta[:-2], weights=np.diag(curve)[:-2]).x
     return Curve(
         knots=tuple(float(t) for t in np.round(rising, 3)),
-        price=round(float(theta[-2]), 3),
+        gain=round(float(theta[-2]), 3),
         steps=round(float(theta[-1]), 3),
     )

@@ -2,10 +2,10 @@
 
 Prefixes are indexed by their steps to go, r = T for the bare problem down to 0 for the whole
 solution, so that chains of several solutions end together and one matrix serves them all. The
-first error is told by e: the step from e steps to go is the first wrong one, e = 0: none. A prefix
-is sound where e <= r.
+first error is numbered by e: the step from e steps to go is the first wrong one, e = 0: none. A
+prefix is sound where e <= r.
 
-What a probe teaches about the first error needs the joint of e and of the value at each prefix:
+What a probe would show of the first error needs the joint of e and of the value at each prefix:
 before an error chains under all e share their way forward, after it their way back, so it takes
 one vector for each pair of them, R^2 / 2 in each direction. (The linear time of
 `mclabel.estimators.posterior.messages` is all that fitting needs.)
@@ -50,14 +50,14 @@ _SIZE = len(GRID)
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What was seen of a batch of solutions; R is the number of steps of the longest."""
+    """The evidence on a batch of solutions; R is the number of steps of the longest."""
 
     num_steps: Ints
-    """[batch]"""
+    """[batch]: number of steps of each solution."""
     right: Floats
     """[batch, R + 1]: rollouts from the prefix with r steps to go that ended right."""
     wrong: Floats
-    """[batch, R + 1]"""
+    """[batch, R + 1]: the same of those that ended wrong."""
     same: Floats
     """[batch, R + 1]: other samples at r steps to go that took the same next step."""
     others: Floats
@@ -93,7 +93,7 @@ class Beliefs:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """Likelihoods of what was seen, scaled to at most 1."""
+    """Likelihoods of the evidence, scaled to at most 1."""
 
     emission: Floats
     """[grid, R + 1, batch]: of the rollouts of prefix r."""
@@ -105,7 +105,7 @@ class Seen:
 
 
 def infer(evidence: Evidence, priors: ClassPriors) -> Beliefs:
-    """The posterior of each chain's first error and values.
+    """Compute the posterior of each chain's first error and values.
 
     Returns:
         Beliefs of at least as many lanes as there are chains. Those beyond are of no chain.
@@ -221,7 +221,7 @@ def _backward(outcome: Floats, priors: ClassPriors, seen: Seen) -> tuple[Floats,
 
 
 def _in_whole_vectors(evidence: Evidence) -> Evidence:
-    """With the last chain repeated until their number is a multiple of `LANES`."""
+    """Repeat the last chain until their number is a multiple of `LANES`."""
     count = len(evidence.num_steps)
     if count % LANES == 0:
         return evidence
@@ -230,7 +230,7 @@ def _in_whole_vectors(evidence: Evidence) -> Evidence:
 
 
 def look(evidence: Evidence, priors: ClassPriors) -> Seen:
-    """Likelihoods of a batch's evidence."""
+    """Compute the likelihoods of a batch's evidence."""
     counts = (evidence.right, evidence.wrong, evidence.same, evidence.others)
     right, wrong, same, others = (np.ascontiguousarray(count.T) for count in counts)
     if max(right.max(), wrong.max()) < TABLE:

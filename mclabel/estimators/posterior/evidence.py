@@ -1,18 +1,18 @@
-"""Collects what samples say of a problem's solutions: outcomes and agreement, prefix by prefix.
+"""Collects the evidence of samples on a problem's solutions: outcomes and agreement, by prefix.
 
 Samples are the other solutions, from the bare problem, and rollouts, from where they started. A
 sample's outcome is a rollout of the prefix it started from, for every solution that holds this
-prefix. What is made of the way it took depends.
+prefix. How the way that it took is used depends on the setting `agreement`.
 
-With agreement, prefixes are the same when all their steps say the same (`mclabel.agreement`), so
-that it works on free text, and where samples part from a solution tells how many agree on each of
-its steps.
+With agreement, prefixes are the same when all their steps have the same content
+(`mclabel.agreement`), so that it works on free text, and the step at which a sample parts from a
+solution shows how many agree on each of the solution's steps.
 
 Without it prefixes are the same when their tokens are. Then a sample is a rollout of the last
 prefix that it shares with a solution, too; and a right one from further on a branch of its own
 counts as one of the prefix where the branch begins, which still leads to right answers. Both count
 an outcome twice, at two prefixes: fitted priors make up for that, and labels of the same accuracy
-cost about half. On top of agreement, which tells more of the same, both do harm.
+cost about half. On top of agreement, which is better evidence of the same, both do harm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators.base import ROOT, RecordedRollout, SolutionPath
+from mclabel.estimators.paths import ROOT, RecordedRollout, SolutionPath
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.records import Outcome
 from mclabel.stats.values import TruncatedPolicy
@@ -33,59 +33,65 @@ Floats = NDArray[np.float64]
 class EvidenceTable:
     """Evidence of one problem's solutions, growing with every rollout.
 
-    Solutions that say the same and end the same are one chain: they have the same evidence.
+    Solutions with the same content and the same outcome are one chain: they have the same evidence.
     """
 
     def __init__(
         self, paths: Sequence[SolutionPath], *, agreement: bool, truncated: TruncatedPolicy
     ) -> None:
+        """Begin with the evidence of the solutions on one another.
+
+        Args:
+            paths: of the problem's solutions.
+            agreement: whether steps are compared.
+            truncated: what a rollout cut by its length counts as.
+        """
         self._agreement, self._truncated = agreement, truncated
         names = [(*self._states(path), path.outcome, path.sampled) for path in paths]
         chains = {name: chain for chain, name in enumerate(dict.fromkeys(names))}
         self.chain_of = np.array([chains[name] for name in names], dtype=np.intp)
-        """[solution]"""
+        """[solution]: index of its chain."""
         self.copies = np.bincount(self.chain_of, minlength=len(chains))
-        """[chain]: solutions that are it."""
+        """[chain]: number of solutions that are it."""
         self.paths = [paths[names.index(name)] for name in chains]
         """[chain]: one of its solutions."""
         self.num_steps = np.array([path.num_steps for path in self.paths])
-        """[chain]"""
+        """[chain]: number of steps."""
         width = int(self.num_steps.max(initial=1)) + 1
         self.counts = np.zeros((4, len(chains), width))
         """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
         self._right, self._wrong, self._same, self._others = self.counts
-        self._again = np.zeros(
-            (2, len(chains), width)
-        )  # of right and wrong: counted elsewhere, too
+        # Of right and wrong: outcomes that are counted at another prefix, too.
+        self._again = np.zeros((2, len(chains), width))
         ends = [_end(path.outcome, truncated) for path in self.paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
-        """[chain, 2]"""
+        """[chain, 2]: likelihood of the solution's own end, as in `Evidence.outcome`."""
         self.holders: dict[int, list[tuple[int, int]]] = {}
-        """By prefix: the chains that hold it, and after how many steps."""
+        """By prefix: each chain that holds it, and after how many steps."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
         self._hold(paths)
         for index, (name, path) in enumerate(zip(names, paths, strict=True)):
             if path.sampled:
-                # One less than its copies is what a chain hears of itself.
+                # A chain counts its copies but one as samples: a solution is no sample of itself.
                 own = chains[name] if names.index(name) == index else None
                 others = [(chain, 0) for chain in range(len(chains)) if chain != own]
                 self._add(others, path.prefixes, path.step_keys, path.outcome)
 
     def record(self, rollout: RecordedRollout) -> set[int]:
-        """Take a rollout from one of the prefixes; returns the chains that it says something of."""
+        """Take a rollout from one of the prefixes; returns the chains whose evidence it adds to."""
         holders = self.holders[rollout.prefix]
         self._add(holders, rollout.path, rollout.step_keys, rollout.outcome)
-        told = {chain for chain, _ in holders}
+        changed = {chain for chain, _ in holders}
         if rollout.outcome is Outcome.RIGHT:
             for chain, depth in self._reached.get(rollout.prefix, ()):
                 to_go = self.num_steps[chain] - depth
                 self._right[chain, to_go] += 1
                 self._again[0, chain, to_go] += 1
-                told.add(chain)
-        return told
+                changed.add(chain)
+        return changed
 
     def evidence(self, counts: Floats) -> Evidence:
-        """All of it, a row a solution; of `counts` or `once`."""
+        """The evidence as a batch, a row per solution, of this table's `counts` or of `once`."""
         right, wrong, same, others = counts[:, self.chain_of]
         return Evidence(
             num_steps=self.num_steps[self.chain_of],
@@ -97,13 +103,13 @@ class EvidenceTable:
         )
 
     def once(self) -> Floats:
-        """`counts` with outcomes only where their samples started: more would bias values."""
+        """Copy `counts` with outcomes only where their samples started: more would bias values."""
         counts = self.counts.copy()
         counts[:2] -= self._again
         return counts
 
     def _states(self, path: SolutionPath) -> tuple[object, ...]:
-        """What tells each prefix of a solution, and the whole of it, from others."""
+        """Identities of each prefix of a solution, and of the whole, by which they are compared."""
         if self._agreement and path.step_keys:
             return (*(path.step_keys[:depth] for depth in range(path.num_steps)), path.step_keys)
         return (ROOT, *path.prefixes)
@@ -123,7 +129,7 @@ class EvidenceTable:
                 self._reached[prefix] = self._branches(*held[0], {chain for chain, _ in held})
 
     def _branches(self, chain: int, depth: int, held: set[int]) -> list[tuple[int, int]]:
-        """Chains that leave this one before a prefix of it, and after how many steps, at least one.
+        """List the chains that leave this one before a prefix, and after how many steps (>= 1).
 
         Args:
             chain: holds the prefix.
@@ -168,7 +174,7 @@ class EvidenceTable:
 
 
 def _num_shared(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    """How long both are the same."""
+    """The length of the longest common beginning."""
     parts = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
     return next(parts, min(len(ours), len(theirs)))
 
@@ -182,7 +188,7 @@ def _end(outcome: Outcome, truncated: TruncatedPolicy) -> tuple[float, float]:
 
 
 def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
-    """One batch of several, padded to the longest solution."""
+    """Join several batches into one, padded to the longest solution."""
     width = max(part.right.shape[1] for part in parts)
 
     def padded(name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -1,15 +1,16 @@
 """Keeps the priors of a run: learns them from finished problems, and holds to a budget.
 
 A run begins with wide priors, or those of a run before it. With wide priors the posterior knows
-little, so the price of a token is lowered and problems are rolled out about as much as `bisect`
+little, so the least gain a token is lowered and problems are rolled out about as much as `bisect`
 would: the pilot. Its evidence fits the first priors; they are fitted again each time the evidence
-has grown by half. Learners of one run, on other engines or before an interruption, are heard of
-through the run's store: priors that were fitted on more solutions than one's own are adopted, and
-no pilot is needed then. What a label rested on is named with it: id of the priors, and price.
+has grown by half. Learners of one run, on other engines or before an interruption, share their
+priors through the run's store: those that were fitted on more solutions than one's own are adopted,
+and no pilot is needed then. A label names what it rested on: the id of the priors, and the least
+gain a token.
 
-A budget turns into a price: a little dearer after a problem that spent more than its share,
-a little cheaper after one that spent less. So the price at which information is bought becomes the
-same for all problems, and the budget goes where labels are least certain.
+A budget leads the least gain a token: it rises a little after a problem that spent more than its
+share, and falls a little after one that spent less. So it becomes the same for all problems, and
+the budget goes where labels are least certain.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import math
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
-from mclabel.estimators.base import ProblemPaths
+from mclabel.estimators.paths import ProblemPaths
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.fit import fit_priors
 from mclabel.estimators.posterior.priors import Priors, wide_priors
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from mclabel.estimators.posterior.estimator import PosteriorEstimator
 
 GROWTH = 1.5
+"""Growth of the evidence after which priors are fitted again."""
 MAX_PROBLEMS = 2000
-"""Of an answer class, the latest, that priors are fitted on."""
+"""Largest number of problems of an answer class, the latest, that priors are fitted on."""
 PILOT_DISCOUNT = 0.1
+"""Factor of the least gain a token during the pilot."""
 ADAPTATION = 0.05
-"""Largest relative change of the price after one problem."""
+"""Largest relative change of the least gain a token after one problem."""
 
 
 class PriorLearner:
@@ -62,7 +65,7 @@ class PriorLearner:
 
     @property
     def min_gain_per_token(self) -> float:
-        """For the next problem: rounded to six digits, as it is written down."""
+        """The least gain a token of the next problem, rounded to six digits as it is stored."""
         learned = self.knowledge.num_solutions > 0
         return float(f"{self._min_gain if learned else self._min_gain * PILOT_DISCOUNT:.6g}")
 
@@ -101,7 +104,7 @@ class PriorLearner:
         return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
 
     def adopt(self, content: str) -> None:
-        """Take the priors in a file that another learner of this run wrote, if it had seen more."""
+        """Take the priors that another learner of this run wrote, if it had seen more."""
         priors = Priors.from_json(content)
         if priors.num_solutions > self.knowledge.num_solutions:
             self.knowledge, self._adopted = priors, priors.num_solutions

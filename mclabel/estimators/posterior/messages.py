@@ -19,12 +19,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Messages:
-    """Of forward-backward, a pair for sound and for unsound prefixes; each [R + 1, batch, grid]."""
+    """Messages of forward-backward, in pairs for sound and unsound prefixes.
+
+    Each is [R + 1, batch, grid].
+    """
 
     forward: tuple[Floats, Floats]
-    """Of what was seen up to prefix r, its own rollouts included; zero where there is none."""
+    """Likelihood of what was seen up to prefix r, its own rollouts included; else zero."""
     back: tuple[Floats, Floats]
-    """Of what was seen after prefix r."""
+    """Likelihood of what was seen after prefix r."""
     emission: Floats
     """[R + 1, batch, grid]: likelihood of the rollouts of prefix r."""
     agree: Floats
@@ -32,7 +35,7 @@ class Messages:
 
 
 def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
-    """Messages along every chain, all first errors together."""
+    """Pass messages along every chain, all first errors together."""
     seen = look(evidence, priors)
     emission, kinds = (x.transpose(1, 2, 0).copy() for x in (seen.emission, seen.agree))
     agree = kinds[..., None]

@@ -1,13 +1,12 @@
-"""Which prefix to roll out next: expected information for each expected token, for many problems.
+"""What each probe of a problem would be worth: its value of information, for many problems.
 
 A probe of a prefix is a macro: roll out until the first success, at most m times. Its worth to a
 solution is the expected rise of the largest posterior, which is the accuracy of the label, plus a
 little of the expected fall of entropy: accuracy alone sees no use in a first step towards an
-answer, entropy alone never stops. Worth is summed over the solutions that share the prefix.
+answer, entropy alone never stops. `mclabel.estimators.posterior.candidates` chooses by it.
 
-Questions of many problems are answered together, since a chain alone takes less time than calling
-numpy about it. What a question's answer is does not depend on which others it is asked with, to
-the last bit.
+Many problems are planned for together, since a chain alone takes less time than calling numpy
+about it. A problem's plan does not depend on which others it is made with, to the last bit.
 """
 
 from __future__ import annotations
@@ -27,56 +26,42 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 DRAWS = (1, 4, 16)
+"""Most rollouts of each probe that is considered."""
 ENTROPY_WEIGHT = 0.15
+"""Weight of the fall of entropy beside the rise of the largest posterior."""
 MIN_BATCH = 32
-"""Chains of one length in a batch of their own; fewer are padded to those that are longer."""
+"""Fewest chains of one length that make a batch; fewer are padded to those that are longer."""
 MAX_BATCH = 96
+"""Most chains of a batch."""
 
 _NONE = (1 - GRID[:, None]) ** np.array(DRAWS)
 _DRAWS_AND_MEAN = np.concatenate([(1 - _NONE) / GRID[:, None], GRID[:, None]], axis=1)
 _TINY = 1e-12
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidates:
-    """Prefixes of a problem that can be rolled out, those that say the same but once."""
-
-    prefixes: tuple[int, ...]
-    tokens: Floats
-    """[candidate]: expected, of one rollout."""
-    places: tuple[Ints, Ints]
-    """[place] each: the candidates' chains, one candidate after another, and steps to go there."""
-    copies: Floats
-    """[place]: solutions that are that chain."""
-    starts: Ints
-    """[candidate]: its first place."""
-    chains: tuple[frozenset[int], ...]
-    """[candidate]: those that have it."""
-
-
 @dataclass(frozen=True)
-class Thought:
-    """What to think of a problem's chains."""
+class Plan:
+    """What each probe of a problem's chains would be worth, and what is believed so far."""
 
     table: Floats
-    """[chain, R + 1, ...] by steps to go: what each probe would teach, [len(DRAWS)], and the
-    rollouts it would take, [len(DRAWS)]; expected value; chance that the next step is the first
-    wrong one. At 0 steps to go only the last, the chance of no error."""
+    """[chain, R + 1, ...] by steps to go: the gain of each probe, [len(DRAWS)]; the rollouts that
+    it would take, [len(DRAWS)]; the expected value; the chance that the next step is the first
+    wrong one. At 0 steps to go only the last is set: the chance of no error."""
 
     @property
     def mean(self) -> Floats:
-        """[chain, R + 1]"""
+        """Expected values, [chain, R + 1]."""
         return self.table[..., -2]
 
     @property
     def first_error(self) -> Floats:
-        """[chain, R + 1]"""
+        """Chances of the first error, [chain, R + 1]."""
         return self.table[..., -1]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is known of a problem."""
+class PlanRequest:
+    """Evidence of a problem's chains, from which its plan is computed."""
 
     num_steps: NDArray[np.int64]
     """[chain]"""
@@ -85,62 +70,41 @@ class Question:
     outcome: Floats
     """[chain, 2]"""
     priors: ClassPriors
-    before: Thought | None
-    """The answer to an earlier question about the problem."""
+    previous: Plan | None
+    """The problem's last plan."""
     changed: Sequence[int]
-    """Chains of which more is known since then; all, if there was none."""
+    """Chains that have new evidence since the last plan; all of them, if there was none."""
 
 
-def answer(questions: Sequence[Question]) -> list[Thought]:
-    """Answer each question as if it had been asked alone."""
-    if not questions:
+def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
+    """Plan for many problems at once; each plan is what it would be alone."""
+    if not requests:
         return []
-    width = max(question.counts.shape[2] for question in questions)
-    size = sum(len(question.changed) for question in questions)
+    width = max(request.counts.shape[2] for request in requests)
+    size = sum(len(request.changed) for request in requests)
     table = np.zeros((size, width, 2 * len(DRAWS) + 2))
-    for rows, evidence, priors in _batches(questions, size, width):
+    for rows, evidence, priors in _batches(requests, size, width):
         beliefs = infer(evidence, priors)
         wide = evidence.right.shape[1]
         there = np.arange(1, wide) <= evidence.num_steps[:, None]
-        told = np.concatenate([probe_gains(beliefs), combine(_DRAWS_AND_MEAN, beliefs.values)])
-        table[rows, 1:wide, :-1] = np.where(there[..., None], told.T[: len(rows)], 0.0)
+        probes = np.concatenate([probe_gains(beliefs), combine(_DRAWS_AND_MEAN, beliefs.values)])
+        table[rows, 1:wide, :-1] = np.where(there[..., None], probes.T[: len(rows)], 0.0)
         table[rows, :wide, -1] = beliefs.first_error.T[: len(rows)]
-    found, begin = [], 0
-    for question in questions:
-        wide, end = question.counts.shape[2], begin + len(question.changed)
-        if question.before is None:
+    plans, begin = [], 0
+    for request in requests:
+        wide, end = request.counts.shape[2], begin + len(request.changed)
+        if request.previous is None:
             whole = table[begin:end, :wide].copy()
         else:
-            whole = question.before.table.copy()
-            whole[question.changed] = table[begin:end, :wide]
-        found.append(Thought(whole))
+            whole = request.previous.table.copy()
+            whole[request.changed] = table[begin:end, :wide]
+        plans.append(Plan(whole))
         begin = end
-    return found
-
-
-def rates(questions: Sequence[tuple[Candidates, Thought]]) -> list[Floats]:
-    """Gain a token of the best probe of each problem's candidates."""
-    if not questions:
-        return []
-    parts = [candidates for candidates, _ in questions]
-    tables = [thought.table[candidates.places] for candidates, thought in questions]
-    sizes = [len(p.copies) for p in parts]
-    copies = np.concatenate([p.copies for p in parts])
-    offsets = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(p.starts) for p in parts])
-    starts = np.concatenate([p.starts for p in parts]) + offsets
-    tokens = np.concatenate([p.tokens for p in parts])
-    held = np.add.reduceat(np.concatenate(tables)[:, :-2] * copies[:, None], starts)
-    worth, draws = held[:, : len(DRAWS)], held[:, len(DRAWS) :]
-    # Expected draws are the mean over the solutions that hold the prefix.
-    cost = draws * (tokens / np.add.reduceat(copies, starts))[:, None]
-    # Rounding makes equal solutions equal, whatever the order of summation.
-    best = np.round((worth / cost).max(1), 12)
-    ends = np.cumsum([len(p.tokens) for p in parts]).tolist()
-    return [best[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+    return plans
 
 
 def probe_gains(beliefs: Beliefs) -> Floats:
-    """What each probe of each prefix would teach, [len(DRAWS), R, batch].
+    """The worth of each probe of each prefix, [len(DRAWS), R, batch].
 
     Index 0 of R is one step to go.
     """
@@ -166,19 +130,19 @@ def probe_gains(beliefs: Beliefs) -> Floats:
 
 
 def _batches(
-    questions: Sequence[Question], size: int, width: int
+    requests: Sequence[PlanRequest], size: int, width: int
 ) -> Iterator[tuple[Ints, Evidence, ClassPriors]]:
-    """Chains that are inferred together, and which they are."""
+    """Divide all chains into batches that are inferred together: row numbers, evidence, priors."""
     counts = np.zeros((4, size, width))
     classes: dict[int, tuple[ClassPriors, list[int]]] = {}
     begin = 0
-    for question in questions:
-        changed, end = question.changed, begin + len(question.changed)
-        counts[:, begin:end, : question.counts.shape[2]] = question.counts[:, changed]
-        classes.setdefault(id(question.priors), (question.priors, []))[1].extend(range(begin, end))
+    for request in requests:
+        changed, end = request.changed, begin + len(request.changed)
+        counts[:, begin:end, : request.counts.shape[2]] = request.counts[:, changed]
+        classes.setdefault(id(request.priors), (request.priors, []))[1].extend(range(begin, end))
         begin = end
-    num_steps = np.concatenate([question.num_steps[question.changed] for question in questions])
-    outcome = np.concatenate([question.outcome[question.changed] for question in questions])
+    num_steps = np.concatenate([request.num_steps[request.changed] for request in requests])
+    outcome = np.concatenate([request.outcome[request.changed] for request in requests])
     for priors, members in classes.values():
         chains = np.array(members)
         for rows in _alike(chains, num_steps[chains]):
@@ -199,7 +163,7 @@ def _batches(
 
 
 def _alike(chains: Ints, num_steps: NDArray[np.int64]) -> Iterator[Ints]:
-    """Chains of about the same length, the longest first."""
+    """Divide chains into batches of about the same length, the longest first."""
     order = np.argsort(-num_steps, kind="stable")
     chains, num_steps = chains[order], num_steps[order]
     begin = 0

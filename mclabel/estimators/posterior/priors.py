@@ -1,11 +1,11 @@
 """What the posterior believes before it sees a problem's rollouts.
 
-A prefix with r steps to go is in a state: sound or not, and a value on a grid. Priors say how
+A prefix with r steps to go is in a state: sound or not, and a value on a grid. Priors describe how
 states follow each other along a solution, how it ends, and how often other samples take the same
 step. They are fitted without truth on the evidence of finished problems
 (`mclabel.estimators.posterior.fit`), one set an answer class, since yes/no answers are reached by
 luck and free-form ones are not. Until then `wide_priors` stand in: values stay what they are while
-steps are right, fall to almost nothing at an error, and nothing is said of agreement.
+steps are right, fall to almost nothing at an error, and agreement is no evidence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GRID = np.array(
     [0.0007, 0.004, 0.012, 0.03, 0.06, 0.12, 0.22, 0.35, 0.5, 0.65, 0.8, 0.92, 0.985, 0.999]
 )
 NUM_TO_GO = 8
-"""Steps to go are told apart up to this number; more count as this many."""
+"""Largest number of steps to go with priors of its own; more count as this many."""
 POOLED = "pooled"
 """The class that a class without priors of its own takes."""
 FORMAT = 1
@@ -62,7 +62,7 @@ class ClassPriors:
 
     @cached_property
     def with_rare_luck(self) -> ClassPriors:
-        """The same, but that a right answer after an error is `LUCK` times as likely.
+        """These priors, but a right answer after an error is `LUCK` times as likely.
 
         Where agreement is used the fit mistakes right answers that others do not agree with for
         lucky ones.
@@ -96,35 +96,36 @@ class ClassPriors:
 
 @dataclass(frozen=True, kw_only=True)
 class Priors:
-    """Priors of every answer class there was evidence of."""
+    """Priors of every answer class that there was evidence on."""
 
     classes: Mapping[str, ClassPriors]
     num_solutions: int
-    """They were fitted on; 0: wide."""
+    """Number of solutions that they were fitted on; 0 for wide priors."""
     values: Mapping[str, ClassPriors] | None = None
-    """For expected values, where first errors are found on evidence that counts outcomes twice;
-    None: the same."""
+    """Priors for expected values, where first errors are found on evidence that counts outcomes
+    twice; None where they are the same."""
 
     def of(self, answer_class: str) -> ClassPriors:
+        """The priors of an answer class, or the pooled ones where it has none of its own."""
         return self.classes.get(answer_class, self.classes[POOLED])
 
     def of_values(self, answer_class: str) -> ClassPriors:
-        """For evidence in which every outcome counts once."""
+        """The priors of an answer class for evidence in which every outcome counts once."""
         classes = self.classes if self.values is None else self.values
         return classes.get(answer_class, classes[POOLED])
 
     @cached_property
     def id(self) -> str:
-        """Hash of the content."""
+        """A hash of the content."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     @cached_property
     def as_written(self) -> Priors:
-        """With the numbers that reading them back gives, so that labels can be made again."""
+        """These priors as reading them back gives them, so that labels can be made again."""
         return Priors.from_json(self.to_json())
 
     def to_json(self) -> str:
-        """All numbers at single precision, which is what reading back gives."""
+        """Write all numbers at single precision, which is what reading back gives."""
         content = {
             "format": FORMAT,
             "num_solutions": self.num_solutions,
@@ -171,7 +172,7 @@ def _listed(array: Floats) -> Any:
 
 @lru_cache(maxsize=1)
 def wide_priors() -> Priors:
-    """Priors before any evidence."""
+    """The priors before any evidence."""
     logit = np.log(GRID / (1 - GRID))
     to_go = np.arange(1, NUM_TO_GO + 1)[:, None]
     # If nothing else can go wrong than the steps to come, each is right with v ** (1 / r).

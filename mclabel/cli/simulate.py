@@ -1,0 +1,79 @@
+"""`mclabel simulate`: estimators on simulated problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from mclabel.cli.options import SEED
+from mclabel.cli.output import console
+from mclabel.errors import ConfigError
+from mclabel.exits import EXIT_USER_ERROR, fail
+
+if TYPE_CHECKING:
+    from mclabel.estimators import EstimatorSettings
+
+
+@click.command()
+@click.argument("estimators", nargs=-1, metavar="[ESTIMATOR [KEY=VALUE]...]...")
+@click.option(
+    "--problems",
+    default=300,
+    show_default=True,
+    type=click.IntRange(1, 2_000),  # about a megabyte each
+    help="Of each profile.",
+)
+@click.option(
+    "--profile", multiple=True, help="Only these; sharp, decay, recovery, lucky, hopeless."
+)
+@click.option("--seed", default=0, show_default=True, type=SEED)
+def simulate(
+    estimators: tuple[str, ...], problems: int, profile: tuple[str, ...], seed: int
+) -> None:
+    """Compare estimators on simulated problems whose step values are known.
+
+    Five profiles of how values answer to an error; no model is needed. An ESTIMATOR is a name as
+    in estimator.kind, your own as module:Class, and its settings follow it:
+
+    mclabel simulate fixed rollouts=32 fixed rollouts=64 posterior
+
+    Settings that are not given are the estimator's defaults. Without any ESTIMATOR all built-in
+    ones that roll out are compared.
+    """
+    from mclabel.simulate import table
+    from mclabel.simulate.profiles import PROFILES
+
+    if unknown := [name for name in profile if name not in PROFILES]:
+        fail(f"--profile {unknown[0]}: must be among {', '.join(PROFILES)}", EXIT_USER_ERROR)
+    chosen = _chosen(estimators) or table.COMPARED
+    rows = table.simulate(problems, seed=seed, profiles=profile or PROFILES, estimators=chosen)
+    console.print(table.simulation_table(rows))
+
+
+def _chosen(words: Sequence[str]) -> Mapping[str, EstimatorSettings]:
+    """Read estimators and their settings, by the words that they were given in.
+
+    Raises:
+        ConfigError: there is no such estimator, or a setting is wrong.
+    """
+    groups: list[list[str]] = []
+    for word in words:
+        if "=" not in word:
+            groups.append([word])
+        elif groups:
+            groups[-1].append(word)
+        else:
+            raise ConfigError(
+                f"{word}: settings follow the name of their estimator, e.g. fixed {word}"
+            )
+    return {" ".join(group): _settings(*group) for group in groups}
+
+
+def _settings(name: str, *overrides: str) -> EstimatorSettings:
+    from mclabel.config import load_config
+    from mclabel.labeling.settings import LabelSettings
+
+    changes = [f"estimator.kind={name}", *(f"estimator.{override}" for override in overrides)]
+    return load_config(LabelSettings, None, changes).estimator

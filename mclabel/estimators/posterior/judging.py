@@ -1,0 +1,80 @@
+"""A solution's labels from the posterior over its first error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.estimators.base import Judgement, outcome_estimate, outcome_label
+from mclabel.estimators.paths import ROOT, SolutionPath
+from mclabel.estimators.posterior.calibration import Kind, calibrated
+from mclabel.records import Counts, LabelSource, Outcome
+from mclabel.stats.values import TruncatedPolicy, estimate_anytime
+
+Floats = NDArray[np.float64]
+
+
+def judge_solution(
+    path: SolutionPath,
+    counts: Sequence[Counts],
+    *,
+    first_error: Floats,
+    means: Floats,
+    any_sampled_right: bool,
+    agreement: bool,
+    min_gain_per_token: float,
+    max_rollouts: int,
+    truncated: TruncatedPolicy,
+) -> Judgement:
+    """Label one solution by the mode of its posterior.
+
+    Args:
+        path: of the solution.
+        counts: outcomes, one per prefix index.
+        first_error: [R + 1], chances by steps to go, of the solution's chain.
+        means: [R + 1], expected values by steps to go.
+        any_sampled_right: whether a sampled solution of the problem ended right.
+        agreement: whether other samples' steps were compared.
+        min_gain_per_token: under which nothing was rolled out.
+        max_rollouts: largest number of rollouts that a prefix could have had.
+        truncated: what a rollout cut by its length counts as.
+    """
+    steps = path.num_steps
+    posterior = calibrated(
+        np.append(first_error[steps:0:-1], first_error[0]),
+        agreement=agreement,
+        kind=_kind(path, counts, any_sampled_right=any_sampled_right),
+        min_gain_per_token=min_gain_per_token,
+    )
+    mode = int(posterior.argmax())
+    # The last step's label is the outcome: it is wrong only if that is.
+    spared = mode == steps - 1 and path.outcome is not Outcome.WRONG
+    error = None if mode == steps or spared else mode
+    hard = [error is None or t < error for t in range(steps - 1)]
+    sources: list[LabelSource] = ["posterior"] * (steps - 1)
+    estimates = [
+        estimate_anytime(
+            counts[prefix],
+            horizon=max_rollouts,
+            truncated=truncated,
+            mean=float(means[steps - 1 - t]),
+        )
+        for t, prefix in enumerate(path.prefixes)
+    ]
+    return Judgement(
+        hard=(*hard, outcome_label(path.outcome)),
+        sources=(*sources, "outcome"),
+        first_error=error,
+        estimates=(*estimates, outcome_estimate(path.outcome)),
+        posterior=tuple(posterior.tolist()),
+    )
+
+
+def _kind(path: SolutionPath, counts: Sequence[Counts], *, any_sampled_right: bool) -> Kind:
+    """The kind of the solution, which `calibrated` tells apart."""
+    if path.outcome is Outcome.RIGHT:
+        return "right"
+    rolled = any(counts[prefix].num_right for prefix in (ROOT, *path.prefixes))
+    return "found" if any_sampled_right or rolled else "lost"

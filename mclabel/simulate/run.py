@@ -1,0 +1,46 @@
+"""A simulated run: many cases, one estimator, and what it learns over them."""
+
+from __future__ import annotations
+
+from mclabel.data.readers.remote import read_text
+from mclabel.estimators import Estimator, EstimatorSettings, RunLearner
+from mclabel.simulate.replay import Case, Replay
+
+
+class SimulatedRun:
+    """Makes the estimators of a run's cases, as labelling does on one engine.
+
+    Where the estimator has a learner, cases begin with what it has learned so far.
+    """
+
+    def __init__(self, settings: EstimatorSettings) -> None:
+        """Begin a run.
+
+        Args:
+            settings: of the estimator.
+
+        Raises:
+            ConfigError: a file that the settings name cannot be read.
+        """
+        self.settings = settings
+        self.learner: RunLearner | None = settings.component.learner(settings, read_text)
+
+    def begin(self, case: Case) -> Estimator:
+        """Make the estimator of a case."""
+        knowledge, min_gain = None, None
+        if self.learner is not None:
+            knowledge, min_gain = self.learner.knowledge, self.learner.min_gain_per_token
+        estimator: Estimator = self.settings.component.begin(
+            self.settings, case.problem, knowledge=knowledge, min_gain_per_token=min_gain
+        )
+        return estimator
+
+    def record(self, case: Case, estimator: Estimator, done: Replay) -> None:
+        """Let the learner record a finished case."""
+        if self.learner is not None:
+            self.learner.record(case.problem, estimator, num_tokens=done.num_tokens)
+
+    def fit(self) -> None:
+        """Let the learner learn from what it recorded, if that is evidence enough."""
+        if self.learner is not None and self.learner.is_due:
+            self.learner.fit()

@@ -1,0 +1,39 @@
+"""Makes estimators of paths, by name and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mclabel.estimators import Estimator, EstimatorSettings, ProblemPaths, SolutionPath
+from mclabel.settings import Chosen
+
+
+def settings_of(kind: str, **settings: Any) -> EstimatorSettings:
+    """The checked settings of an estimator, as a configuration gives them."""
+    found = Chosen("estimators", default=kind).settings({"kind": kind, **settings})
+    assert isinstance(found, EstimatorSettings)
+    return found
+
+
+def make(
+    kind: str,
+    paths: Sequence[SolutionPath],
+    *,
+    answer_class: str = "",
+    knowledge: Any = None,
+    **settings: Any,
+) -> Any:
+    """The estimator of a problem with these paths, through the protocol.
+
+    Args:
+        kind: name of the estimator.
+        paths: of the problem's solutions.
+        answer_class: of the problem.
+        knowledge: of other problems.
+        settings: of the estimator.
+    """
+    chosen = settings_of(kind, **settings)
+    problem = ProblemPaths(paths=paths, answer_class=answer_class)
+    estimator: Estimator = chosen.component.begin(chosen, problem, knowledge=knowledge)
+    return estimator
