@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mclabel.data.readers.parquet import table_too_large
+from mclabel.data.readers.parquet import table_too_large, whole_table
 from mclabel.data.shards.catalog import Catalog, read_catalog
 from mclabel.data.shards.damage import CHANGED, CUT_OFF, damaged, remedy
 from mclabel.data.shards.digest import (
@@ -336,7 +336,7 @@ def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[st
             raise damaged(store, name, "damaged, or written again by another program: no digest")
         if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
-        table = _whole(file.read(), _SCHEMAS[kind])
+        table = _whole(whole_table(file), _SCHEMAS[kind])
         if check == "none":
             table.validate(full=True)
     except DamagedFile:
