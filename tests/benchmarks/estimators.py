@@ -27,18 +27,18 @@ from rich.table import Table
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.estimators import (
-    Estimator,
-    EstimatorSettings,
-    PosteriorEstimator,
-    PriorLearner,
-    Priors,
-    make_estimator,
-)
+from mclabel.estimators import Estimator, EstimatorSettings, Knowledge
+from mclabel.estimators.bisect import BisectEstimator
+from mclabel.estimators.first_error import FirstErrorEstimator
+from mclabel.estimators.fixed import FixedEstimator
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.sequential import SequentialEstimator
+from mclabel.estimators.tree import TreeEstimator
 from mclabel.evaluation.bootstrap import resample_weights
 from mclabel.report.job_progress import job_progress
 from mclabel.simulate.measure import COLUMNS, Measurement, measure, reliability
-from mclabel.simulate.replay import Case
+from mclabel.simulate.replay import Case, Replay
+from mclabel.simulate.run import SimulatedRun
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted, load_pool
 from tests.benchmarks.estimators_decisions import decision_cost
 from tests.benchmarks.estimators_free_form import free_form
@@ -48,8 +48,8 @@ from tests.benchmarks.estimators_values import (
     soft_values,
 )
 
-PRICES = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
-"""A grid of eight steps a decade, from 0.01 to 0.00002."""
+GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
+"""Least gains a token: eight steps a decade, from 0.01 to 0.00002."""
 CAP = 64
 POOLS = {"validation": (350, CAP), "test": (250, CAP), "truth": (24, 2048)}
 """Problems, and rollouts of each of their prefixes."""
@@ -65,7 +65,9 @@ def main() -> None:
     parser.add_argument("--validation", action="append", default=[], help="run(s) to tune on")
     parser.add_argument("--test", action="append", default=[], help="run(s) to report on")
     parser.add_argument("--fit", action="append", default=[], help="more runs to fit priors on")
-    parser.add_argument("--truth", action="append", default=[], help="run(s) that tell the values")
+    parser.add_argument(
+        "--truth", action="append", default=[], help="run(s) that the values are taken from"
+    )
     parser.add_argument("--cap", type=int, help="rollouts of a prefix that the pools have")
     parser.add_argument("--out", type=Path, help="keep pools here that have to be made")
     parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
@@ -98,36 +100,31 @@ def _make_pool(out: Path, name: str, count: int, rollouts: int, console: Console
     return where
 
 
-def points(priors: dict[str, Priors], cap: int) -> list[Point]:
+def points(priors: dict[str, Knowledge | None], cap: int) -> list[Point]:
     """The curves: every estimator at every setting."""
     sizes = [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= cap]
     made = []
 
-    def add(name: str, label: str, learned: Priors | None = None, **settings: Any) -> None:
-        made.append(
-            Point(name=name, label=label, priors=learned, settings=EstimatorSettings(**settings))
-        )
+    def add(
+        name: str, label: str, settings: EstimatorSettings, learned: Knowledge | None = None
+    ) -> None:
+        made.append(Point(name=name, label=label, knowledge=learned, settings=settings))
 
     for k in sizes:
-        add("fixed", f"K={k}", kind="fixed", rollouts=k)
-        add("first_error", f"K={k}", kind="first_error", rollouts=k)
-        add("bisect", f"K={k}", kind="bisect", rollouts=k, batch=min(k, 4))
-        add("bisect, batch 1", f"K={k}", kind="bisect", rollouts=k, batch=1)
-        add("tree", f"k={k}", kind="tree", rollouts=k, searches=0)
+        add("fixed", f"K={k}", FixedEstimator.Settings(rollouts=k))
+        add("first_error", f"K={k}", FirstErrorEstimator.Settings(rollouts=k))
+        add("bisect", f"K={k}", BisectEstimator.Settings(rollouts=k, batch=min(k, 4)))
+        add("bisect, batch 1", f"K={k}", BisectEstimator.Settings(rollouts=k, batch=1))
+        add("tree", f"k={k}", TreeEstimator.Settings(rollouts=k, searches=0))
         if k >= 8:
-            add("sequential", f"cap={k}", kind="sequential", rollouts=k, width=0.3)
+            add("sequential", f"cap={k}", SequentialEstimator.Settings(rollouts=k, width=0.3))
     for name, agreement in POSTERIORS.items():
-        for batch, price in itertools.product((4, 1), PRICES):
-            add(
-                name if batch == 4 else f"{name}, batch {batch}",
-                f"price={price:g}",
-                priors[name],
-                kind="posterior",
-                rollouts=cap,
-                price=price,
-                batch=batch,
-                agreement=agreement,
+        for batch, gain in itertools.product((4, 1), GAINS):
+            settings = PosteriorEstimator.Settings(
+                rollouts=cap, min_gain_per_token=gain, batch=batch, agreement=agreement
             )
+            shown = name if batch == 4 else f"{name}, batch {batch}"
+            add(shown, f"gain={gain:g}", settings, priors[name])
     return made
 
 
@@ -314,11 +311,11 @@ def _posterior_report(
         causes[name] = dict(one.causes)
         console.print(f"{name} {best[name]['setting']}: errors by cause {dict(one.causes)}")
         if one.beliefs:
-            for price in ("price=0.0032", "price=0.001", "price=0.00032", best[name]["setting"]):
-                bins = reliability(found[name, price].beliefs)
-                calibration[f"{name} {price}"] = bins
+            for gain in ("gain=0.0032", "gain=0.001", "gain=0.00032", best[name]["setting"]):
+                bins = reliability(found[name, gain].beliefs)
+                calibration[f"{name} {gain}"] = bins
                 shown = ", ".join(f"{a:.2f}: {b:.2f} ({n})" for a, b, n in bins)
-                console.print(f"  belief at {price}: was right (solutions): {shown}")
+                console.print(f"  belief at {gain}: was right (solutions): {shown}")
         for group in sorted(set(one.groups)):
             rows = one.table[[g == group for g in one.groups]].sum(0)
             console.print(f"  {group}: {rows[2] / rows[0]:.3f} of {rows[0]:.0f}")
@@ -329,35 +326,23 @@ def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
     """The test problems as one run that begins with wide priors, its pilot included."""
     found = {}
     for name, agreement in POSTERIORS.items():
-        for price in (3e-3, 1e-3, 3e-4):
-            learner = PriorLearner(price=price, pilot=100)
-
-            def make(case: Case, learner: PriorLearner = learner) -> Estimator:
-                settings = EstimatorSettings(
-                    kind="posterior",
-                    rollouts=cap,
-                    price=learner.price,
-                    agreement=agreement,  # noqa: B023
+        for gain in (3e-3, 1e-3, 3e-4):
+            run = SimulatedRun(
+                PosteriorEstimator.Settings(
+                    rollouts=cap, min_gain_per_token=gain, agreement=agreement, pilot=100
                 )
-                return make_estimator(
-                    settings, case.paths, priors=learner.priors, answer_class=case.answer_class
-                )
+            )
 
-            def learn(case: Case, estimator: Estimator, done: Any, at: Any = learner) -> None:
-                assert isinstance(estimator, PosteriorEstimator)
-                at.add(
-                    case.answer_class,
-                    estimator.evidence(),
-                    num_tokens=done.num_tokens,
-                    once=estimator.evidence_once(),
-                )
-                if at.due:
-                    at.fit()
+            def learn(
+                case: Case, estimator: Estimator, done: Replay, to: SimulatedRun = run
+            ) -> None:
+                to.record(case, estimator, done)
+                to.fit()
 
-            one = measure(make, test, on_done=learn, at_a_time=16)
+            one = measure(run.begin, test, on_done=learn, at_a_time=16)
             first = int(np.searchsorted(np.cumsum(one.table[:, 0]), 100)) + 1
             rest = one.table[first:].sum(0)
-            found[f"{name} price={price:g}"] = {
+            found[f"{name} gain={gain:g}"] = {
                 "tokens": one.tokens_per_solution,
                 "accuracy": one.first_error_accuracy,
                 "wrong": one.first_error_accuracy_wrong,
@@ -365,8 +350,8 @@ def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
                 "accuracy_after_pilot": float(rest[2] / max(rest[0], 1)),
             }
             console.print(
-                f"one run with its pilot, {name}, price {price:g}:",
-                found[f"{name} price={price:g}"],
+                f"one run with its pilot, {name}, gain {gain:g}:",
+                found[f"{name} gain={gain:g}"],
             )
     return found
 

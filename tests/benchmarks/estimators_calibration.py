@@ -1,12 +1,12 @@
-"""Whether the posterior's beliefs mean what they say; fits the map that makes them.
+"""Whether the posterior's beliefs are right as often as they claim; fits their calibration.
 
     python -m tests.benchmarks.estimators_calibration collect --split validation --out v.jsonl
     python -m tests.benchmarks.estimators_calibration fit v.jsonl ...
     python -m tests.benchmarks.estimators_calibration collect --split test --out t.jsonl
     python -m tests.benchmarks.estimators_calibration report t.jsonl ...
 
-`collect` labels fresh problems with the bundled policy through the scheduler, at several prices,
-with and without agreement, and writes each solution's largest belief as the chain has it and
+`collect` labels fresh problems with the bundled policy, at several least gains a token, with and
+without agreement, and writes each solution's largest belief as the chain has it and
 whether it was right. Settings share rollouts, so that the engine makes each but once. Priors are
 those of `--validation` runs, the same for both splits. `fit` prints the curves of
 `mclabel.estimators.posterior.calibration`; `report` applies them. Both can be given several files.
@@ -26,8 +26,7 @@ import numpy as np
 from mclabel.arith.problems import generate
 from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.engines import EngineStats, Policy
-from mclabel.estimators import EstimatorSettings, Priors
-from mclabel.estimators.posterior import estimator
+from mclabel.estimators.posterior import judging
 from mclabel.estimators.posterior.calibration import (
     CURVES,
     Kind,
@@ -35,18 +34,21 @@ from mclabel.estimators.posterior.calibration import (
     covariates,
     fit_curve,
 )
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.problem import label_problem
+from mclabel.labeling.problem import Shared, label_problem, run_learner
+from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.pipelines.policy import policy_maker
 from mclabel.records import Completion, LabeledSolution, Outcome, Problem
 from mclabel.work.desk import Desk
 
-PRICES = (3e-3, 1e-3, 3e-4, 1e-4)
+GAINS = (3e-3, 1e-3, 3e-4, 1e-4)
+"""Least gains a token."""
 SIDE_BY_SIDE = 96
 MIN_SHARE = 0.05
-"""Of the labels, in a bin that counts."""
+"""Share of the labels in a bin under which it does not count."""
 
 
 def main() -> None:
@@ -94,44 +96,53 @@ class SharedPolicy:
 
 
 async def _collect(args: argparse.Namespace) -> None:
-    # As the chain has them: what is told is made of them afterwards.
-    estimator.calibrated = lambda posterior, **_: posterior  # type: ignore[attr-defined]
+    # Beliefs are collected as the chain has them, and calibrated afterwards.
+    judging.calibrated = lambda posterior, **_: posterior  # type: ignore[attr-defined]
     priors = {}
     for given in args.priors:
         name, _, path = given.partition("=")
-        priors[name == "true"] = Priors.from_json(Path(path).read_text(encoding="utf-8"))
+        priors[name == "true"] = path
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), ["out=none"])
     policy = SharedPolicy(policy_maker(config.policy, seed=args.seed)())
     await policy.start()
-    decisions, gate = Decisions(Desk()), asyncio.Semaphore(SIDE_BY_SIDE)
+    desk, gate = Desk(), asyncio.Semaphore(SIDE_BY_SIDE)
+    decisions = Decisions(desk)
+
+    def shared(estimator: PosteriorEstimator.Settings) -> Shared:
+        settings = LabelSettings(
+            seed=args.seed, solutions=SolutionSettings(per_problem=4), estimator=estimator
+        )
+        learner = run_learner(settings)
+        return Shared(
+            policy=policy, settings=settings, desk=desk, decisions=decisions, learner=learner
+        )
+
+    estimators = [
+        PosteriorEstimator.Settings(
+            rollouts=64, min_gain_per_token=gain, agreement=agreement, priors=priors[agreement]
+        )
+        for agreement in (False, True)
+        for gain in GAINS
+    ]
+    runs = [(estimator, shared(estimator)) for estimator in estimators]
 
     async def one(problem: Problem) -> list[dict[str, Any]]:
         async with gate:
             found = []
-            for agreement in (False, True):
-                for price in PRICES:
-                    settings = LabelSettings(
-                        seed=args.seed,
-                        num_solutions=4,
-                        estimator=EstimatorSettings(
-                            kind="posterior", rollouts=64, price=price, agreement=agreement
-                        ),
-                        pilot=10**9,
-                        priors=priors[agreement],
-                    )
-                    labels = await label_problem(problem, policy, settings, decisions=decisions)
-                    found += [
-                        {
-                            "agreement": agreement,
-                            "price": price,
-                            "kind": _kind(row),
-                            "posterior": [round(p, 6) for p in row.posterior],
-                            "right": row.first_error == arith_truth(row),
-                            "tokens": sum(r.num_tokens for r in labels.rollouts) / 4,
-                        }
-                        for row in labels.labeled
-                        if row.posterior and row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
-                    ]
+            for estimator, run in runs:
+                labels = await label_problem(problem, run, learns=False)
+                found += [
+                    {
+                        "agreement": estimator.agreement,
+                        "gain": estimator.min_gain_per_token,
+                        "kind": _kind(row),
+                        "posterior": [round(p, 6) for p in row.posterior],
+                        "right": row.first_error == arith_truth(row),
+                        "tokens": sum(r.num_tokens for r in labels.rollouts) / 4,
+                    }
+                    for row in labels.labeled
+                    if row.posterior and row.solution.outcome in (Outcome.RIGHT, Outcome.WRONG)
+                ]
             return found
 
     problems = generate(args.problems, seed=args.seed, split=args.split)
@@ -157,21 +168,23 @@ def _fit(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for agreement, kind in CURVES:
         these = [r for r in rows if r["agreement"] == agreement and r["kind"] == kind]
         beliefs = np.array([max(row["posterior"]) for row in these])
-        shifts = np.array([covariates(r["price"], len(r["posterior"]) - 1) for r in these])
+        shifts = np.array([covariates(r["gain"], len(r["posterior"]) - 1) for r in these])
         right = np.array([row["right"] for row in these])
         found[f"{agreement}, {kind}"] = fit_curve(beliefs, shifts, right)._asdict()
     return found
 
 
 def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Reliability by agreement and price; the largest miss of a bin that counts."""
+    """Reliability by agreement and least gain; the largest miss of a bin that counts."""
     found = {}
     for agreement in (False, True):
-        for price in PRICES:
-            these = [r for r in rows if r["agreement"] == agreement and r["price"] == price]
+        for gain in GAINS:
+            these = [r for r in rows if r["agreement"] == agreement and r["gain"] == gain]
             bins = list(_bins(these))
-            name = f"{'with' if agreement else 'without'} agreement, price {price:g}"
-            worst = max((abs(b["said"] - b["right"]) for b in bins if b["counts"]), default=None)
+            name = f"{'with' if agreement else 'without'} agreement, least gain {gain:g}"
+            worst = max(
+                (abs(b["believed"] - b["right"]) for b in bins if b["counts"]), default=None
+            )
             found[name] = {
                 "solutions": len(these),
                 "tokens": float(np.mean([r["tokens"] for r in these])),
@@ -180,33 +193,33 @@ def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 "bins": bins,
             }
             shown = ", ".join(
-                f"{b['said']:.2f}: {b['right']:.2f} ±{b['error']:.2f} ({b['labels']})"
+                f"{b['believed']:.2f}: {b['right']:.2f} ±{b['error']:.2f} ({b['labels']})"
                 for b in bins
                 if b["counts"]
             )
-            print(f"{name}: worst {worst:.3f}; said: was right (labels) {shown}")
+            print(f"{name}: worst {worst:.3f}; believed: was right (labels) {shown}")
     return found
 
 
 def _bins(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    told = np.array(
+    beliefs = np.array(
         [
             calibrated(
                 np.array(r["posterior"]),
                 agreement=r["agreement"],
                 kind=r["kind"],
-                price=r["price"],
+                min_gain_per_token=r["gain"],
             ).max()
             for r in rows
         ]
     )
     right = np.array([r["right"] for r in rows])
-    at = np.minimum((told * 10).astype(int), 9)
+    at = np.minimum((beliefs * 10).astype(int), 9)
     for i in range(10):
         if (mine := at == i).any():
             share = float(right[mine].mean())
             yield {
-                "said": float(told[mine].mean()),
+                "believed": float(beliefs[mine].mean()),
                 "right": share,
                 "labels": int(mine.sum()),
                 "error": float(np.sqrt(share * (1 - share) / mine.sum())),

@@ -6,25 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mclabel.data.readers.remote import read_text
 from mclabel.data.shards.store import Store
-from mclabel.estimators import (
-    Estimator,
-    EstimatorSettings,
-    PosteriorEstimator,
-    PriorLearner,
-    Priors,
-    make_estimator,
-)
-from mclabel.estimators.posterior.priors import wide_priors
+from mclabel.estimators import Estimator, EstimatorSettings, Knowledge
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import Outcome
 from mclabel.simulate.measure import measure
 from mclabel.simulate.pool import read_pool
-from mclabel.simulate.replay import Case
+from mclabel.simulate.replay import Case, Replay
 
-FIT_PRICE = 1e-4
+FIT_GAIN = 1e-4
+"""Least gain a token of the problems that priors are fitted on."""
 POSTERIORS = {"posterior": False, "posterior+agreement": True}
-"""By name: whether it uses agreement."""
+"""Whether a posterior uses agreement, by its name here."""
 
 
 def load_pool(runs: Sequence[str], **options: Any) -> list[Case]:
@@ -54,30 +49,33 @@ class Point:
     name: str
     settings: EstimatorSettings
     label: str
-    priors: Priors | None = None
+    knowledge: Knowledge | None = None
+    """What the estimator begins with."""
 
     def make(self, case: Case) -> Estimator:
-        return make_estimator(
-            self.settings, case.paths, priors=self.priors, answer_class=case.answer_class
+        """Make the estimator of a case."""
+        estimator: Estimator = self.settings.component.begin(
+            self.settings, case.problem, knowledge=self.knowledge
         )
+        return estimator
 
 
-def fitted(cases: Sequence[Case], *, agreement: bool, cap: int, rounds: int = 2) -> Priors:
+def fitted(
+    cases: Sequence[Case], *, agreement: bool, cap: int, rounds: int = 2
+) -> Knowledge | None:
     """Priors learned on these cases as a run would, without truth."""
-    priors = wide_priors()
-    settings = EstimatorSettings(
-        kind="posterior", rollouts=cap, price=FIT_PRICE, agreement=agreement
+    knowledge: Knowledge | None = None
+    settings = PosteriorEstimator.Settings(
+        rollouts=cap, min_gain_per_token=FIT_GAIN, agreement=agreement
     )
     for _ in range(rounds):
-        learner = PriorLearner(price=FIT_PRICE, pilot=1)
+        learner = settings.component.learner(settings, read_text)
 
-        def keep(case: Case, estimator: Estimator, done: object, to: Any = learner) -> None:
-            assert isinstance(estimator, PosteriorEstimator)
-            once = estimator.evidence_once()
-            to.add(case.answer_class, estimator.evidence(), num_tokens=0, once=once)
+        def keep(case: Case, estimator: Estimator, done: Replay, to: Any = learner) -> None:
+            to.record(case.problem, estimator, num_tokens=done.num_tokens)
 
-        point = Point(name="posterior", settings=settings, label="", priors=priors)
+        point = Point(name="posterior", settings=settings, label="", knowledge=knowledge)
         measure(point.make, cases, on_done=keep)
         learner.fit()
-        priors = learner.priors
-    return priors
+        knowledge = learner.knowledge
+    return knowledge

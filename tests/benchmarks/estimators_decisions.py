@@ -1,4 +1,4 @@
-"""What decisions cost where they are made: in a worker of a labelling job, beside its event loop.
+"""What decisions cost where they are made: beside the event loop of an engine that labels.
 
 The scripted policy answers after a random time, so that decisions fall due as they would with an
 engine that batches continuously; the labelling of hundreds of problems runs side by side. A
@@ -13,24 +13,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import tempfile
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from mclabel.data.shards.store import Store
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
-from mclabel.estimators import Estimator, EstimatorSettings
+from mclabel.estimators import Estimator
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.problem import Shared, label_problem, run_learner
+from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Problem
 from mclabel.work.desk import Desk
-from mclabel.work.worker import Block, LabelWorker
 
 TICK_S = 0.002
 
@@ -53,34 +52,39 @@ class TimedDecisions(Decisions):
 
 async def _run(problems: int, block: int, num_steps: int, delay_s: float) -> dict[str, Any]:
     settings = LabelSettings(
-        seed=0,
-        num_solutions=4,
-        estimator=EstimatorSettings(kind="posterior", rollouts=16, price=1e-4),
+        solutions=SolutionSettings(per_problem=4),
+        estimator=PosteriorEstimator.Settings(rollouts=16, min_gain_per_token=1e-4),
     )
     sampling = SamplingParams(max_tokens=10_000)
-    make = partial(ScriptedPolicy, sampling=sampling, num_steps=num_steps, delay_s=delay_s)
-    with tempfile.TemporaryDirectory() as scratch:
-        Store(scratch, create=True)
-        worker = LabelWorker(
-            make_policy=make, out=scratch, settings=settings, provenance={}, keep_rollouts=False
-        )
-        timed = worker._decisions = TimedDecisions()
-        await worker.start()
-        rows = [
-            Problem(id=f"p{i}", text=f"Problem {i} [answer {i + 10}]", answer=str(i + 10))
-            for i in range(problems)
-        ]
-        blocks = [
-            Block(id=f"b{i}", problems=tuple(rows[i : i + block]), given={}, priority=i)
-            for i in range(0, problems, block)
-        ]
-        lags: list[float] = []
-        ticker = asyncio.create_task(_tick(lags))
-        began, began_cpu = time.perf_counter(), time.process_time()
-        reports = [await worker.run_block(one) for one in blocks]
-        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
-        ticker.cancel()
-    rollouts = sum(report.num_rollouts for report in reports)
+    policy = ScriptedPolicy(sampling=sampling, num_steps=num_steps, delay_s=delay_s)
+    await policy.start()
+    desk, learner, fitting = Desk(), run_learner(settings), asyncio.Lock()
+    assert learner is not None
+    timed = TimedDecisions()
+    shared = Shared(policy=policy, settings=settings, desk=desk, decisions=timed, learner=learner)
+
+    async def label(problem: Problem, priority: int) -> int:
+        labels = await label_problem(problem, shared, priority=priority)
+        async with fitting:
+            if learner.is_due:
+                await asyncio.to_thread(learner.fit)
+        return len(labels.rollouts)
+
+    rows = [
+        Problem(id=f"p{i}", text=f"Problem {i} [answer {i + 10}]", answer=str(i + 10))
+        for i in range(problems)
+    ]
+    lags: list[float] = []
+    ticker = asyncio.create_task(_tick(lags))
+    began, began_cpu = time.perf_counter(), time.process_time()
+    rollouts = 0
+    for begin in range(0, problems, block):
+        work = [label(problem, begin) for problem in rows[begin : begin + block]]
+        rollouts += sum(await asyncio.gather(*work))
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
+    ticker.cancel()
+    desk.close()
+    await policy.close()
     return {
         "problems_at_a_time": block,
         "steps": num_steps + 1,
@@ -103,7 +107,7 @@ async def _tick(lags: list[float]) -> None:
 
 
 def decision_cost(quick: bool, console: Console) -> list[dict[str, Any]]:
-    """Decisions in a worker, for solutions of 5 and 9 steps."""
+    """Measure decisions for solutions of 5 and 9 steps."""
     found = []
     for num_steps in (4, 8):
         for block in (16, 256):
@@ -112,7 +116,7 @@ def decision_cost(quick: bool, console: Console) -> list[dict[str, Any]]:
             shown = ", ".join(
                 f"{k} {v:,.3g}" if v < 1000 else f"{k} {v:,.0f}" for k, v in one.items()
             )
-            console.print(f"decisions in a worker: {shown}")
+            console.print(f"decisions: {shown}")
             found.append(one)
     return found
 

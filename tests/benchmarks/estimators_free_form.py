@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from mclabel.estimators import EstimatorSettings
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.simulate.measure import measure
 from tests.benchmarks.estimators_common import Point, fitted, load_pool
 from tests.benchmarks.paraphrase import FreeForm, canonical_key
@@ -17,23 +17,23 @@ from tests.benchmarks.paraphrase import FreeForm, canonical_key
 def free_form(
     validation: Sequence[str], test: Sequence[str], *, cap: int, console: Console
 ) -> dict[str, Any]:
-    """Agreement on paraphrased steps: by what they say, by their wording, and without."""
+    """Agreement on paraphrased steps: by their content, by their wording, and without."""
     keys: dict[str, Callable[[int], Callable[[str], str]]] = {
         "exact texts": lambda seed: canonical_key,
-        "paraphrased, compared by what is said": lambda seed: FreeForm(seed),
+        "paraphrased, compared by content": lambda seed: FreeForm(seed),
         "paraphrased, compared by wording": lambda seed: FreeForm(seed, by_text=True),
     }
     found: dict[str, Any] = {}
     for name, key in keys.items():
         learned = fitted(load_pool(validation, key=key(1)), agreement=True, cap=cap)
         cases = load_pool(test, key=key(2))
-        settings = EstimatorSettings(kind="posterior", rollouts=cap, price=1e-3)
-        point = Point(name="posterior", label="", settings=settings, priors=learned)
+        settings = PosteriorEstimator.Settings(rollouts=cap, min_gain_per_token=1e-3)
+        point = Point(name="posterior", label="", settings=settings, knowledge=learned)
         one = measure(point.make, cases)
         found[name] = {"tokens": one.tokens_per_solution, "accuracy": one.first_error_accuracy}
         console.print(f"agreement, {name}: {found[name]}")
     found["pairs"] = _pairs(test)
-    console.print("pairs of steps after the same beginning, said the same:", found["pairs"])
+    console.print("pairs of steps after the same beginning, of the same content:", found["pairs"])
     return found
 
 

@@ -15,10 +15,16 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.estimators import ROOT, Estimator, EstimatorSettings, Priors, RecordedRollout
+from mclabel.estimators import ROOT, Estimator, EstimatorSettings, Knowledge, RecordedRollout
+from mclabel.estimators.bisect import BisectEstimator
+from mclabel.estimators.first_error import FirstErrorEstimator
+from mclabel.estimators.fixed import FixedEstimator
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.sequential import SequentialEstimator
+from mclabel.estimators.tree import TreeEstimator
 from mclabel.evaluation.bootstrap import interval, resample_weights
 from mclabel.records import Outcome
-from mclabel.simulate.measure import RuleTally, distinct_labels, measure
+from mclabel.simulate.measure import SourceTally, distinct_labels, measure
 from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.simulate.replay import Case
 from mclabel.stats.intervals import clopper_pearson
@@ -32,16 +38,16 @@ CASES = {
     "posterior": 6000,
     "tree": 9500,
 }
-"""Of each profile, for 100,000 labels of each rule."""
+"""Cases of each profile that give 100,000 labels of each source."""
 
 
 def simulate_intervals(
-    quick: bool, pool: Sequence[Case], priors: Priors, console: Console
+    quick: bool, pool: Sequence[Case], priors: Knowledge | None, console: Console
 ) -> dict[str, Any]:
     """Intervals and values on simulated cases whose values are known, and where who loses."""
     kinds = _kinds(rollouts=16, most=64)
-    tallies: dict[str, RuleTally] = defaultdict(RuleTally)
-    means = RuleTally()
+    tallies: dict[str, SourceTally] = defaultdict(SourceTally)
+    means = SourceTally()
     table = Table(title="Simulated profiles", title_justify="left")
     for column in ("profile", "estimator", "tokens", "first error", "where wrong", "problems/s"):
         table.add_column(column)
@@ -54,10 +60,10 @@ def simulate_intervals(
                 else simulated_cases(profile, number)
             )
             learned = priors if profile is None else None
-            if settings.kind == "posterior" and profile is not None:
+            if isinstance(settings, PosteriorEstimator.Settings) and profile is not None:
                 train = list(simulated_cases(profile, 40 if quick else 150, seed=1))
                 learned = fitted(train, agreement=False, cap=64, rounds=1)
-            point = Point(name=settings.kind, label="", settings=settings, priors=learned)
+            point = Point(name=settings.kind, label="", settings=settings, knowledge=learned)
             one = measure(point.make, cases, intervals=True)
             table.add_row(
                 profile or "measured",
@@ -67,51 +73,54 @@ def simulate_intervals(
                 f"{one.first_error_accuracy_wrong:.3f}",
                 f"{number / one.seconds:,.0f}",
             )
-            for rule, tally in one.rules.items():
-                _add(tallies[_rule_name(rule, settings)], tally)
+            for source, tally in one.sources.items():
+                _add(tallies[_source_name(source, settings)], tally)
             _add(means, one.means)
     console.print(table)
     coverage = {
-        rule: clopper_pearson(t.covered, t.labels, level=0.98)[0] for rule, t in tallies.items()
+        source: clopper_pearson(t.covered, t.labels, level=0.98)[0] for source, t in tallies.items()
     }
-    width = {rule: t.width / t.fixed_width for rule, t in tallies.items()}
-    bias = {rule: t.error / t.values if t.values else None for rule, t in tallies.items()}
+    width = {source: t.width / t.fixed_width for source, t in tallies.items()}
+    bias = {source: t.error / t.values if t.values else None for source, t in tallies.items()}
     bias["mean of posterior"] = means.error / max(1, means.values)
-    for rule, tally in tallies.items():
+    for source, tally in tallies.items():
         console.print(
-            f"{rule}: {tally.labels:,} labels, covered {tally.covered / tally.labels:.4f} (99%: >= "
-            f"{coverage[rule]:.4f}), width {width[rule]:.3f} of Clopper-Pearson, bias {bias[rule]}"
+            f"{source}: {tally.labels:,} labels, covered {tally.covered / tally.labels:.4f} "
+            f"(99%: >= {coverage[source]:.4f}), width {width[source]:.3f} of Clopper-Pearson, "
+            f"bias {bias[source]}"
         )
     console.print(f"bias of posterior means: {bias['mean of posterior']:+.4f}")
     return {"coverage": coverage, "width_ratio": width, "bias": bias}
 
 
-def _rule_name(rule: str, settings: EstimatorSettings) -> str:
-    return f"{rule} ({settings.kind})" if rule == "fixed" else rule
+def _source_name(source: str, settings: EstimatorSettings) -> str:
+    return f"{source} ({settings.kind})" if source == "fixed" else source
 
 
 def _kinds(*, rollouts: int, most: int) -> list[EstimatorSettings]:
     return [
-        EstimatorSettings(kind="fixed", rollouts=rollouts),
-        EstimatorSettings(kind="first_error", rollouts=rollouts),
-        EstimatorSettings(kind="bisect", rollouts=rollouts),
-        EstimatorSettings(kind="sequential", rollouts=most),
-        EstimatorSettings(kind="posterior", rollouts=most, price=1e-4, agreement=False),
-        EstimatorSettings(kind="tree", rollouts=rollouts, searches=0),
+        FixedEstimator.Settings(rollouts=rollouts),
+        FirstErrorEstimator.Settings(rollouts=rollouts),
+        BisectEstimator.Settings(rollouts=rollouts),
+        SequentialEstimator.Settings(rollouts=most),
+        PosteriorEstimator.Settings(rollouts=most, min_gain_per_token=1e-4, agreement=False),
+        TreeEstimator.Settings(rollouts=rollouts, searches=0),
     ]
 
 
-def _add(total: RuleTally, part: RuleTally) -> None:
+def _add(total: SourceTally, part: SourceTally) -> None:
     for name in vars(part):
         setattr(total, name, getattr(total, name) + getattr(part, name))
 
 
 DRAWN = 16
-"""Rollouts of a prefix that the intervals on real ones are made of."""
+"""Rollouts of a prefix that the intervals on real rollouts are made of."""
 MAX_PARTS = {"intervals": 128, "values": 8}
 
 
-def real_intervals(truth: Sequence[Case], priors: Priors, console: Console) -> dict[str, Any]:
+def real_intervals(
+    truth: Sequence[Case], priors: Knowledge | None, console: Console
+) -> dict[str, Any]:
     """Coverage of real prefixes' values, with a 99% lower bound by bootstrap over problems.
 
     Args:
@@ -124,16 +133,16 @@ def real_intervals(truth: Sequence[Case], priors: Priors, console: Console) -> d
     weights = resample_weights(len(truth), 0)
     by_problem = [_parts(case, DRAWN, MAX_PARTS["intervals"]) for case in truth]
     for settings in _kinds(rollouts=DRAWN, most=DRAWN):
-        point = Point(name=settings.kind, label="", settings=settings, priors=priors)
-        told = [measure(point.make, cases, intervals=True).rules for cases in by_problem]
-        for rule in sorted({rule for one in told for rule in one}):
-            tallies = [one.get(rule, RuleTally()) for one in told]
+        point = Point(name=settings.kind, label="", settings=settings, knowledge=priors)
+        found_sources = [measure(point.make, cases, intervals=True).sources for cases in by_problem]
+        for source in sorted({source for one in found_sources for source in one}):
+            tallies = [one.get(source, SourceTally()) for one in found_sources]
             covered, labels = np.array([(t.covered, t.labels) for t in tallies]).T
-            total = RuleTally()
+            total = SourceTally()
             for tally in tallies:
                 _add(total, tally)
             shares = (weights @ covered) / np.maximum(1, weights @ labels)
-            name = _rule_name(rule, settings)
+            name = _source_name(source, settings)
             found[name] = {
                 "labels": total.labels,
                 "covered": total.covered / total.labels,
@@ -145,7 +154,7 @@ def real_intervals(truth: Sequence[Case], priors: Priors, console: Console) -> d
 
 
 def soft_values(
-    truth: Sequence[Case], priors: dict[str, Priors], cap: int, console: Console
+    truth: Sequence[Case], priors: dict[str, Knowledge | None], cap: int, console: Console
 ) -> dict[str, Any]:
     """Squared error of soft values.
 
@@ -155,7 +164,7 @@ def soft_values(
     Args:
         truth: problems of which every prefix was rolled out many times.
         priors: of the posteriors, by name.
-        cap: rollouts of a prefix that can be drawn; the others tell its value.
+        cap: rollouts of a prefix that can be drawn; its value is the share of the others.
         console: to print to.
     """
     cases = [part for case in truth for part in _parts(case, cap, MAX_PARTS["values"])]
@@ -163,28 +172,28 @@ def soft_values(
     assert trials > 1, f"truth of {trials + cap} rollouts a prefix, {cap} of them drawn: too few"
     problems = {case.id: index for index, case in enumerate(truth)}
     weights = resample_weights(len(problems), 0)
-    made: list[tuple[str, EstimatorSettings, Priors | None]] = []
+    made: list[tuple[str, EstimatorSettings, Knowledge | None]] = []
     for k in [k for k in (1, 2, 4, 8, 16, 32) if k <= cap]:
-        made.append((f"fixed K={k}", EstimatorSettings(kind="fixed", rollouts=k), None))
+        made.append((f"fixed K={k}", FixedEstimator.Settings(rollouts=k), None))
         for name, agreement in POSTERIORS.items():
-            settings = EstimatorSettings(
-                kind="posterior", rollouts=cap, price=1.0, every=k, agreement=agreement
+            settings = PosteriorEstimator.Settings(
+                rollouts=cap, min_gain_per_token=1.0, every=k, agreement=agreement
             )
             made.append((f"{name} every={k}", settings, priors[name]))
-    for price in (3e-3, 1e-3, 3e-4, 1e-4):
+    for gain in (3e-3, 1e-3, 3e-4, 1e-4):
         for name, agreement in POSTERIORS.items():
-            settings = EstimatorSettings(
-                kind="posterior", rollouts=cap, price=price, agreement=agreement
+            settings = PosteriorEstimator.Settings(
+                rollouts=cap, min_gain_per_token=gain, agreement=agreement
             )
-            made.append((f"{name} price={price:g}", settings, priors[name]))
+            made.append((f"{name} gain={gain:g}", settings, priors[name]))
     if cap >= 16:
         for width in (0.6, 0.4):
-            settings = EstimatorSettings(kind="sequential", rollouts=cap, width=width)
-            made.append((f"sequential width={width}", settings, None))
+            stopped = SequentialEstimator.Settings(rollouts=cap, width=width)
+            made.append((f"sequential width={width}", stopped, None))
     found: dict[str, dict[str, Any]] = {}
     resampled: dict[str, NDArray[np.float64]] = {}
-    for label, settings, learned in made:
-        point = Point(name="", label="", settings=settings, priors=learned)
+    for label, chosen, learned in made:
+        point = Point(name="", label="", settings=chosen, knowledge=learned)
         errors: list[tuple[int, float, float]] = []
 
         def keep(case: Case, estimator: Estimator, done: Any) -> None:
@@ -246,8 +255,8 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
             case,
             draw=partial(_later, case, first, first + drawn),
             values=tuple(
-                float(np.nanmean(np.delete(told, np.s_[first : first + drawn])))
-                for told in outcomes
+                float(np.nanmean(np.delete(ends, np.s_[first : first + drawn])))
+                for ends in outcomes
             ),
         )
         for first in range(0, parts * drawn, drawn)
@@ -262,9 +271,9 @@ def _later(case: Case, first: int, end: int, prefix: int, index: int) -> Recorde
 
 def _outcomes(case: Case, prefix: int) -> NDArray[np.float64]:
     """1 for each of the prefix's rollouts that ended right, 0 else, NaN without a verdict."""
-    told = []
+    ends = []
     with suppress(IndexError):
         for index in itertools.count():
             outcome = case.draw(prefix, index).outcome
-            told.append(np.nan if outcome is Outcome.UNGRADED else outcome is Outcome.RIGHT)
-    return np.array(told, dtype=np.float64)
+            ends.append(np.nan if outcome is Outcome.UNGRADED else outcome is Outcome.RIGHT)
+    return np.array(ends, dtype=np.float64)

@@ -183,7 +183,7 @@ def _exact(row: LabeledSolution) -> LabeledSolution:
     error = arith_truth(row)
     sound = [error is None or index < error for index in range(len(row.steps))]
     steps: list[StepLabel] = [
-        replace(step, hard=good, value=float(good), rule="given")
+        replace(step, hard=good, value=float(good), source="given")
         for step, good in zip(row.steps, sound, strict=True)
     ]
     return replace(row, steps=tuple(steps), first_error=error)
