@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mclabel.config.label import MAX_BLOCK, ProblemsConfig, RayConfig
-from mclabel.config.policy import PolicyConfig
+from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.settings import OPERATIONAL, Settings, at_most
 
@@ -21,7 +21,7 @@ class BestOfNConfig(Settings):
     exclude: list[str] = Field([])
     """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
     left out."""
-    policy: PolicyConfig = PolicyConfig()
+    policy: PolicySettings = PolicySettings()
     samples: Annotated[
         int, at_most(MAX_SAMPLES, "all of a problem's are held in memory together")
     ] = Field(16, ge=1)
