@@ -71,6 +71,11 @@ class PrefixCache:
         self._prefixes[found.ids] = found
         return found
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the prefixes that are kept."""
+        return sum(prefix.kv.nbytes for prefix in self._prefixes.values())
+
     def _prefill(self, ids: tuple[int, ...], start: Prefix | None, common: int) -> Prefix:
         kv = self._pools.empty(1, len(ids))[:, :, 0]
         if start is not None:
@@ -89,7 +94,7 @@ class PrefixCache:
 
     def _evict(self, used: Iterable[Prefix | None]) -> None:
         kept = {id(prefix) for prefix in used}
-        size = sum(p.kv.nbytes for p in self._prefixes.values())
+        size = self.num_bytes
         for prefix in list(self._prefixes.values()):
             if size <= self._max_bytes:
                 return

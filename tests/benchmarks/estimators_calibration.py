@@ -25,7 +25,7 @@ import numpy as np
 
 from mclabel.arith.problems import generate
 from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.engines import EngineStats, Policy
+from mclabel.engines import EngineStats, Policy, make_engine
 from mclabel.estimators import EstimatorSettings, Priors
 from mclabel.estimators.posterior import estimator
 from mclabel.estimators.posterior.calibration import (
@@ -39,7 +39,6 @@ from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.problem import label_problem
 from mclabel.labeling.settings import LabelSettings
-from mclabel.pipelines.policy import policy_maker
 from mclabel.records import Completion, LabeledSolution, Outcome, Problem
 from mclabel.work.desk import Desk
 
@@ -101,7 +100,7 @@ async def _collect(args: argparse.Namespace) -> None:
         name, _, path = given.partition("=")
         priors[name == "true"] = Priors.from_json(Path(path).read_text(encoding="utf-8"))
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), ["out=none"])
-    policy = SharedPolicy(policy_maker(config.policy, seed=args.seed)())
+    policy = SharedPolicy(make_engine(config.policy, seed=args.seed))
     await policy.start()
     decisions, gate = Decisions(Desk()), asyncio.Semaphore(SIDE_BY_SIDE)
 

@@ -23,8 +23,8 @@ import numpy as np
 from rich.console import Console
 
 from mclabel.data.shards.store import Store
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines import PolicySettings
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.estimators import Estimator, EstimatorSettings
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.settings import LabelSettings
@@ -57,8 +57,8 @@ async def _run(problems: int, block: int, num_steps: int, delay_s: float) -> dic
         num_solutions=4,
         estimator=EstimatorSettings(kind="posterior", rollouts=16, price=1e-4),
     )
-    sampling = SamplingParams(max_tokens=10_000)
-    make = partial(ScriptedPolicy, sampling=sampling, num_steps=num_steps, delay_s=delay_s)
+    engine = ScriptedEngine.Settings(num_steps=num_steps, delay_s=delay_s)
+    make = partial(ScriptedEngine, PolicySettings(max_tokens=10_000, engine=engine))
     with tempfile.TemporaryDirectory() as scratch:
         Store(scratch, create=True)
         worker = LabelWorker(
