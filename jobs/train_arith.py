@@ -47,8 +47,8 @@ from mclabel.arith.stories import HELD_OUT_FAMILIES, TRAIN_FAMILIES
 from mclabel.arith.story import MAX_VALUE
 from mclabel.arith.tokenizer import build_tokenizer
 from mclabel.arith.verify import StepTruth, verify_steps
-from mclabel.engines import SamplingParams
-from mclabel.engines.hf import HfPolicy
+from mclabel.engines import PolicySettings
+from mclabel.engines.hf import HfEngine
 from mclabel.engines.pretrained import load_model, load_tokenizer
 from mclabel.records import Problem, Verdict
 from mclabel.seeds import sampling_seed
@@ -316,10 +316,13 @@ async def _sample(
     folder: Path, problems: list[Problem], temperature: float
 ) -> list[tuple[bool, str, Problem]]:
     """Four solutions a problem: right or not, kind of the first wrong step, the problem."""
-    policy = HfPolicy(
-        model=str(folder),
-        sampling=SamplingParams(temperature=temperature, max_tokens=200),
-        threads=1,
+    policy = HfEngine(
+        PolicySettings(
+            model=str(folder),
+            temperature=temperature,
+            max_tokens=200,
+            engine=HfEngine.Settings(threads=1),
+        )
     )
     await policy.start()
     work = [

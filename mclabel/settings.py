@@ -62,6 +62,8 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Keys of earlier versions, and the keys of these settings that stand in their place."""
 
     def identity(self) -> dict[str, Any]:
         """The semantic fields that differ from the defaults they were born with, as JSON values."""

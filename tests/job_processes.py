@@ -16,13 +16,18 @@ from scripted_jobs import scripted_overrides, write_config, write_problems
 TOKEN = "MCLABEL_TEST_TOKEN"
 """Environment variable that marks all that a command has started."""
 NUM_PROBLEMS = 40
-VLLM = ["problems.source=arith", "problems.limit=40", "policy.engine=vllm", "policy.device=cpu"]
-VLLM += ["policy.kv_cache_gib=0.1", "policy.max_live=64", "estimator.kind=fixed"]
+VLLM = [
+    "problems.source=arith",
+    "problems.limit=40",
+    "policy.engine=vllm",
+    "policy.engine.device=cpu",
+]
+VLLM += ["policy.engine.kv_cache_gib=0.1", "policy.engine.max_live=64", "estimator.kind=fixed"]
 
 
 def start(folder: Path, address: str, *more: str) -> subprocess.Popen[str]:
     source = write_problems(folder, NUM_PROBLEMS)
-    scripted = "policy.scripted={repeatable: false, delay_s: 0.3}"
+    scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"
     changes = [f"ray.address={address}", "ray.max_engines=2", "journal_s=1000", scripted, *more]
     return subprocess.Popen(
         [

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+from mclabel.engines import PolicySettings
+from mclabel.engines.scripted import ScriptedEngine
 
 
 def write_problems(folder: Path, count: int) -> Path:
@@ -27,3 +31,13 @@ def scripted_overrides(source: Path, out: Path, *more: str) -> list[str]:
     """A job in blocks of four problems."""
     base = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
     return [*base, "block_problems=4", "estimator.rollouts=4", *more]
+
+
+def scripted(*, max_tokens: int = 1000, **settings: Any) -> PolicySettings:
+    """A scripted policy; its engine is `ScriptedEngine(scripted())`.
+
+    Args:
+        max_tokens: characters of a solution.
+        settings: of the engine.
+    """
+    return PolicySettings(max_tokens=max_tokens, engine=ScriptedEngine.Settings(**settings))

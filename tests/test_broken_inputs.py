@@ -90,7 +90,7 @@ def _submit(w: World, address: str, *more: str) -> list[str]:
 NOBODY = "http://127.0.0.1:9"
 OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
              + "b=1", "seed=" + "[" * 10**5, "seed=!!python/object:os.system x", "out=null",
-             "policy.few_shot={a:b}", "policy.engine_args={1: 2}", "solutions.per_problem=.nan",
+             "policy.few_shot={a:b}", "policy.engine.engine_args={1: 2}", "solutions.per_problem=.nan",
              "policy.temperature=.nan", "seed=" + "9" * 5000)  # fmt: skip
 
 VERBS: dict[str, dict[str, Slot]] = {

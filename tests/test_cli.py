@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from mclabel.cli import main
 
 NOBODY = "http://127.0.0.1:9/v1"
-KEY_ENV = "policy.openai.api_key_env"
+KEY_ENV = "policy.engine.api_key_env"
 VLLM = find_spec("vllm")
 HAS_VLLM = VLLM is not None and VLLM.origin is not None  # tests/vllm is a namespace package
 SCRIPTED = ["policy.engine=scripted", "ray.address=none", "estimator.rollouts=2"]
@@ -85,9 +85,9 @@ def test_bad_input_is_one_clear_message_and_writes_nothing(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["policy.engine=openai", f"policy.openai.endpoints=[{NOBODY}]"], "gave no answer within"),
+        (["policy.engine=openai", f"policy.engine.endpoints=[{NOBODY}]"], "gave no answer within"),
         (
-            ["policy.engine=openai", f"policy.openai.endpoints=[{NOBODY}]", f"{KEY_ENV}=NO_KEY_X"],
+            ["policy.engine=openai", f"policy.engine.endpoints=[{NOBODY}]", f"{KEY_ENV}=NO_KEY_X"],
             "NO_KEY_X: the variable is not set",
         ),
         pytest.param(
@@ -96,8 +96,8 @@ def test_bad_input_is_one_clear_message_and_writes_nothing(
             marks=pytest.mark.skipif(HAS_VLLM, reason="vLLM is installed"),
         ),
         pytest.param(
-            ["policy.engine=hf", "policy.device=cuda"],
-            "policy.device=cuda: torch sees no GPU here",
+            ["policy.engine=hf", "policy.engine.device=cuda"],
+            "policy.engine.device=cuda: torch sees no GPU here",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
         ),
         (["policy.model=no/such-model"], "policy.model='no/such-model': not in this machine's"),

@@ -64,13 +64,21 @@ def test_bad_overrides(override: str, fault: str) -> None:
         (["split.pattern=x"], "split: pattern and by=pattern belong together"),
         (["split.by=pattern", "split.pattern=("], "not a regular expression"),
         (["split.by=pattern", "split.pattern=(?<=;) ?"], "write ';( ?)' in place of '(?<=;) ?'"),
-        (["policy.engine=openai"], "engine=openai needs openai.endpoints"),
+        (["policy.engine=openai"], "policy.engine.endpoints: required"),
         (["policy.template=Solve"], "template must hold {problem}"),
         (["policy.template='{problem}'", "policy.system=x"], "system and few_shot belong to the"),
-        (["policy.tensor_parallel=2"], "tensor_parallel and pipeline_parallel need engine=vllm"),
-        (["policy.engine_args={seed: 3}"], "engine_args must not hold seed (set seed)"),
-        (["policy.engine_args={hf_token: x}"], "hf_token (set the environment variable HF_TOKEN)"),
-        (["policy.openai.endpoints=[localhost:8000]"], "endpoints must be URLs like"),
+        (
+            ["policy.engine=vllm", "policy.engine.engine_args={seed: 3}"],
+            "policy.engine: engine_args must not hold seed (set seed)",
+        ),
+        (
+            ["policy.engine=vllm", "policy.engine.engine_args={hf_token: x}"],
+            "hf_token (set the environment variable HF_TOKEN)",
+        ),
+        (
+            ["policy.engine=openai", "policy.engine.endpoints=[localhost:8000]"],
+            "policy.engine: endpoints must be URLs like",
+        ),
     ],
 )
 def test_keys_that_do_not_go_together(overrides: list[str], fault: str) -> None:
@@ -81,28 +89,34 @@ def test_keys_that_do_not_go_together(overrides: list[str], fault: str) -> None:
 @pytest.mark.parametrize(
     "override",
     [
-        "policy.openai.api_key_env=sk-SECRET123",
-        "policy.openai.api_key_env=[sk-SECRET123]",
-        "policy.openai.api_key=sk-SECRET123",
-        "policy.openai.endpoints=[http://me:sk-SECRET123@host/v1]",
-        "policy.openai.endpoints=[http://host/v1?key=sk-SECRET123]",
-        "policy.openai.endpoints=http://me:sk-SECRET123@host/v1",
-        "policy.openai.endpoints=[[sk-SECRET123]]",
+        "policy.engine.api_key_env=sk-SECRET123",
+        "policy.engine.api_key_env=[sk-SECRET123]",
+        "policy.engine.api_key=sk-SECRET123",
+        "policy.engine.endpoints=[http://me:sk-SECRET123@host/v1]",
+        "policy.engine.endpoints=[http://host/v1?key=sk-SECRET123]",
+        "policy.engine.endpoints=http://me:sk-SECRET123@host/v1",
+        "policy.engine.endpoints=[[sk-SECRET123]]",
+        "policy.openai={api_key_env: sk-SECRET123}",
     ],
 )
 def test_a_secret_in_the_wrong_place_is_refused_and_not_repeated(override: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(LabelConfig, None, ["out=x", override])
-    assert "SECRET" not in str(caught.value)
-    assert "policy.openai" in str(caught.value)
+    for engine in ("openai", "hf"):
+        with pytest.raises(ConfigError) as caught:
+            load_config(LabelConfig, None, ["out=x", f"policy.engine={engine}", override])
+        assert "SECRET" not in str(caught.value)
+        assert "policy.engine" in str(caught.value)
 
 
 def test_which_engine_runs_a_model_is_free_to_change() -> None:
     def semantic(*overrides: str) -> object:
         return semantic_config(load_config(LabelConfig, None, ["out=x", *overrides]))
 
-    served = ["policy.engine=openai", "policy.openai.endpoints=[http://localhost:8000/v1]"]
-    parallel = ["policy.engine=vllm", "policy.tensor_parallel=4", "policy.engine_args={a: 1}"]
+    served = ["policy.engine=openai", "policy.engine.endpoints=[http://localhost:8000/v1]"]
+    parallel = [
+        "policy.engine=vllm",
+        "policy.engine.tensor_parallel=4",
+        "policy.engine.engine_args={a: 1}",
+    ]
     assert semantic() == semantic(*served) == semantic(*parallel)
     assert semantic() != semantic("policy.engine=scripted")
     for change in ("policy.stop=[x]", "split.max_steps=3", "solutions.balance=2"):
@@ -136,7 +150,9 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
 def test_operational_fields_are_not_semantic() -> None:
     plain = load_config(LabelConfig, None, ["out=a"])
     moved = load_config(
-        LabelConfig, None, ["out=b", "ray.address=none", "policy.max_live=9", "keep_rollouts=false"]
+        LabelConfig,
+        None,
+        ["out=b", "ray.address=none", "policy.engine.max_live=9", "keep_rollouts=false"],
     )
     other = load_config(LabelConfig, None, ["out=a", "policy.temperature=1"])
     assert plain.semantic() == moved.semantic()

@@ -13,16 +13,13 @@ from mclabel.config.label import (
     RayConfig,
 )
 from mclabel.config.load import bundled_config, config_file, load_config
-from mclabel.config.policy import Example, PolicyConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
 
 __all__ = [
     "BestOfNConfig",
     "BudgetConfig",
-    "Example",
     "LabelConfig",
-    "PolicyConfig",
     "ProblemsConfig",
     "RayConfig",
     "Settings",

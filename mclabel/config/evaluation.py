@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.config.label import MAX_BLOCK, ProblemsConfig, RayConfig
-from mclabel.config.policy import PolicyConfig
+from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.settings import OPERATIONAL, Settings, at_most
 
@@ -22,7 +22,7 @@ class BestOfNConfig(Settings):
     exclude: list[str] = Field([])
     """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
     left out."""
-    policy: PolicyConfig = PolicyConfig()
+    policy: PolicySettings = PolicySettings()
     checker: CheckerField = Field(default_factory=default_checker)
     """What grades the samples, and says which answers mean the same: see `mclabel label`."""
     samples: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from mclabel.config.policy import PolicyConfig
+from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.settings import OPERATIONAL, Settings, at_most
 
@@ -84,7 +84,8 @@ class LabelConfig(LabelSettings):
     """Folder or object store URL for the shards."""
     problems: Annotated[ProblemsConfig, OPERATIONAL] = ProblemsConfig()
     """The run's plan holds which problems these are, so a file may move or grow."""
-    policy: PolicyConfig = PolicyConfig()
+    policy: PolicySettings = PolicySettings()
+    """What writes the solutions and the rollouts."""
     block_problems: Annotated[
         int,
         OPERATIONAL,

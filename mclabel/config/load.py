@@ -31,7 +31,7 @@ def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str]
             named), a value has the wrong type or range. All faults at once.
     """
     content = _read_yaml(Path(path)) if path is not None else {}
-    for override in overrides:
+    for override in _in_order(overrides):
         _apply(content, override)
     try:
         return kind.model_validate(content)
@@ -41,6 +41,20 @@ def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str]
         raise ConfigError(
             f"the configuration cannot be used:\n{faults}\n{where.strip()}".rstrip()
         ) from None
+
+
+def _in_order(overrides: Sequence[str]) -> list[str]:
+    """Overrides in the order in which they apply: a component's name before its keys.
+
+    Keys that a later mapping replaces as a whole are left out.
+    """
+    kept: list[str] = []
+    for override in overrides:
+        key, _, raw = override.partition("=")
+        if raw.lstrip().startswith("{"):
+            kept = [one for one in kept if not one.startswith(f"{key}.")]
+        kept.append(override)
+    return sorted(kept, key=lambda one: one.partition("=")[0].count("."))
 
 
 def bundled_config(name: str) -> Path:
@@ -151,6 +165,8 @@ def _fault(kind: type[Settings], error: Mapping[str, Any], parent: str, componen
     key = parent + ".".join(path)
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
+    if error["type"] == "extra_forbidden" and (new := _moved(kind, path)) is not None:
+        return f"{key}: {new}"
     if error["type"] == "extra_forbidden":
         known = [parent + name for name in _known_keys(kind)]
         if component:
@@ -175,6 +191,18 @@ def _fault(kind: type[Settings], error: Mapping[str, Any], parent: str, componen
         )
     shown = key if _sensitive(kind, path) else f"{key}={_short(error['input'])}"
     return f"{shown}: {error['msg'].lower()}"
+
+
+def _moved(kind: type[Settings], path: Sequence[str]) -> str | None:
+    """Where the key of an earlier version stands now; None if there was none."""
+    for part in path[:-1]:
+        info = kind.model_fields.get(part)
+        nested = None if info is None else info.annotation
+        if not (isinstance(nested, type) and issubclass(nested, Settings)):
+            return None
+        kind = nested
+    new = kind.moved.get(path[-1])
+    return None if new is None else f"is now {'.'.join([*path[:-1], new])}"
 
 
 def _sensitive(kind: type[Settings], path: Sequence[str]) -> bool:

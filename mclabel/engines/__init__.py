@@ -1,5 +1,59 @@
-"""Engines behind one protocol: they continue token ids under fixed sampling parameters."""
+"""What runs a policy, chosen by name: engines continue token ids under fixed sampling parameters.
 
-from mclabel.engines.base import EngineStats, Policy, SamplingParams
+An engine is one file here and one line in `ENGINES`, or a class in a package of your own.
+"""
 
-__all__ = ["EngineStats", "Policy", "SamplingParams"]
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mclabel.engines.base import Engine, EngineStats, Policy, PolicyPreview
+from mclabel.engines.resources import EngineResources
+from mclabel.engines.settings import EngineSettings, Example, PolicySettings
+from mclabel.errors import ConfigError
+
+ENGINES: Mapping[str, str] = {
+    "hf": "mclabel.engines.hf:HfEngine",
+    "vllm": "mclabel.engines.vllm:VllmEngine",
+    "openai": "mclabel.engines.openai:OpenAIEngine",
+    "scripted": "mclabel.engines.scripted:ScriptedEngine",
+}
+"""Name in a configuration, and where the class stands."""
+
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "EngineResources",
+    "EngineSettings",
+    "EngineStats",
+    "Example",
+    "Policy",
+    "PolicyPreview",
+    "PolicySettings",
+    "make_engine",
+]
+
+
+def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
+    """The engine of a policy, not started. A `partial` of this is sent to where it is to live.
+
+    Args:
+        policy: whose `engine` names it.
+        seed: of the run.
+
+    Raises:
+        ConfigError: the class lacks a part of an engine.
+    """
+    target = policy.engine.component
+    if not (isinstance(target, type) and issubclass(target, Engine)):
+        raise ConfigError(
+            f"policy.engine={policy.engine.kind}: must be a class derived from "
+            "mclabel.engines.Engine (docs/extending.md)"
+        )
+    if missing := sorted(getattr(target, "__abstractmethods__", ())):
+        raise ConfigError(
+            f"policy.engine={policy.engine.kind}: the class has no {', '.join(missing)}. Write "
+            "them (docs/extending.md)"
+        )
+    engine: Engine = target(policy, seed=seed)
+    return engine

@@ -1,10 +1,10 @@
 """Attention of many rollouts that share prefixes, through transformers' attention interface.
 
-Rollouts that have said the same so far share a lane of the batch. The rollouts of a solution begin
-with slices of one token sequence. Its keys and values lie once in a *block*, read by all the
-block's lanes as one matrix product: cascade attention with one level (arXiv 2501.01005). A lane's
-own keys and values lie in small chunks (paged attention, arXiv 2309.06180), so a long rollout does
-not make the others pay for its length.
+Rollouts that have sampled the same tokens so far share a lane of the batch. The rollouts of a
+solution begin with slices of one token sequence. Its keys and values lie once in a *block*, read by
+all the block's lanes as one matrix product: cascade attention with one level (arXiv 2501.01005). A
+lane's own keys and values lie in small chunks (paged attention, arXiv 2309.06180), so a long
+rollout does not make the others pay for its length.
 
 The model's own layers run unchanged on a flat batch of one token a lane; they hand `Batch` or
 `Prefill` through to the attention function registered here.

@@ -92,7 +92,7 @@ class _Host:
         return answer
 
     def _answer(self, question: bytes) -> dict[str, Any] | None:
-        """What the process says; None if it died of the question, or says nothing."""
+        """The answer of the process; None if it died of the question, or gives none."""
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
         try:

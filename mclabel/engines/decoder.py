@@ -1,37 +1,27 @@
 """Batched sampling of many rollouts with any transformers causal LM of full attention.
 
-Keeps the prefixes that rollouts share, gives rollouts lanes and memory, and samples one token for
-all of them at each step (`cascade` has the attention). Rollouts of one context that are admitted
-together share a lane, and its computation, until they sample different tokens: each draws its own
-from the distribution that they have in common, so they stay independent. A small model, sure of
-its words, is sampled several times as fast that way. Rollouts join and leave between any two
-steps. Single-threaded; the caller owns the loop.
+Gives rollouts lanes and memory beside the prefixes that they share (`prefixes`), and samples one
+token for all of them at each step (`cascade` has the attention, `draw` the sampling). Rollouts of
+one context that are admitted together share a lane, and its computation, until they sample
+different tokens: each draws its own from the distribution that they have in common, so they stay
+independent. A small model, sure of its words, is sampled several times as fast that way. Rollouts
+join and leave between any two steps. Single-threaded; the caller owns the loop.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mclabel.engines.cascade import CHUNK, LANES, Batch, Lane, Pools, Prefill, Row
+from mclabel.engines.cascade import CHUNK, LANES, Batch, Lane, Pools, Row
+from mclabel.engines.draw import draw
+from mclabel.engines.prefixes import Prefix, PrefixCache
 from mclabel.errors import EngineError
-
-
-@dataclass(eq=False)
-class _Prefix:
-    """Keys and values of one token sequence: [layers, 2, kv heads, tokens, head size]."""
-
-    ids: tuple[int, ...]
-    kv: Tensor
 
 
 class SharedPrefixDecoder:
@@ -50,16 +40,18 @@ class SharedPrefixDecoder:
         stops: Callable[[Sequence[int]], bool] | None = None,
         prefix_cache_bytes: int = 256 * 2**20,
     ) -> None:
-        """Args:
-        model: decoder with full attention in every layer, loaded with `ATTENTION`.
-        end_ids: tokens that end a completion.
-        temperature: >= 0; 0 is greedy.
-        top_p: in (0, 1].
-        top_k: 0 for all tokens.
-        max_live: rollouts at a time.
-        max_context: tokens of context and rollout, at most what the model was made for.
-        stops: whether a rollout ends with the last of the ids sampled so far, by its text.
-        prefix_cache_bytes: keys and values kept of prefixes that no live rollout uses.
+        """Hold the model, and no rollout.
+
+        Args:
+            model: decoder with full attention in every layer, loaded with `ATTENTION`.
+            end_ids: tokens that end a completion.
+            temperature: >= 0; 0 is greedy.
+            top_p: in (0, 1].
+            top_k: 0 for all tokens.
+            max_live: rollouts at a time.
+            max_context: tokens of context and rollout, at most what the model was made for.
+            stops: whether a rollout ends with the last of the ids sampled so far, by its text.
+            prefix_cache_bytes: keys and values kept of prefixes that no live rollout uses.
 
         Raises:
             EngineError: the model's attention is not plain full attention.
@@ -69,7 +61,7 @@ class SharedPrefixDecoder:
         self._model, self._end_ids = model, frozenset(end_ids)
         self.device = model.device
         self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
-        self.max_live, self._cache_bytes = max_live, prefix_cache_bytes
+        self.max_live = max_live
         self.max_context: float = min(config.max_position_embeddings, max_context or inf)
         self._stops = stops
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -83,21 +75,25 @@ class SharedPrefixDecoder:
         )
         # Twice the lanes that max_live needs: blocks are seldom full.
         self._max_blocks = max(1, 2 * -(-max_live // LANES))
-        self._prefixes: OrderedDict[tuple[int, ...], _Prefix] = OrderedDict()
-        self._block_prefix: list[_Prefix | None] = []
+        self._prefixes = PrefixCache(model, self._pools, max_bytes=prefix_cache_bytes)
+        self._block_prefix: list[Prefix | None] = []
         self._lanes: list[Lane | None] = []  # by slot = block * LANES + place in it
         self._fresh: dict[tuple[tuple[int, ...], int], Lane] = {}
         """Lanes that have not sampled yet, by context and budget."""
-        self._parked: list[tuple[Lane, _Prefix]] = []
+        self._parked: list[tuple[Lane, Prefix]] = []
         """Lanes that have parted from others and wait for a slot."""
         self._num_live = 0
-        self.num_prefill_tokens = 0
         self.num_sampled_tokens = 0
 
     @property
     def num_live(self) -> int:
         """Rollouts being sampled."""
         return self._num_live
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        """Tokens of prefixes that were computed."""
+        return self._prefixes.num_computed_tokens
 
     @property
     def lanes(self) -> list[Lane]:
@@ -118,7 +114,7 @@ class SharedPrefixDecoder:
         lane = self._fresh.get((row.context, row.max_tokens))
         if lane is None:
             lane = Lane(rows=[])
-            prefix = self._prefix_of(row.context[:-1], waiting)
+            prefix = self._prefixes.get(row.context[:-1], waiting, used=self._block_prefix)
             if not self._place(lane, prefix):
                 return False
             self._fresh[row.context, row.max_tokens] = lane
@@ -134,7 +130,13 @@ class SharedPrefixDecoder:
         lanes = self.lanes
         if not lanes:
             return []
-        tokens = self._sample(self._forward(lanes), lanes)
+        tokens = draw(
+            self._forward(lanes),
+            [lane.rows for lane in lanes],
+            temperature=self._temperature,
+            top_p=self._top_p,
+            top_k=self._top_k,
+        )
         ended: list[Row] = []
         parting: list[tuple[Lane, list[Row]]] = []
         for lane, chosen in zip(lanes, tokens, strict=True):
@@ -206,27 +208,9 @@ class SharedPrefixDecoder:
         logits: Tensor = output.logits[0]
         return logits.float() if logits.dtype.itemsize < 4 else logits
 
-    def _sample(self, logits: Tensor, lanes: Sequence[Lane]) -> list[list[int]]:
-        """A token for every rollout of every lane."""
-        if self._temperature == 0:
-            best = logits.argmax(-1).tolist()
-            return [[token] * len(lane.rows) for lane, token in zip(lanes, best, strict=True)]
-        probabilities = torch.softmax(
-            _warped(logits, self._temperature, self._top_k, self._top_p), -1
-        )
-        cumulative = probabilities.double().cumsum(-1)
-        counts = np.array([len(lane.rows) for lane in lanes])
-        there = np.arange(counts.max()) < counts[:, None]
-        draws = np.zeros(there.shape)
-        draws[there] = uniform([row for lane in lanes for row in lane.rows])
-        places = torch.from_numpy(draws).to(self.device) * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, places, right=True).clamp(max=logits.shape[1] - 1)
-        rows = zip(tokens.tolist(), counts.tolist(), strict=True)
-        return [chosen[:count] for chosen, count in rows]
+    # Blocks
 
-    # Blocks and prefixes
-
-    def _place(self, lane: Lane, prefix: _Prefix) -> bool:
+    def _place(self, lane: Lane, prefix: Prefix) -> bool:
         """Give a lane a slot beside its prefix; False if all are taken."""
         slot = self._free_slot(prefix)
         if slot is None:
@@ -234,7 +218,7 @@ class SharedPrefixDecoder:
         lane.slot, self._lanes[slot] = slot, lane
         return True
 
-    def _free_slot(self, prefix: _Prefix) -> int | None:
+    def _free_slot(self, prefix: Prefix) -> int | None:
         for block, held in enumerate(self._block_prefix):
             if held is prefix:
                 for slot in range(block * LANES, (block + 1) * LANES):
@@ -259,55 +243,6 @@ class SharedPrefixDecoder:
         if all(other is None for other in self._lanes[block * LANES : (block + 1) * LANES]):
             self._block_prefix[block] = None
 
-    def _prefix_of(self, ids: tuple[int, ...], waiting: Iterable[tuple[int, ...]]) -> _Prefix:
-        """A computed prefix that begins with `ids`."""
-        found = self._prefixes.get(ids)
-        if found is None:
-            best, common = None, 0
-            for prefix in self._prefixes.values():
-                if prefix.ids[: len(ids)] == ids:
-                    found = prefix
-                    break
-                shared = _common(prefix.ids, ids) if prefix.ids[:1] == ids[:1] else 0
-                if shared > common:
-                    best, common = prefix, shared
-            else:
-                longest = max(
-                    (w[:-1] for w in waiting if w[: len(ids)] == ids), key=len, default=ids
-                )
-                found = self._prefill(longest, best, common)
-            if len(self._prefixes) > 1:
-                self._evict()
-        self._prefixes.pop(found.ids, None)
-        self._prefixes[found.ids] = found
-        return found
-
-    def _prefill(self, ids: tuple[int, ...], start: _Prefix | None, common: int) -> _Prefix:
-        kv = self._pools.empty(1, len(ids))[:, :, 0]
-        if start is not None:
-            kv[:, :, :, :common] = start.kv[:, :, :, :common]
-        if common < len(ids):
-            fresh = ids[common:]
-            self._model(
-                input_ids=torch.tensor([fresh], device=self.device),
-                position_ids=torch.arange(common, len(ids), device=self.device)[None],
-                use_cache=False,
-                logits_to_keep=1,
-                rollouts=Prefill(kv=kv, start=common),
-            )
-            self.num_prefill_tokens += len(fresh)
-        return _Prefix(ids=ids, kv=kv)
-
-    def _evict(self) -> None:
-        used = {id(p) for p in self._block_prefix}
-        size = sum(p.kv.nbytes for p in self._prefixes.values())
-        for prefix in list(self._prefixes.values()):
-            if size <= self._cache_bytes:
-                return
-            if id(prefix) not in used:
-                del self._prefixes[prefix.ids]
-                size -= prefix.kv.nbytes
-
 
 def _check_supported(model: PreTrainedModel, config: Any) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -325,39 +260,3 @@ def _check_supported(model: PreTrainedModel, config: Any) -> None:
             "have (sliding window, state space or soft-capped). Choose a policy.model with full "
             "attention in every layer"
         )
-
-
-def _warped(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
-    from transformers import LogitsProcessorList, TopKLogitsWarper, TopPLogitsWarper
-
-    warpers: Any = LogitsProcessorList()
-    if top_k:
-        warpers.append(TopKLogitsWarper(top_k=min(top_k, logits.shape[1])))
-    if top_p < 1:
-        warpers.append(TopPLogitsWarper(top_p=top_p))
-    warped: Tensor = warpers(None, logits / temperature)
-    return warped
-
-
-def uniform(rows: Sequence[Row]) -> NDArray[np.float64]:
-    """One number in [0, 1) a rollout, a function of its seed and position alone (SplitMix64)."""
-    seeds = np.array([row.seed for row in rows], dtype=np.uint64)
-    positions = np.array([len(row.sampled) + 1 for row in rows], dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        x = seeds + positions * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
-    return np.asarray((x >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
-
-
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Length of the common beginning."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[:middle] == b[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -42,12 +42,19 @@ def pause_s(num_failures: int) -> float:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The pause a server asks for, in seconds; None if it does not say, or gives a date."""
+    """The pause a server asks for, in seconds; None if it asks for none, or gives a date."""
     try:
         asked = float(headers.get("retry-after", ""))
     except ValueError:
         return None
     return min(max(asked, 0.0), LONGEST_RETRY_AFTER_S)
+
+
+def missing_key(api_key_env: str | None) -> str | None:
+    """The fault of a setting that names a variable which this process does not have."""
+    if api_key_env is None or os.environ.get(api_key_env):
+        return None
+    return f"policy.engine.api_key_env={api_key_env}: the variable is not set"
 
 
 class _Endpoint:
@@ -69,22 +76,23 @@ class Endpoints:
     """Servers of one model."""
 
     def __init__(self, urls: Sequence[str], *, api_key_env: str | None, timeout_s: float) -> None:
-        """Args:
-        urls: base URLs.
-        api_key_env: name of the environment variable that holds the key, if one is needed.
-        timeout_s: of one request.
+        """Make a client of each server.
+
+        Args:
+            urls: base URLs.
+            api_key_env: name of the environment variable that holds the key, if one is needed.
+            timeout_s: of one request.
 
         Raises:
             EngineError: the environment holds no key.
         """
         from openai import AsyncOpenAI
 
-        key = None if api_key_env is None else os.environ.get(api_key_env)
-        if api_key_env is not None and not key:
+        if (fault := missing_key(api_key_env)) is not None:
             raise EngineError(
-                f"policy.openai.api_key_env={api_key_env}: the variable is not set where the "
-                "engine runs. Export it there, on every node that runs an engine"
+                f"{fault} where the engine runs. Export it there, on every node that runs an engine"
             )
+        key = None if api_key_env is None else os.environ[api_key_env]
         self._key, self._key_env = key, api_key_env
         self._endpoints = [
             _Endpoint(
@@ -149,7 +157,7 @@ class Endpoints:
         if not answers:
             raise next(result for result in results if isinstance(result, _UnreachableError))
         for url in {endpoint.url for endpoint in self._endpoints} - set(answers):
-            logger.warning("policy.openai: %s does not answer; it is tried again later", url)
+            logger.warning("policy.engine=openai: %s does not answer; it is tried again later", url)
         return answers
 
     async def close(self) -> None:
@@ -165,27 +173,29 @@ class Endpoints:
         return words if len(words) <= MAX_SHOWN else words[:MAX_SHOWN] + "…"
 
     def _refused(self, endpoint: _Endpoint, error: APIStatusError) -> EngineError:
-        said = self.shown(error.response.text)
+        answer = self.shown(error.response.text)
         match error.status_code:
             case 401 | 403 if self._key_env is None:
-                why = "wants a key. Set policy.openai.api_key_env to the variable that holds it"
+                why = "wants a key. Set policy.engine.api_key_env to the variable that holds it"
             case 401 | 403:
                 why = f"refuses the key in {self._key_env}. Put a valid one into that variable"
             case 404:
                 why = (
-                    "has no such address or model. Check policy.openai.endpoints (most end in /v1)"
-                    f" and policy.openai.model. It says: {said}"
+                    "has no such address or model. Check policy.engine.endpoints (most end in /v1)"
+                    f" and policy.engine.model. Its answer: {answer}"
                 )
             case _:
-                why = f"refuses the request: {said}"
-        return RefusedError(f"policy.openai: {endpoint.url} {why} (HTTP {error.status_code})")
+                why = f"refuses the request: {answer}"
+        return RefusedError(
+            f"policy.engine=openai: {endpoint.url} {why} (HTTP {error.status_code})"
+        )
 
     def _gave_up(self, endpoint: _Endpoint, error: Exception, retry_s: float) -> EngineError:
         cause = error.__cause__ or error
         reason = self.shown(str(cause) or type(cause).__name__)
         return _UnreachableError(
-            f"policy.openai: {endpoint.url} gave no answer within {retry_s:g} s: {reason}. Check "
-            "the address, that the server runs, and that it can be reached from the engine's node"
+            f"policy.engine=openai: {endpoint.url} gave no answer within {retry_s:g} s: {reason}. "
+            "Check the address, that the server runs, and that the engine's node reaches it"
         )
 
 

@@ -18,11 +18,13 @@ from mclabel.records import Completion
 
 
 class GatedPolicy:
-    """A `Policy` that lets completions through to another as its controller says."""
+    """A `Policy` that lets as many completions through to another as its controller allows."""
 
     def __init__(self, policy: Policy) -> None:
-        """Args:
-        policy: not started yet.
+        """Let nothing through before the start.
+
+        Args:
+            policy: not started yet.
         """
         self._policy = policy
         self._controller: LiveController | None = None

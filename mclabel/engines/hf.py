@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from mclabel.engines.base import NO_ROOM, EngineStats, SamplingParams
-from mclabel.engines.hub import fetch_model
+from mclabel.engines.base import NO_ROOM, EngineStats
+from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import load_model
-from mclabel.engines.text import PolicyText, TextPolicy, ends_with_stop, quiet_transformers
+from mclabel.engines.resources import EngineResources
+from mclabel.engines.settings import DeviceSettings, PolicySettings
+from mclabel.engines.text import ends_with_stop, quiet_transformers
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 
@@ -28,44 +30,17 @@ if TYPE_CHECKING:
 LOOKAHEAD = 512  # waiting contexts considered when a prefix is computed
 
 
-class HfPolicy(TextPolicy):
-    """A `Policy` on transformers."""
+class HfEngine(ModelEngine):
+    """Runs a policy on transformers."""
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        sampling: SamplingParams,
-        revision: str | None = None,
-        template: str | None = None,
-        system: str | None = None,
-        few_shot: Sequence[tuple[str, str]] = (),
-        trust_remote_code: bool = False,
-        max_model_len: int | None = None,
-        max_live: int = 256,
-        threads: int = 1,
-        dtype: str = "float32",
-        device: str = "cpu",
-    ) -> None:
-        """Args:
-        model: folder or Hugging Face name.
-        sampling: parameters of every completion.
-        revision: commit or tag of a Hugging Face model.
-        template: prompt with `{problem}` in it; None uses the model's chat template.
-        system: system message, with a chat template.
-        few_shot: worked examples before the problem.
-        trust_remote_code: run Python code that comes with the model.
-        max_model_len: tokens of prompt and solution; None for what the model was made for.
-        max_live: completions sampled at a time.
-        threads: of torch, on a CPU.
-        dtype: torch dtype the weights are loaded in; `auto` for the model's own.
-        device: torch device.
-        """
-        self._model, self._revision = model, revision
-        self._template, self._system, self._few_shot = template, system, few_shot
-        self._trust_remote_code, self._max_model_len = trust_remote_code, max_model_len
-        self._sampling, self._max_live = sampling, max_live
-        self._threads, self._dtype, self._device = threads, dtype, device
+    class Settings(DeviceSettings):
+        """The embedded engine, for a model that fits one CPU or one GPU."""
+
+    settings: Settings
+
+    def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
+        """Keep what the engine is to run; see `Engine`."""
+        super().__init__(policy, seed=seed)
         self._decoder: SharedPrefixDecoder | None = None
         self._queue: list[tuple[int, int, Row]] = []
         self._order = itertools.count()
@@ -74,7 +49,19 @@ class HfPolicy(TextPolicy):
         self._failure: BaseException | None = None
         self._futures: dict[int, asyncio.Future[Completion]] = {}
 
+    @property
+    def place(self) -> str:
+        """The device."""
+        return self.settings.device
+
+    def resources(self) -> EngineResources:
+        """One GPU with a core beside it, or as many cores as threads."""
+        if self.settings.device == "cpu":
+            return EngineResources(num_cpus=self.settings.threads)
+        return EngineResources(num_gpus=1)
+
     async def start(self) -> None:
+        """Load the model, and start the thread that runs it."""
         self._loop = asyncio.get_running_loop()
         self._decoder = await asyncio.to_thread(self._load)
         self._thread = threading.Thread(target=self._run, name="hf-engine", daemon=True)
@@ -87,66 +74,65 @@ class HfPolicy(TextPolicy):
         from mclabel.engines.cascade import ATTENTION
         from mclabel.engines.decoder import SharedPrefixDecoder
 
-        if self._device == "cuda" and not torch.cuda.is_available():
+        policy, settings = self.policy, self.settings
+        if settings.device == "cuda" and not torch.cuda.is_available():
             raise EngineError(
-                "policy.device=cuda: torch sees no GPU here. Give the engine one (ray.num_gpus=1, "
-                "on a node that has it and its driver), or set policy.device=cpu"
+                "policy.engine.device=cuda: torch sees no GPU here. Give the engine one "
+                "(ray.num_gpus=1, on a node that has it and its driver), or set "
+                "policy.engine.device=cpu"
             )
-        folder = fetch_model(self._model, revision=self._revision, code=self._trust_remote_code)
-        self._text = PolicyText.load(
-            folder,
-            revision=None,
-            template=self._template,
-            system=self._system,
-            few_shot=self._few_shot,
-            trust_remote_code=self._trust_remote_code,
-        )
-        torch.set_num_threads(self._threads)
+        folder = self.fetch()
+        text = self.load_text(folder)
+        torch.set_num_threads(settings.threads)
         quiet_transformers()
+        dtype = settings.weights_dtype
         model = load_model(
             AutoModelForCausalLM,
             folder,
-            trust_remote_code=self._trust_remote_code,
-            dtype=self._dtype if self._dtype == "auto" else getattr(torch, self._dtype),
+            trust_remote_code=policy.trust_remote_code,
+            dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             attn_implementation=ATTENTION,
         )
         try:
-            cast(torch.nn.Module, model).to(self._device)
+            cast(torch.nn.Module, model).to(settings.device)
         except torch.OutOfMemoryError as error:
             raise EngineError(
-                f"policy.model={self._model!r}: does not fit the GPU's memory. Set "
-                "policy.dtype=bfloat16, or policy.engine=vllm with policy.tensor_parallel=2 or more"
+                f"policy.model={policy.model!r}: does not fit the GPU's memory. Set "
+                "policy.engine.dtype=bfloat16, or policy.engine=vllm with "
+                "policy.engine.tensor_parallel=2 or more"
             ) from error
         model.eval()
         generation = model.generation_config or GenerationConfig()
-        stop = self._sampling.stop
+        stop = policy.stop
         return SharedPrefixDecoder(
             model,
             end_ids=[
-                *self._text.end_ids(model.config.eos_token_id, generation.eos_token_id),
-                *self._sampling.stop_token_ids,
+                *text.end_ids(model.config.eos_token_id, generation.eos_token_id),
+                *policy.stop_token_ids,
             ],
-            stops=partial(ends_with_stop, stop=stop, decode=self._text.decode) if stop else None,
-            temperature=self._sampling.temperature,
-            top_p=self._sampling.top_p,
-            top_k=self._sampling.top_k,
-            max_live=self._max_live,
-            max_context=self._max_model_len,
+            stops=partial(ends_with_stop, stop=stop, decode=text.decode) if stop else None,
+            temperature=policy.temperature,
+            top_p=policy.top_p,
+            top_k=policy.top_k,
+            max_live=settings.max_live,
+            max_context=policy.max_model_len,
         )
 
     @property
     def max_context(self) -> float:
+        """Tokens of prompt and solution together that the model takes."""
         assert self._decoder is not None, "start() first"
         return self._decoder.max_context
 
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
     ) -> Completion:
+        """One completion of a prompt and the solution's first ids; see `Policy`."""
         from mclabel.engines.cascade import Row
 
         assert self._decoder is not None
         context = (*prompt, *prefix)
-        budget = self._sampling.room(len(prompt), len(prefix), self._decoder.max_context)
+        budget = self.policy.room(len(prompt), len(prefix), self._decoder.max_context)
         if budget < 1:
             return NO_ROOM
         if self._failure is not None:
@@ -161,17 +147,19 @@ class HfPolicy(TextPolicy):
         return await future
 
     def stats(self) -> EngineStats:
+        """A snapshot of the decoder's counters."""
         if self._decoder is None:
             return EngineStats()
         return EngineStats(
             num_live=self._decoder.num_live,
-            max_live=self._max_live,
+            max_live=self.settings.max_live,
             num_waiting=len(self._queue),
             num_sampled_tokens=self._decoder.num_sampled_tokens,
             num_prefill_tokens=self._decoder.num_prefill_tokens,
         )
 
     async def close(self) -> None:
+        """End the thread; completions under way fail."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -188,7 +176,7 @@ class HfPolicy(TextPolicy):
                     self._loop.call_soon_threadsafe(
                         self._deliver, [(row.tag, self._completion(row)) for row in ended]
                     )
-        except BaseException as error:  # the waiting callers must hear of it, whatever it is
+        except BaseException as error:  # whatever it is, the waiting callers fail with it
             self._failure = error
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._abandon)
@@ -217,7 +205,7 @@ class HfPolicy(TextPolicy):
         stopped = ended or self._decoder.ended_by_text(row)
         return Completion(
             ids=ids,
-            text=self._loaded_text().decode(ids),
+            text=self.text.decode(ids),
             finish_reason="stop" if stopped else "length",
         )
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mclabel.errors import EngineError
+from mclabel.arith import bundled_model
+from mclabel.errors import ConfigError, EngineError
 
 ENDS = 2**20  # bytes
 CONFIGURATION = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
@@ -20,6 +21,24 @@ POLICY = "policy.model"
 def named(model: str, key: str) -> str:
     """A model as messages name it: by the setting that does, or alone where none does."""
     return f"{key}={model!r}" if key else model
+
+
+def resolve_model(model: str, *, key: str = POLICY) -> str:
+    """The folder of `arith:NAME`, any other model as it is.
+
+    Args:
+        model: what a configuration names.
+        key: of the setting that does, for messages.
+
+    Raises:
+        ConfigError: no model of that name is bundled.
+    """
+    if not model.startswith("arith:"):
+        return model
+    try:
+        return str(bundled_model(model.removeprefix("arith:")))
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def model_source(model: str, *, key: str = POLICY) -> str:

@@ -1,4 +1,4 @@
-"""How many rollouts an engine is given at a time, from what it says of its memory.
+"""How many rollouts an engine is given at a time, from the use of memory that it reports.
 
 Too few leave the engine idle, too many make it throw started ones out of its KV cache and
 compute them again. How much memory a rollout takes shows only once it has run to its end, so
@@ -21,7 +21,7 @@ BACK_OFF = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLoad:
-    """What an engine says of itself."""
+    """The load that an engine reports."""
 
     num_live: int
     """Rollouts it samples now."""
@@ -39,9 +39,11 @@ class LiveController:
     """Decides how many rollouts are live."""
 
     def __init__(self, *, floor: int = FLOOR, ceiling: int) -> None:
-        """Args:
-        floor: live rollouts to begin with, and to keep where the KV cache holds them.
-        ceiling: that the engine can sample at a time.
+        """Begin with `floor` rollouts.
+
+        Args:
+            floor: live rollouts to begin with, and to keep where the KV cache holds them.
+            ceiling: that the engine can sample at a time.
         """
         if not ceiling >= 1:
             raise ValueError(f"ceiling={ceiling}: must be >= 1")

@@ -9,25 +9,24 @@ shows by its prompt's ids, in every answer, that it read the very ids that were 
 
 from __future__ import annotations
 
-import json
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
-from mclabel.engines.base import NO_ROOM, EngineStats, SamplingParams
-from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError, Slots
-from mclabel.engines.hub import fetch_model
-from mclabel.engines.text import (
-    PROBE,
-    PolicyText,
-    TextPolicy,
-    model_end_ids,
-    model_max_context,
-    stopped_ids,
-)
-from mclabel.errors import EngineError
+from pydantic import Field, model_validator
+
+from mclabel.engines.base import NO_ROOM, EngineStats
+from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError, Slots, missing_key
+from mclabel.engines.model import ModelEngine
+from mclabel.engines.openai_wire import post, served_models
+from mclabel.engines.settings import BatchSettings, PolicySettings
+from mclabel.engines.text import PROBE, model_end_ids, model_max_context, stopped_ids
+from mclabel.errors import ConfigError, EngineError
 from mclabel.records import Completion
+from mclabel.settings import OPERATIONAL, SENSITIVE
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -43,83 +42,91 @@ NEEDS = (
 )
 
 
-class OpenAIPolicy(TextPolicy):
-    """A `Policy` on servers."""
+class OpenAIEngine(ModelEngine):
+    """Runs a policy on servers."""
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        sampling: SamplingParams,
-        endpoints: Sequence[str],
-        revision: str | None = None,
-        template: str | None = None,
-        system: str | None = None,
-        few_shot: Sequence[tuple[str, str]] = (),
-        trust_remote_code: bool = False,
-        max_model_len: int | None = None,
-        max_live: int = 256,
-        per_request_seeds: bool = False,
-        served_model: str | None = None,
-        api: Literal["completions", "chat"] = "completions",
-        api_key_env: str | None = None,
-        timeout_s: float = 1800.0,
-        retry_s: float = 600.0,
-    ) -> None:
-        """Args:
-        model: folder or Hugging Face name; only its tokenizer and configuration are read.
-        sampling: parameters of every completion.
-        endpoints: base URLs of servers of that model.
-        revision: commit or tag of a Hugging Face model.
-        template: prompt with `{problem}` in it; None uses the model's chat template.
-        system: system message, with a chat template.
-        few_shot: worked examples before the problem.
-        trust_remote_code: run Python code that comes with the tokenizer.
-        max_model_len: tokens of prompt and solution; None for what the server says.
-        max_live: requests at a time.
-        per_request_seeds: send every completion's seed.
-        served_model: name under which it is served; None for the only one.
-        api: endpoint to use.
-        api_key_env: name of the environment variable that holds the key.
-        timeout_s: of one request.
-        retry_s: how long one completion is asked for again.
-        """
-        self._model, self._revision, self._sampling = model, revision, sampling
-        self._prompting: dict[str, Any] = {
-            "template": template,
-            "system": system,
-            "few_shot": few_shot,
-            "trust_remote_code": trust_remote_code,
-        }
-        self._urls, self._api_key_env, self._timeout_s = tuple(endpoints), api_key_env, timeout_s
-        self._retry_s, self._seeded = retry_s, per_request_seeds
-        self._served_model, self._api = served_model, api
-        self._max_model_len, self._max_live = max_model_len, max_live
-        self._slots = Slots(max_live)
+    class Settings(BatchSettings):
+        """OpenAI-compatible servers of one model, addressed by token ids."""
+
+        endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
+        """Base URLs, such as http://10.0.0.7:8000/v1, of servers of the same model."""
+        model: Annotated[str | None, OPERATIONAL] = None
+        """Name under which they serve it; by default the only one that they have."""
+        api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
+        """`chat` needs a server that knows continue_final_message, and keeps the ids exact."""
+        api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE] = None
+        """Name of the environment variable that holds the key, wherever an engine runs."""
+        per_request_seeds: Annotated[bool, OPERATIONAL] = False
+        """Send a seed with each completion."""
+        timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, allow_inf_nan=False)
+        """Of one request."""
+        retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, allow_inf_nan=False)
+        """How long one completion is asked for again while servers refuse or do not answer."""
+
+        @model_validator(mode="after")
+        def _check(self) -> Self:
+            for endpoint in self.endpoints:
+                parts = urlsplit(endpoint)
+                if parts.scheme not in ("http", "https") or not parts.hostname:
+                    raise ValueError("endpoints must be URLs like http://HOST:8000/v1")
+                if parts.username or parts.password or parts.query or parts.fragment:
+                    raise ValueError(
+                        "endpoints must hold no user, password or query: give a key by api_key_env"
+                    )
+            name = self.api_key_env
+            if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+                raise ValueError(
+                    "api_key_env must be the name of an environment variable in capitals, such as "
+                    "OPENAI_API_KEY, never a key itself"
+                )
+            return self
+
+    reads_weights: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ("openai",)
+
+    settings: Settings
+
+    def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
+        """Keep what the engine is to run; see `Engine`."""
+        super().__init__(policy, seed=seed)
+        self._served_model = self.settings.model
+        self._slots = Slots(self.settings.max_live)
         self._endpoints: Endpoints | None = None
         self._end_ids: frozenset[int] = frozenset()
         self._max_context: float = inf
         self._problems: OrderedDict[tuple[int, ...], str] = OrderedDict()
         self._num_live = self._num_sampled = self._num_prompt = 0
 
+    @property
+    def place(self) -> str:
+        """The servers' addresses."""
+        return "at " + ", ".join(self.settings.endpoints)
+
+    def check_environment(self) -> None:
+        """See that the environment holds the key, if one is needed."""
+        if (fault := missing_key(self.settings.api_key_env)) is not None:
+            raise ConfigError(f"{fault}. Export it here, and on every node that runs an engine")
+
     async def start(self) -> None:
-        trust = self._prompting["trust_remote_code"]
-        folder = fetch_model(self._model, revision=self._revision, weights=False, code=trust)
-        self._text = PolicyText.load(folder, revision=None, **self._prompting)
-        if self._api == "chat" and not self._text.is_chat:
+        """Load the tokenizer, and see that the servers serve the model exactly."""
+        policy, settings = self.policy, self.settings
+        folder = self.fetch(weights=False)
+        text = self.load_text(folder)
+        if settings.api == "chat" and not text.is_chat:
             raise EngineError(
-                "policy.openai.api=chat: policy.template or the model's lack of a chat template "
+                "policy.engine.api=chat: policy.template or the model's lack of a chat template "
                 "makes the prompt plain text. Leave out policy.template, or use api=completions"
             )
-        ends = model_end_ids(self._text, folder, trust_remote_code=trust)
-        self._end_ids = ends | frozenset(self._sampling.stop_token_ids)
+        trust = policy.trust_remote_code
+        ends = model_end_ids(text, folder, trust_remote_code=trust)
+        self._end_ids = ends | frozenset(policy.stop_token_ids)
         self._endpoints = Endpoints(
-            self._urls, api_key_env=self._api_key_env, timeout_s=self._timeout_s
+            settings.endpoints, api_key_env=settings.api_key_env, timeout_s=settings.timeout_s
         )
         own = model_max_context(folder, trust_remote_code=trust)
-        self._max_context = min(self._max_model_len or inf, own)
+        self._max_context = min(policy.max_model_len or inf, own)
         try:
-            served = await self._endpoints.ask_each(_models, retry_s=START_S)
+            served = await self._endpoints.ask_each(served_models, retry_s=START_S)
             limits = [self._served_limit(url, models) for url, models in served.items()]
             self._max_context = min([self._max_context, *limits])
             await self._probe()
@@ -129,11 +136,13 @@ class OpenAIPolicy(TextPolicy):
 
     @property
     def max_context(self) -> float:
+        """Tokens of prompt and solution together that every server takes."""
         return self._max_context
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        ids = self._loaded_text().prompt_ids(problem)
-        if self._api == "chat":
+        """The rendered prompt of a problem, whose text is kept for the chat endpoint."""
+        ids = self.text.prompt_ids(problem)
+        if self.settings.api == "chat":
             self._problems[ids] = problem
             self._problems.move_to_end(ids)
             if len(self._problems) > MAX_PROBLEMS:
@@ -143,10 +152,13 @@ class OpenAIPolicy(TextPolicy):
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
     ) -> Completion:
-        room = self._sampling.room(len(prompt), len(prefix), self._max_context)
+        """One completion of a prompt and the solution's first ids; see `Policy`."""
+        room = self.policy.room(len(prompt), len(prefix), self._max_context)
         if room < 1:
             return NO_ROOM
-        body = self._body(tuple(prompt), tuple(prefix), room, seed if self._seeded else None)
+        body = self._body(
+            tuple(prompt), tuple(prefix), room, seed if self.settings.per_request_seeds else None
+        )
         async with self._slots.taken(priority):
             self._num_live += 1
             try:
@@ -155,9 +167,10 @@ class OpenAIPolicy(TextPolicy):
                 self._num_live -= 1
 
     def stats(self) -> EngineStats:
+        """A snapshot of the requests."""
         return EngineStats(
             num_live=self._num_live,
-            max_live=self._max_live,
+            max_live=self.settings.max_live,
             num_waiting=self._slots.num_waiting,
             num_sampled_tokens=self._num_sampled,
             num_prefill_tokens=self._num_prompt,
@@ -165,6 +178,7 @@ class OpenAIPolicy(TextPolicy):
         )
 
     async def close(self) -> None:
+        """Close the connections."""
         if self._endpoints is not None:
             await self._endpoints.close()
 
@@ -174,19 +188,19 @@ class OpenAIPolicy(TextPolicy):
         self, prompt: tuple[int, ...], prefix: tuple[int, ...], room: int, seed: int | None
     ) -> dict[str, Any]:
         """What is sent. Every parameter is, as a server may have defaults of its own."""
-        sampling = self._sampling
+        policy = self.policy
         body: dict[str, Any] = {
             "model": self._served_model,
             "max_tokens": room,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k or -1,
+            "temperature": policy.temperature,
+            "top_p": policy.top_p,
+            "top_k": policy.top_k or -1,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
             "n": 1,
-            "stop": list(sampling.stop),
+            "stop": list(policy.stop),
             "stop_token_ids": sorted(self._end_ids),
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
@@ -194,9 +208,9 @@ class OpenAIPolicy(TextPolicy):
         }
         if seed is not None:
             body["seed"] = seed
-        if self._api == "completions":
+        if self.settings.api == "completions":
             return {**body, "prompt": [*prompt, *prefix]}
-        messages = self._loaded_text().messages(self._problems[prompt])
+        messages = self.text.messages(self._problems[prompt])
         if prefix:
             messages.append({"role": "assistant", "content": self.decode(prefix)})
         return {
@@ -210,22 +224,26 @@ class OpenAIPolicy(TextPolicy):
         assert self._endpoints is not None, "start() first"
 
         async def request(client: AsyncOpenAI) -> Completion:
-            answer = await _post(client, self._api, body)
+            answer = await post(client, self.settings.api, body)
             return self._completion(answer, context)
 
-        return await self._endpoints.ask(request, home=home, retry_s=self._retry_s)  # type: ignore[no-any-return]
+        return await self._endpoints.ask(request, home=home, retry_s=self.settings.retry_s)  # type: ignore[no-any-return]
 
     def _completion(self, answer: dict[str, Any], context: tuple[int, ...]) -> Completion:
-        """The completion in an answer, which must say that the server read `context`."""
+        """The completion in an answer, which must show that the server read `context`."""
         try:
             choice, usage = answer["choices"][0], answer["usage"]
             read, ids = int(usage["prompt_tokens"]), choice.get("token_ids")
             finish_reason = choice["finish_reason"]
-            text = choice["text"] if self._api == "completions" else choice["message"]["content"]
+            text = (
+                choice["text"]
+                if self.settings.api == "completions"
+                else choice["message"]["content"]
+            )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EngineError(
-                f"policy.openai: an answer lacks {error}, so this is no OpenAI-compatible server. "
-                "Check policy.openai.endpoints"
+                f"policy.engine=openai: an answer lacks {error}, so this is no "
+                "OpenAI-compatible server. Check policy.engine.endpoints"
             ) from error
         shown = answer.get("prompt_token_ids", choice.get("prompt_token_ids"))
         self._check_read(read, shown, context)
@@ -234,36 +252,36 @@ class OpenAIPolicy(TextPolicy):
         if ids is None:
             ids = self._tokenised(text or "")
         elif finish_reason == "stop":
-            ids = stopped_ids(tuple(ids), self._end_ids, self._sampling.stop, self.decode)
+            ids = stopped_ids(tuple(ids), self._end_ids, self.policy.stop, self.decode)
         self._num_sampled += len(ids)
         details = usage.get("prompt_tokens_details") or {}
         self._num_prompt += read - (details.get("cached_tokens") or 0)
         return Completion(ids=tuple(ids), text=self.decode(ids), finish_reason=finish_reason)
 
     def _check_read(self, read: int, ids: list[int] | None, context: tuple[int, ...]) -> None:
-        if ids is None and self._api == "chat":
+        if ids is None and self.settings.api == "chat":
             raise EngineError(
-                "policy.openai.api=chat: the server does not show the ids of its prompt "
-                f"(return_token_ids), so nothing says that a prefix was continued exactly. {NEEDS}"
+                "policy.engine.api=chat: the server does not show the ids of its prompt "
+                f"(return_token_ids), so nothing shows that a prefix was continued exactly. {NEEDS}"
             )
         if read == len(context) and (ids is None or tuple(ids) == context):
             return
         remedy = (
             "It has another chat template, does not know continue_final_message, or tokenises the "
-            "prefix otherwise than it was sampled: use policy.openai.api=completions"
-            if self._api == "chat"
+            "prefix otherwise than it was sampled: use policy.engine.api=completions"
+            if self.settings.api == "chat"
             else "It adds or drops tokens: serve the model that policy.model names"
         )
         raise EngineError(
-            f"policy.openai: the server read {read} tokens, which are not the {len(context)} of "
-            f"prompt and prefix. {remedy}"
+            f"policy.engine=openai: the server read {read} tokens, which are not the "
+            f"{len(context)} of prompt and prefix. {remedy}"
         )
 
     def _tokenised(self, text: str) -> tuple[int, ...]:
         ids = self.encode(text)
         if self.decode(ids) != text:
             raise EngineError(
-                "policy.openai: the server returns no token ids (return_token_ids), and the "
+                "policy.engine=openai: the server returns no token ids (return_token_ids), and the "
                 f"tokenizer of policy.model does not give its texts back exactly. {NEEDS}"
             )
         return ids
@@ -280,7 +298,7 @@ class OpenAIPolicy(TextPolicy):
             assert self._endpoints is not None
             known = self._endpoints.shown(", ".join(names) or "none")
             raise EngineError(
-                f"policy.openai.model={wanted!r}: {url} serves {known}. Set it to one of these"
+                f"policy.engine.model={wanted!r}: {url} serves {known}. Set it to one of these"
             )
         limit = models[names.index(wanted)].get("max_model_len")
         return float(limit) if isinstance(limit, int) else inf
@@ -293,7 +311,7 @@ class OpenAIPolicy(TextPolicy):
         seen: list[dict[str, Any]] = []
 
         async def request(client: AsyncOpenAI) -> Completion:
-            seen.append(await _post(client, self._api, body))
+            seen.append(await post(client, self.settings.api, body))
             return self._completion(seen[-1], (*prompt, *prefix))
 
         try:
@@ -301,54 +319,18 @@ class OpenAIPolicy(TextPolicy):
         except RefusedError as error:
             what = (
                 "token ids as a prompt, or one of the sampling parameters"
-                if self._api == "completions"
+                if self.settings.api == "completions"
                 else "continue_final_message"
             )
-            raise EngineError(f"{error}. It must take {what} at {self._api}. {NEEDS}") from error
+            raise EngineError(
+                f"{error}. It must take {what} at {self.settings.api}. {NEEDS}"
+            ) from error
         if seen[-1]["choices"][0].get("token_ids") is not None:
             return
-        if self._sampling.stop:
+        if self.policy.stop:
             raise EngineError(
                 "policy.stop: the server returns no token ids (return_token_ids), so where a stop "
                 f"text ends is not known. {NEEDS}"
             )
         for text in ROUND_TRIPS:
             self._tokenised(text)
-
-
-async def _models(client: AsyncOpenAI) -> list[dict[str, Any]]:
-    raw = await client.models.with_raw_response.list()
-    answer = _json(raw.http_response.content, "/models")
-    models = answer.get("data")
-    if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
-        raise EngineError(
-            "policy.openai: /models answers no list of models, so this is no OpenAI-compatible "
-            "server. Check policy.openai.endpoints (most end in /v1)"
-        )
-    return models
-
-
-async def _post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str, Any]:
-    model = body["model"]
-    raw: Any
-    # In `extra_body`, as the client knows few of the parameters, and would walk through the ids.
-    if api == "completions":
-        raw = await client.completions.with_raw_response.create(
-            model=model, prompt="", extra_body=body
-        )
-    else:
-        raw = await client.chat.completions.with_raw_response.create(
-            model=model, messages=[], extra_body=body
-        )
-    return _json(raw.http_response.content, f"/{api}")
-
-
-def _json(content: bytes, path: str) -> dict[str, Any]:
-    try:
-        answer = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise EngineError(
-            f"policy.openai: {path} answers no JSON, so this is no OpenAI-compatible server. "
-            "Check policy.openai.endpoints (most end in /v1)"
-        ) from error
-    return answer if isinstance(answer, dict) else {}

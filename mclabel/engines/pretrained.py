@@ -1,7 +1,7 @@
 """The one way in which a model, a tokenizer or a configuration is loaded.
 
-A folder may come from anybody. Python code that lies in it runs only where the user has said
-`trust_remote_code` of this very model, never because somebody answers a question at a terminal:
+A folder may come from anybody. Python code that lies in it runs only where the user has set
+`trust_remote_code` for this very model, never because somebody answers a question at a terminal:
 transformers asks one wherever the argument is left out, so here it is always given. Weights are
 read from safetensors alone, since a pickle is a program. Whatever else is wrong with the files
 becomes one message.
@@ -70,7 +70,7 @@ def load_tokenizer(
 
 
 def load_generation_config(folder: str, *, key: str = POLICY) -> GenerationConfig | None:
-    """How a model wants to be sampled; None if its folder does not say."""
+    """How a model wants to be sampled; None if its folder holds no such file."""
     from transformers import GenerationConfig
 
     if not (Path(folder) / "generation_config.json").is_file():

@@ -16,99 +16,114 @@ import secrets
 import signal
 from collections.abc import Sequence
 from math import inf
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
-from mclabel.engines.base import EngineStats, SamplingParams
+from pydantic import Field
+
+from mclabel.engines.base import Engine, EngineStats
+from mclabel.engines.settings import EngineSettings, PolicySettings
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
+from mclabel.settings import OPERATIONAL
 
 WORDS = {"sound": (0.75, 1.0), "shaky": (0.15, 0.5), "wrong": (0.10, 0.0)}
 """Word: how likely it is, and its factor on the chance of a right answer."""
 
 
-class ScriptedPolicy:
-    """A `Policy` with known values."""
+class ScriptedEngine(Engine):
+    """Runs a policy with known values, which needs no model."""
 
-    def __init__(
-        self,
-        *,
-        sampling: SamplingParams,
-        num_steps: int = 4,
-        delay_s: float = 0.0,
-        truncate_rate: float = 0.0,
-        repeatable: bool = True,
-        crash_rate: float = 0.0,
-        load_failure_rate: float = 0,
-        crash_hard: bool = False,
-        poison: bool = False,
-        hang_after: int | None = None,
-        hang: bool = False,
-        max_context: int | None = None,
-    ) -> None:
-        """Args:
-        sampling: only `max_tokens` is used (characters).
-        num_steps: lines before the answer line.
-        delay_s: mean of the random time a completion takes.
-        truncate_rate: share of completions that are cut.
-        repeatable: False makes the same seed give another text each time, as real engines do.
-        crash_rate: chance that a completion ends the engine instead.
-        load_failure_rate: chance that the engine cannot be loaded.
-        crash_hard: a crash kills the process, as memory that runs out does.
-        poison: problems with `[poison]` in them end the engine, when a rollout of them is sampled.
-        hang_after: completions after which the engine stops: nothing it samples ends any more.
-        hang: problems with `[hang]` in them stop the engine, when a rollout of them is sampled.
-        max_context: characters of prompt and solution; None for no bound.
-        """
-        self._crash_rate, self._crash_hard = crash_rate, crash_hard
-        self._load_failure_rate, self._dead = load_failure_rate, False
-        self._poison = poison
-        self._num_left = inf if hang_after is None else hang_after
-        self._hang, self._hangs = hang, False
-        self._sampling, self._num_steps = sampling, num_steps
-        self._delay_s, self._truncate_rate, self._repeatable = delay_s, truncate_rate, repeatable
+    class Settings(EngineSettings):
+        """A policy with known step values, for tests and simulations. It has no model."""
+
+        num_steps: int = Field(4, ge=0)
+        """Lines before the answer line."""
+        truncate_rate: float = Field(0.0, ge=0, le=1)
+        """Share of completions that are cut."""
+        delay_s: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, allow_inf_nan=False)
+        """Mean of the random time a completion takes."""
+        repeatable: Annotated[bool, OPERATIONAL] = True
+        """Whether the same seed gives the same text; real engines do not promise it."""
+        crash_rate: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=1)
+        """Chance that a completion ends the engine instead."""
+        load_failure_rate: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=1)
+        """Chance that the engine cannot be loaded."""
+        crash_hard: Annotated[bool, OPERATIONAL] = False
+        """A crash kills the process, as memory that runs out does."""
+        poison: Annotated[bool, OPERATIONAL] = False
+        """Problems with `[poison]` in them end the engine, when a rollout of them is sampled."""
+        hang_after: Annotated[int | None, OPERATIONAL] = Field(None, ge=0)
+        """Completions after which the engine stops: nothing it samples ends any more."""
+        hang: Annotated[bool, OPERATIONAL] = False
+        """Problems with `[hang]` in them stop the engine, when a rollout of them is sampled."""
+        max_context: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
+        """Characters of prompt and solution; None for no bound."""
+
+    settings: Settings
+
+    def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
+        """Keep what is sampled; of the policy only `max_tokens` counts, in characters."""
+        super().__init__(policy, seed=seed)
+        after = self.settings.hang_after
+        self._num_left = inf if after is None else after
+        self._dead = self._hangs = False
         self._num_tokens = self._num_live = 0
-        self.max_context = inf if max_context is None else max_context
 
-    max_token_chars = 4
+    @property
+    def max_context(self) -> float:
+        """Characters of prompt and solution."""
+        most = self.settings.max_context
+        return inf if most is None else most
+
+    @property
+    def max_token_chars(self) -> int:
+        """More than a token has, which is one character."""
+        return 4
 
     async def start(self) -> None:
-        if random.random() < self._load_failure_rate:
+        """Fail at the rate of `load_failure_rate`."""
+        if random.random() < self.settings.load_failure_rate:
             self._crash("could not be loaded", EngineError)
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
+        """Code points of the problem and a line end."""
         return self.encode(problem + "\n")
 
     def encode(self, text: str) -> tuple[int, ...]:
+        """Code points of a text."""
         return tuple(map(ord, text))
 
     def decode(self, ids: Sequence[int]) -> str:
+        """The text of code points."""
         return "".join(map(chr, ids))
 
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
     ) -> Completion:
-        rng = random.Random(seed if self._repeatable else secrets.randbits(64))
+        """The lines that are left, and the answer."""
+        rng = random.Random(seed if self.settings.repeatable else secrets.randbits(64))
         problem = self.decode(prompt)
         self._num_live += 1
         try:
-            await asyncio.sleep(rng.expovariate(1 / self._delay_s) if self._delay_s else 0)
-            hangs = self._hang and len(prefix) > 0 and "[hang]" in problem
+            delay_s = self.settings.delay_s
+            await asyncio.sleep(rng.expovariate(1 / delay_s) if delay_s else 0)
+            hangs = self.settings.hang and len(prefix) > 0 and "[hang]" in problem
             self._hangs = self._hangs or hangs or self._num_left < 1
             if self._hangs:
                 await asyncio.Event().wait()
         finally:
             self._num_live -= 1
-        poisoned = self._poison and len(prefix) > 0 and "[poison]" in problem
-        if self._dead or poisoned or random.random() < self._crash_rate:
+        poisoned = self.settings.poison and len(prefix) > 0 and "[poison]" in problem
+        if self._dead or poisoned or random.random() < self.settings.crash_rate:
             self._dead = True
             self._crash("died", EngineDied)
         self._num_left -= 1
         text = self._continue(problem, self.decode(prefix), rng)
-        if rng.random() < self._truncate_rate:
+        if rng.random() < self.settings.truncate_rate:
             text = text[: rng.randrange(len(text))]
             cut = True
         else:
-            room = self._sampling.room(len(prompt), len(prefix), self.max_context)
+            room = self.policy.room(len(prompt), len(prefix), self.max_context)
             cut = len(text) > room
             text = text[:room]
         self._num_tokens += len(text)
@@ -117,21 +132,19 @@ class ScriptedPolicy:
         )
 
     def stats(self) -> EngineStats:
+        """Characters sampled, and completions under way."""
         return EngineStats(num_live=self._num_live, num_sampled_tokens=self._num_tokens)
 
-    async def close(self) -> None:
-        """Nothing to free."""
-
     def _crash(self, how: str, kind: type[EngineError]) -> NoReturn:
-        if self._crash_hard:
+        if self.settings.crash_hard:
             os.kill(os.getpid(), signal.SIGKILL)
-        raise kind(f"policy.engine=scripted: the engine {how}, as it was told to")
+        raise kind(f"policy.engine=scripted: the engine {how}, as its settings want")
 
     def value(self, prefix: str) -> float:
         """The true value of a solution that begins with `prefix`, whole lines of it."""
         lines = prefix.count("\n")
         mean = sum(chance * factor for chance, factor in WORDS.values())
-        return _chance(prefix) * mean ** (self._num_steps - lines)
+        return _chance(prefix) * mean ** (self.settings.num_steps - lines)
 
     def _continue(self, prompt: str, prefix: str, rng: random.Random) -> str:
         words = list(WORDS)
@@ -139,7 +152,7 @@ class ScriptedPolicy:
         done = prefix.count("\n")
         lines = [
             f"Line {i + 1} is {rng.choices(words, weights)[0]}.\n"
-            for i in range(done, self._num_steps)
+            for i in range(done, self.settings.num_steps)
         ]
         gold = re.search(r"\[answer (.*?)\]", prompt)
         right = gold[1] if gold else "0"

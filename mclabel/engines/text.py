@@ -38,11 +38,13 @@ class PolicyText:
         system: str | None,
         few_shot: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Args:
-        tokenizer: the model's own.
-        template: text with `{problem}` in it; None renders the tokenizer's chat template.
-        system: system message of the chat, if any.
-        few_shot: worked examples (problem, solution) that come before the problem.
+        """Hold a tokenizer and what surrounds a problem in its prompt.
+
+        Args:
+            tokenizer: the model's own.
+            template: text with `{problem}` in it; None renders the tokenizer's chat template.
+            system: system message of the chat, if any.
+            few_shot: worked examples (problem, solution) that come before the problem.
         """
         self._tokenizer, self._template = tokenizer, template
         self.is_chat = template is None and bool(tokenizer.chat_template)
@@ -238,7 +240,7 @@ def model_end_ids(text: PolicyText, folder: str, *, trust_remote_code: bool) -> 
 
 
 def model_max_context(folder: str, *, trust_remote_code: bool) -> float:
-    """Tokens that a model was made for, infinite if its configuration does not say."""
+    """Tokens that a model was made for, infinite if its configuration has no bound."""
     config = load_model_config(folder, trust_remote_code=trust_remote_code)
     return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
 
@@ -276,30 +278,3 @@ def quiet_transformers() -> None:
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-
-
-class TextPolicy:
-    """The part of a `Policy` that is its text; an engine that starts loads `_text`."""
-
-    _text: PolicyText | None = None
-
-    @property
-    def max_token_chars(self) -> int:
-        """Characters of the longest token."""
-        return self._loaded_text().max_token_chars
-
-    def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """The rendered prompt of a problem, up to where the solution begins."""
-        return self._loaded_text().prompt_ids(problem)
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text, without special tokens."""
-        return self._loaded_text().encode(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
-        return self._loaded_text().decode(ids)
-
-    def _loaded_text(self) -> PolicyText:
-        assert self._text is not None, "start() first"
-        return self._text

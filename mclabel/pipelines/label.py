@@ -25,15 +25,9 @@ from mclabel.data.shards.manifest import Semantic, check_claim, claim
 from mclabel.data.shards.rejects import Reject, set_aside, write_rejects
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
-from mclabel.engines.hub import model_source, weights_fingerprint
+from mclabel.engines import make_engine
 from mclabel.errors import ConfigError, DataError
-from mclabel.pipelines.policy import (
-    check_policy,
-    policy_maker,
-    resolve_model,
-    resolved_policy,
-    resources_of,
-)
+from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.records import GivenSolution
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import content_fields
@@ -70,14 +64,17 @@ def label(
     """
     check_run(config.out)
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
-    check_policy(config.policy)
+    make_engine(config.policy).check_model()
     semantic = semantic_config(config)
     work = load_work(config)
-    make_policy = policy_maker(config.policy, seed=config.seed)
+    make_policy = partial(make_engine, config.policy, seed=config.seed)
     if Path(config.out).is_dir() or "://" in config.out:
         check_claim(Store(config.out), MANIFEST, semantic)
     store = Store(config.out, create=True)
-    provenance = {"versions": versions(config.policy.engine), "input": input_config(config)}
+    provenance = {
+        "versions": versions(config.policy.engine.component.packages),
+        "input": input_config(config),
+    }
     location = config.out if "://" in config.out else str(Path(config.out).absolute())
     make_worker = partial(
         LabelWorker,
@@ -144,20 +141,15 @@ def semantic_config(config: LabelConfig) -> Semantic:
     """What labels depend on: the semantic fields, the checker, and the content of local files.
 
     A local model is known by its content, so a folder may move, and may not change; so is a file
-    that a setting names. Which engine runs the model is free to change; the scripted one has no
-    model.
+    that a setting names. Which engine runs the model is free to change; one that runs none is known
+    by its name.
     """
     checker = make_checker(config.checker)
     known: dict[tuple[str, ...], Any] = {
         ("checker", "kind"): checker.name,
         ("checker", "version"): checker.version,
+        ("policy", "model"): make_engine(config.policy).model_identity(),
     }
-    if config.policy.engine == "scripted":
-        known["policy", "model"] = "scripted"
-    else:
-        model = resolve_model(config.policy.model)
-        if Path(model_source(model)).is_dir():
-            known["policy", "model"] = f"weights:{weights_fingerprint(Path(model))}"
     for path, file in content_fields(config):
         known[path] = _content_of(".".join(path), file)
     semantic = Semantic(identity=config.identity(), config=config.semantic())
@@ -277,13 +269,15 @@ def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> F
     )
 
 
-def versions(engine: str = "hf") -> dict[str, str]:
-    """Versions of what decides about labels, sampled by an engine."""
-    packages = ["mclabel", "torch", "transformers", "ray"]
-    if engine in ("vllm", "openai"):
-        packages += [name for name in (engine, f"{engine}-cpu") if _is_installed(name)]
+def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of what decides about labels.
+
+    Args:
+        packages: of the engine, beside those of every job; what is not installed is left out.
+    """
+    installed = [name for name in packages if _is_installed(name)]
     return {
-        **{name: version(name) for name in packages},
+        **{name: version(name) for name in ("mclabel", "torch", "transformers", "ray", *installed)},
         "python": platform.python_version(),
     }
 

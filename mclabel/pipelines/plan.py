@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mclabel.config import LabelConfig
-from mclabel.pipelines.policy import engine_device, resources_of, with_examples
-from mclabel.work.resources import EngineResources
+from mclabel.engines import EngineResources, make_engine
+from mclabel.pipelines.policy import resources_of, with_examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,6 @@ class LabelPlan:
         """What to show: names and what is planned."""
         config = self.config
         policy, solutions, split = config.policy, config.solutions, config.split
-        where = {"openai": "at " + ", ".join(policy.openai.endpoints), "scripted": "here"}
         if solutions.path is not None:
             chosen = f"given by {solutions.path}"
         elif solutions.balance is None:
@@ -39,7 +38,7 @@ class LabelPlan:
             ("steps", f"by {split.by}, of {split.region}{limit}"),
             ("rollouts", config.estimator.summary),
             ("model", policy.model + (f"@{policy.revision}" if policy.revision else "")),
-            ("engine", f"{policy.engine}, {where.get(policy.engine, engine_device(policy))}"),
+            ("engine", f"{policy.engine.kind}, {make_engine(policy).place}"),
             ("an engine takes", _taken(self.resources)),
             ("Ray", config.ray.address),
             ("out", config.out),

@@ -12,20 +12,13 @@ from math import isinf
 from pathlib import Path
 
 from mclabel.checkers import Checker, make_checker
-from mclabel.config import LabelConfig, PolicyConfig
+from mclabel.config import LabelConfig
 from mclabel.data.readers.rows import row_place
 from mclabel.data.shards.rejects import Reject, bounded
-from mclabel.engines.hub import fetch_model
-from mclabel.engines.pretrained import check_weights
-from mclabel.engines.text import (
-    PolicyText,
-    model_end_ids,
-    model_max_context,
-    quiet_transformers,
-)
+from mclabel.engines import PolicyPreview, PolicySettings, make_engine
 from mclabel.errors import ConfigError, MclabelError, ShardError
 from mclabel.pipelines.label import load_work
-from mclabel.pipelines.policy import resolve_model, resolved_policy
+from mclabel.pipelines.policy import resolved_policy
 from mclabel.records import Problem
 
 NUM_GOLDS = 2000
@@ -127,8 +120,8 @@ def preview(config: LabelConfig) -> list[tuple[str, str]]:
         faults.append(str(error))
     try:
         policy = resolved_policy(config.policy)
-        if policy.engine != "scripted":
-            lines += look_at_model(policy, longest).lines()
+        if (shown := make_engine(policy).preview()) is not None:
+            lines += model_facts(policy, shown, longest).lines()
     except MclabelError as error:
         faults.append(str(error))
     if faults:
@@ -168,43 +161,24 @@ async def _refused(checker: Checker, problems: Sequence[Problem]) -> list[str]:
     return [problem.answer for problem in problems if await checker.refuse(problem) is not None]
 
 
-def look_at_model(policy: PolicyConfig, problems: Sequence[str]) -> ModelFacts:
-    """Load a model's configuration and tokenizer, and nothing more.
+def model_facts(
+    policy: PolicySettings, shown: PolicyPreview, problems: Sequence[str]
+) -> ModelFacts:
+    """What a policy's small files show, with the prompts of problems that are to fit.
 
     Args:
         policy: resolved.
-        problems: texts whose prompts are to fit.
-
-    Raises:
-        EngineError: there is no such model, or what was named is none.
+        shown: by its engine.
+        problems: texts.
     """
-    assert not isinstance(policy.few_shot, str), "resolved_policy() first"
-    trust = policy.trust_remote_code
-    folder = fetch_model(
-        resolve_model(policy.model), revision=policy.revision, weights=False, code=trust
-    )
-    if policy.engine in ("hf", "vllm") and Path(policy.model).is_dir():
-        check_weights(folder)
-    quiet_transformers()
-    text = PolicyText.load(
-        folder,
-        revision=None,
-        template=policy.template,
-        system=policy.system,
-        few_shot=tuple((one.problem, one.solution) for one in policy.few_shot),
-        trust_remote_code=trust,
-    )
-    ends = model_end_ids(text, folder, trust_remote_code=trust)
-    own = model_max_context(folder, trust_remote_code=trust)
-    context = min(own, policy.max_model_len or own)
-    most = context * text.max_token_chars
-    lengths = [len(text.prompt_ids(one)) for one in problems if len(one) <= most]
-    num_too_long = sum(length >= context for length in lengths)
+    most = shown.max_context * shown.max_token_chars
+    lengths = [len(shown.prompt_ids(text)) for text in problems if len(text) <= most]
+    num_too_long = sum(length >= shown.max_context for length in lengths)
     return ModelFacts(
-        tokenizer=text.name,
-        prompt="the model's chat template" if text.is_chat else "plain text",
-        ends=[*map(repr, policy.stop), *(text.decode([i]) for i in sorted(ends))],
-        max_context=context,
+        tokenizer=shown.tokenizer,
+        prompt=shown.prompt,
+        ends=[*map(repr, policy.stop), *shown.ends],
+        max_context=shown.max_context,
         max_tokens=policy.max_tokens,
         num_longest=max(lengths, default=0),
         num_too_long=num_too_long + len(problems) - len(lengths),

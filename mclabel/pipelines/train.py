@@ -16,13 +16,12 @@ from mclabel.data.outputs import output_folder
 from mclabel.data.shards.labels import committed_blocks, read_labels
 from mclabel.data.shards.manifest import Semantic, check_claim, claim
 from mclabel.data.shards.store import Store
-from mclabel.engines.hub import model_source, weights_fingerprint
+from mclabel.engines.hub import model_source, resolve_model, weights_fingerprint
 from mclabel.engines.pretrained import check_device, check_weights, load_model_config
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.label import versions
 from mclabel.pipelines.model_card import model_card
-from mclabel.pipelines.policy import resolve_model
 from mclabel.prm.examples.targets import OUTCOME_TARGETS
 from mclabel.records import LabeledSolution
 from mclabel.seeds import content_id

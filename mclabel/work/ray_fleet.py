@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mclabel import stop
 from mclabel.engines import EngineStats
+from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.errors import EngineDied, EngineError
 from mclabel.work.fleet import POLL_S, FleetProgress, OnProgress
 from mclabel.work.leased import Ended, user_error
 from mclabel.work.leases import LOGS, LeaseBook
 from mclabel.work.ray_cluster import connect, draining_nodes, node_resources
 from mclabel.work.ray_engine import Engine
-from mclabel.work.resources import ONE_CPU, EngineResources, Place
+from mclabel.work.resources import Place
 from mclabel.work.suspects import Lease
 from mclabel.work.watch import STALL_S, Watch
 from mclabel.work.worker import BlockReport, LabelWorker

@@ -1,80 +1,12 @@
-"""What an engine takes of a cluster, from how its policy is to run."""
+"""The place in a cluster of an engine's actor, and of the actors that its engine starts itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True, kw_only=True)
-class EngineResources:
-    """What one engine's actor is given."""
-
-    num_cpus: float
-    num_gpus: float
-    bundles: tuple[Mapping[str, float], ...] = ()
-    """Of a placement group over nodes, where the engine's own workers are Ray actors, too; the
-    engine's actor sits in the first. Without any, the actor holds all of it on one node."""
-
-    @property
-    def total_gpus(self) -> float:
-        """GPUs of the actor and of its workers."""
-        return self.num_gpus + sum(bundle.get("GPU", 0) for bundle in self.bundles)
-
-    def __str__(self) -> str:
-        group = f" over {len(self.bundles)} bundles" if self.bundles else " on one node"
-        return f"an engine takes {self.num_cpus:g} CPUs and {self.total_gpus:g} GPUs{group}"
-
-    def room(self, nodes: Iterable[Mapping[str, float]]) -> int:
-        """Engines that fit some nodes, were they empty; about, where one lies on several."""
-        have = list(nodes)
-        if self.bundles:
-            return int(sum(node.get("GPU", 0) for node in have) // self.total_gpus)
-        needs = [("CPU", self.num_cpus), ("GPU", self.num_gpus)]
-        return sum(
-            min((int(node.get(kind, 0) // need) for kind, need in needs if need), default=1)
-            for node in have
-        )
-
-
-ONE_CPU = EngineResources(num_cpus=1, num_gpus=0)
-
-
-def engine_resources(
-    *,
-    engine: str,
-    device: str,
-    threads: int = 1,
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
-    num_cpus: float | None = None,
-    num_gpus: float | None = None,
-) -> EngineResources:
-    """What an engine takes.
-
-    Args:
-        engine: name of the policy's engine.
-        device: `cpu` or `cuda`, where it computes itself.
-        threads: of an engine on a CPU.
-        tensor_parallel: GPUs of one node that hold a layer together.
-        pipeline_parallel: such groups; more than one may lie on several nodes.
-        num_cpus: in place of what is derived.
-        num_gpus: in place of what is derived, where all lies on one node.
-    """
-    if engine in ("openai", "scripted"):
-        gpus, cpus = 0, 1.0
-    elif device == "cpu":
-        gpus, cpus = 0, float(threads)
-    else:
-        gpus = tensor_parallel if engine == "vllm" else 1
-        cpus = float(gpus)
-    cpus = cpus if num_cpus is None else num_cpus
-    if engine == "vllm" and device != "cpu" and pipeline_parallel > 1:
-        rest = tensor_parallel * pipeline_parallel - 1
-        bundles = ({"CPU": cpus, "GPU": 1.0}, *([{"GPU": 1.0}] * rest))
-        return EngineResources(num_cpus=cpus, num_gpus=0, bundles=bundles)
-    return EngineResources(num_cpus=cpus, num_gpus=gpus if num_gpus is None else num_gpus)
+from mclabel.engines.resources import EngineResources
 
 
 @dataclass(frozen=True, kw_only=True)

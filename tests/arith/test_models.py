@@ -17,8 +17,8 @@ from mclabel.arith.problems import generate
 from mclabel.arith.program import Program
 from mclabel.arith.tokenizer import STEP
 from mclabel.arith.verify import StepTruth, verify_steps
-from mclabel.engines import SamplingParams
-from mclabel.engines.hf import HfPolicy
+from mclabel.engines import PolicySettings
+from mclabel.engines.hf import HfEngine
 from mclabel.records import Verdict
 from mclabel.seeds import sampling_seed
 
@@ -64,8 +64,8 @@ def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, 
     problems = generate(num_problems, seed=11, split="test")
 
     async def sample() -> list[tuple[bool, str, str]]:
-        policy = HfPolicy(
-            model=str(bundled_model(name)), sampling=SamplingParams(temperature=0.8, max_tokens=200)
+        policy = HfEngine(
+            PolicySettings(model=f"arith:{name}", temperature=0.8, max_tokens=200, engine="hf")
         )
         await policy.start()
         try:

@@ -115,7 +115,9 @@ class World:
             for i in range(NUM_SCRIPTED)
         ]
         source.write_text("\n".join(map(json.dumps, rows)))
-        scripted = "policy.scripted={repeatable: false, delay_s: 0.4, truncate_rate: 0.05}"
+        scripted = (
+            "policy.engine={kind: scripted, repeatable: false, delay_s: 0.4, truncate_rate: 0.05}"
+        )
         return [
             *changes,
             *[f"problems.source={source}", "policy.engine=scripted", scripted, "block_problems=4"],

@@ -16,7 +16,7 @@ from typing import Any
 from mclabel.config import LabelConfig
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
-from mclabel.engines import EngineStats, Policy, SamplingParams
+from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import Completion, Problem
 from mclabel.work.blocks import plan_blocks
@@ -71,24 +71,31 @@ class LoadedPolicy:
 @asynccontextmanager
 async def loaded_policy(model: str, *, max_tokens: int = 200) -> AsyncIterator[LoadedPolicy]:
     """An engine on this machine's CPU."""
-    policy: Policy
-    sampling = SamplingParams(temperature=0.8, max_tokens=max_tokens)
+    settings: EngineSettings
     if engine_name() == "vllm":
-        from mclabel.engines.vllm import VllmPolicy
+        from mclabel.engines.vllm import VllmEngine
 
-        policy = VllmPolicy(
-            model=model,
-            sampling=sampling,
+        settings = VllmEngine.Settings(
             max_live=MAX_LIVE,
             dtype="float32",
             device="cpu",
             kv_cache_gib=2.0,
-            engine_args={"enforce_eager": True, "max_model_len": 512},
+            engine_args={"enforce_eager": True},
         )
     else:
-        from mclabel.engines.hf import HfPolicy
+        from mclabel.engines.hf import HfEngine
 
-        policy = HfPolicy(model=model, sampling=sampling, max_live=MAX_LIVE)
+        settings = HfEngine.Settings(max_live=MAX_LIVE)
+    max_model_len = 512 if engine_name() == "vllm" else None
+    policy = make_engine(
+        PolicySettings(
+            model=model,
+            temperature=0.8,
+            max_tokens=max_tokens,
+            max_model_len=max_model_len,
+            engine=settings,
+        )
+    )
     await policy.start()
     try:
         yield LoadedPolicy(policy)

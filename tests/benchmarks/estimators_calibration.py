@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from mclabel.arith.problems import generate
+from mclabel.checkers import make_checker
 from mclabel.config import LabelConfig, bundled_config, load_config
-from mclabel.engines import EngineStats, Policy
+from mclabel.engines import EngineStats, Policy, make_engine
 from mclabel.estimators.posterior import judging
 from mclabel.estimators.posterior.calibration import (
     CURVES,
@@ -40,7 +41,6 @@ from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.problem import Shared, label_problem, run_learner
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.pipelines.policy import policy_maker
 from mclabel.records import Completion, LabeledSolution, Outcome, Problem
 from mclabel.work.desk import Desk
 
@@ -103,7 +103,7 @@ async def _collect(args: argparse.Namespace) -> None:
         name, _, path = given.partition("=")
         priors[name == "true"] = path
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), ["out=none"])
-    policy = SharedPolicy(policy_maker(config.policy, seed=args.seed)())
+    policy = SharedPolicy(make_engine(config.policy, seed=args.seed))
     await policy.start()
     desk, gate = Desk(), asyncio.Semaphore(SIDE_BY_SIDE)
     decisions = Decisions(desk)
@@ -114,7 +114,12 @@ async def _collect(args: argparse.Namespace) -> None:
         )
         learner = run_learner(settings)
         return Shared(
-            policy=policy, settings=settings, desk=desk, decisions=decisions, learner=learner
+            policy=policy,
+            settings=settings,
+            checker=make_checker(settings.checker),
+            desk=desk,
+            decisions=decisions,
+            learner=learner,
         )
 
     estimators = [

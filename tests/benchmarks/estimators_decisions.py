@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.checkers import make_checker
+from mclabel.engines import PolicySettings
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.estimators import Estimator
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.decisions import Decisions
@@ -55,13 +56,20 @@ async def _run(problems: int, block: int, num_steps: int, delay_s: float) -> dic
         solutions=SolutionSettings(per_problem=4),
         estimator=PosteriorEstimator.Settings(rollouts=16, min_gain_per_token=1e-4),
     )
-    sampling = SamplingParams(max_tokens=10_000)
-    policy = ScriptedPolicy(sampling=sampling, num_steps=num_steps, delay_s=delay_s)
+    engine = ScriptedEngine.Settings(num_steps=num_steps, delay_s=delay_s)
+    policy = ScriptedEngine(PolicySettings(max_tokens=10_000, engine=engine))
     await policy.start()
     desk, learner, fitting = Desk(), run_learner(settings), asyncio.Lock()
     assert learner is not None
     timed = TimedDecisions()
-    shared = Shared(policy=policy, settings=settings, desk=desk, decisions=timed, learner=learner)
+    shared = Shared(
+        policy=policy,
+        settings=settings,
+        checker=make_checker(settings.checker),
+        desk=desk,
+        decisions=timed,
+        learner=learner,
+    )
 
     async def label(problem: Problem, priority: int) -> int:
         labels = await label_problem(problem, shared, priority=priority)

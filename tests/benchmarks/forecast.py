@@ -80,7 +80,7 @@ def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: in
         f"out={folder / 'out'}",
         "policy.model=arith:policy",
         "policy.max_tokens=200",
-        "policy.max_live=256",
+        "policy.engine.max_live=256",
         "block_problems=4",
         "ray.address=none",
         *ESTIMATORS[estimator],

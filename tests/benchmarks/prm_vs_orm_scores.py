@@ -15,9 +15,9 @@ from torch import Tensor
 from mclabel.answers import answer_key
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
+from mclabel.engines.hub import resolve_model
 from mclabel.engines.text import PolicyText
 from mclabel.evaluation.label_quality import arith_truth
-from mclabel.pipelines.policy import resolve_model
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.model.network import LikelihoodHead, StepModel, start_step_model
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation

@@ -28,15 +28,15 @@ from rich.table import Table
 
 from mclabel.config import LabelConfig
 from mclabel.data.shards.store import Store
-from mclabel.engines import EngineStats, Policy, SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines import EngineStats, Policy, PolicySettings
+from mclabel.engines.resources import EngineResources
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.records import Problem
 from mclabel.work.blocks import plan_blocks
 from mclabel.work.fleet import OnProgress
 from mclabel.work.job import run_label_job
 from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_fleet import RayFleet
-from mclabel.work.resources import EngineResources
 from mclabel.work.worker import BlockReport, LabelWorker
 
 NUM_CLIENTS, NUM_ACTORS = 1000, 8
@@ -163,7 +163,9 @@ def _job(count: int, folder: Path) -> float:
 
 
 def _make_policy() -> Policy:
-    return ScriptedPolicy(sampling=SamplingParams(max_tokens=1000), num_steps=2)
+    return ScriptedEngine(
+        PolicySettings(max_tokens=1000, engine=ScriptedEngine.Settings(num_steps=2))
+    )
 
 
 class _TimedFleet(RayFleet):

@@ -74,7 +74,7 @@ def test_labelling_goes_on_after_a_merge(out: Path) -> None:
     kept = by_id(store)
     (out / store.names("labels")[3]).unlink()
     compact(store, rows=1000)
-    assert label(out, "policy.scripted={repeatable: false}").num_blocks_resumed == 19
+    assert label(out, "policy.engine={kind: scripted, repeatable: false}").num_blocks_resumed == 19
     check_exact(out)
     assert sum(a == b for a, b in zip(by_id(store), kept, strict=True)) >= 76
 

@@ -108,7 +108,7 @@ def test_killed_and_resumed_a_job_is_exact_and_merges(tmp_path: Path) -> None:
     more = [
         "ray.address=none",
         "journal_s=0.2",
-        "policy.scripted={repeatable: false, delay_s: 0.1}",
+        "policy.engine={kind: scripted, repeatable: false, delay_s: 0.1}",
     ]
     overrides = scripted_overrides(write_problems(tmp_path, 20), Path("unused"), *more)
     overrides = [o for o in overrides if not o.startswith("out=")] + [f"out={url}"]

@@ -48,7 +48,7 @@ def faults(found: Verification) -> list[str]:
         ["estimator.kind=tree"],
         ["keep_rollouts=false"],
         ["solutions.balance=1", "solutions.max_samples=4"],
-        ["estimator.kind=posterior", "policy.scripted={truncate_rate: 0.2}"],
+        ["estimator.kind=posterior", "policy.engine={kind: scripted, truncate_rate: 0.2}"],
     ],
     ids=lambda more: " ".join(more),
 )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 from one_engine import on_one_engine
+from scripted_jobs import scripted
 
 from mclabel.config import BestOfNConfig, LabelConfig, load_config
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError
 from mclabel.estimators.fixed import FixedEstimator
@@ -28,11 +28,11 @@ from mclabel.settings import Settings
 PROBLEM = Problem(id="p", text="P [answer 4]", answer="4")
 
 
-class Counting(ScriptedPolicy):
+class Counting(ScriptedEngine):
     """Notes how many completions are under way, and refuses to tokenise long texts."""
 
     def __init__(self, *, max_context: int | None = None) -> None:
-        super().__init__(sampling=SamplingParams(max_tokens=1000), max_context=max_context)
+        super().__init__(scripted(max_context=max_context))
         self.most = 0
 
     async def sample(
@@ -125,7 +125,7 @@ def test_no_text_that_fits_is_refused_by_its_length() -> None:
             "estimator={kind: posterior, every: 17}",
             "at most rollouts=16",
         ),
-        (LabelConfig, "policy.max_live=1000000", "memory is set aside for every one"),
+        (LabelConfig, "policy.engine.max_live=1000000", "memory is set aside for every one"),
         (BestOfNConfig, "samples=1000000000", "at most 16,384"),
     ],
 )

@@ -22,7 +22,7 @@ from mclabel.errors import ShardError
 from mclabel.work.budget import Ledger, Limits, Spent, read_spent
 from mclabel.work.job import JobReport
 
-SLOW = "policy.scripted={delay_s: 0.05, repeatable: false}"
+SLOW = "policy.engine={kind: scripted, delay_s: 0.05, repeatable: false}"
 
 
 def label(folder: Path, *more: str) -> JobReport:

@@ -28,7 +28,7 @@ from mclabel.data.shards.store import Store
 pytestmark = pytest.mark.ray
 
 ROOT = Path(__file__).parents[2]
-SLOWLY = "policy.scripted={repeatable: false, delay_s: 0.5}"
+SLOWLY = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.5}"
 TIMEOUT_S = 240
 
 
@@ -195,7 +195,7 @@ def test_a_node_that_drains_leaves_journals_and_its_end_costs_nothing_more(
     code, worker = cluster.run(sys.executable, "-c", WORKER_NODE.format(address=address))
     assert code == 0, worker
     more = ["journal_s=1000", "ray.min_engines=2", "ray.max_engines=2", "ray.num_cpus=2"]
-    more += ["block_problems=12", "policy.scripted={repeatable: false, delay_s: 2}"]
+    more += ["block_problems=12", "policy.engine={kind: scripted, repeatable: false, delay_s: 2}"]
     job = cluster.start(*cluster.submit(tmp_path, *scripted_overrides(source, out, *more)))
     # Both at work: to a draining node an engine would not come any more.
     until(lambda: last_state(out).get("num_workers") == 2, job)

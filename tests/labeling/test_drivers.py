@@ -33,7 +33,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
     more = [
         "ray.address=none",
         "journal_s=0.2",
-        "policy.scripted={repeatable: false, delay_s: 0.1}",
+        "policy.engine={kind: scripted, repeatable: false, delay_s: 0.1}",
     ]
     source = folder / "problems.jsonl"
     return subprocess.Popen(

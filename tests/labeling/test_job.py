@@ -53,7 +53,7 @@ def test_a_lost_block_is_made_again_and_nothing_else(tmp_path: Path) -> None:
     shards = sorted((tmp_path / "out" / "labels").iterdir())
     before = [s.read_bytes() for s in shards]
     shards[2].unlink()
-    report = run(tmp_path / "out", "policy.scripted={repeatable: false}")
+    report = run(tmp_path / "out", "policy.engine={kind: scripted, repeatable: false}")
     assert (report.num_blocks_resumed, report.num_problems) == (4, 4)
     after = [s.read_bytes() for s in sorted((tmp_path / "out" / "labels").iterdir())]
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, True, True]

@@ -163,7 +163,7 @@ def start(out: Path, kind: str, *more: str) -> subprocess.Popen[str]:
             *[sys.executable, "-m", "mclabel", "label", str(config), f"out={out}"],
             *["policy.engine=scripted", "ray.address=none", f"problems.source={problems}"],
             *["block_problems=6", f"estimator.kind={kind}", "estimator.rollouts=12"],
-            *["policy.scripted={repeatable: false, delay_s: 0.3}", *more],
+            *["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}", *more],
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

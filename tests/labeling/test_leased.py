@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from scripted_jobs import scripted
 
 from mclabel.data.shards.labels import committed_blocks
 from mclabel.data.shards.store import Store
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.errors import DataError, EngineDied
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.labeling.sampling import SolutionSettings
@@ -26,9 +26,8 @@ from mclabel.work.worker import Block, LabelWorker
 
 def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> LabelWorker:
     Store(str(folder), create=True)
-    sampling = SamplingParams(max_tokens=1000)
     return LabelWorker(
-        make_policy=partial(ScriptedPolicy, sampling=sampling, delay_s=delay_s, poison=True),
+        make_policy=partial(ScriptedEngine, scripted(delay_s=delay_s, poison=True)),
         out=str(folder),
         settings=LabelSettings(
             solutions=SolutionSettings(per_problem=1),

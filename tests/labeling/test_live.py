@@ -7,11 +7,12 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from scripted_jobs import scripted
 
-from mclabel.engines import EngineStats, SamplingParams
+from mclabel.engines import EngineStats
 from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.live import EngineLoad, LiveController
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.records import Completion
 
 
@@ -115,7 +116,7 @@ def test_a_cache_is_filled_and_hardly_anything_is_thrown_out(capacity: int, fits
     assert engine.num_preemptions < 0.2 * unbounded.num_preemptions
 
 
-class FullPolicy(ScriptedPolicy):
+class FullPolicy(ScriptedEngine):
     """Says that its cache holds 512 at nine tenths; notes how many it was given."""
 
     most = 0
@@ -136,7 +137,7 @@ class FullPolicy(ScriptedPolicy):
 
 def test_the_gate_bounds_what_the_engine_is_given_earlier_blocks_first() -> None:
     async def run() -> None:
-        policy = FullPolicy(sampling=SamplingParams(), delay_s=0.02)
+        policy = FullPolicy(scripted(delay_s=0.02))
         policy.order = []
         gated = GatedPolicy(policy)
         await gated.start()
@@ -161,7 +162,7 @@ def test_the_gate_bounds_what_the_engine_is_given_earlier_blocks_first() -> None
 
 def test_the_gate_opens_as_the_engine_has_room() -> None:
     async def run() -> None:
-        policy = FullPolicy(sampling=SamplingParams(), delay_s=0.02)
+        policy = FullPolicy(scripted(delay_s=0.02))
         policy.order = []
         gated = GatedPolicy(policy)
         await gated.start()
@@ -180,7 +181,7 @@ def test_the_gate_opens_as_the_engine_has_room() -> None:
 
 def test_an_engine_that_does_not_tell_of_its_cache_gets_everything() -> None:
     async def run() -> None:
-        policy = ScriptedPolicy(sampling=SamplingParams(), delay_s=0.01)
+        policy = ScriptedEngine(scripted(delay_s=0.01))
         gated = GatedPolicy(policy)
         await gated.start()
         prompt = gated.prompt_ids("x")

@@ -61,7 +61,9 @@ def rejects(out: Path) -> list[dict[str, str | None]]:
 )
 def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, hard: bool) -> None:
     """Hard: the engine's process is killed, as when memory runs out."""
-    scripted = f"policy.scripted={{poison: true, repeatable: false, crash_hard: {hard}}}"
+    scripted = (
+        f"policy.engine={{kind: scripted, poison: true, repeatable: false, crash_hard: {hard}}}"
+    )
     more = [scripted, f"ray.address={address}", "ray.max_engines=2", "journal_s=0.2"]
     more.append("estimator.kind=fixed")
     report = label(tmp_path, *more)
@@ -74,7 +76,7 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, 
     for row in found:
         assert row["reason"] == "kills_engine" and row["row"] is row["source"] is None
         assert row["detail"] and len(row["detail"]) <= 500
-        assert hard or "the engine died, as it was told to" in row["detail"]
+        assert hard or "the engine died, as its settings want" in row["detail"]
     told = [metadata["set_aside"] for metadata, _ in label_tables(Store(str(out)))]
     assert sorted(name for one in told for name in one) == ["p13", "p3"]
     assert not list((out / "journals").rglob("*.gz"))
@@ -85,7 +87,12 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, 
 
 
 def test_what_was_set_aside_is_found_after_a_kill_and_after_a_merge(tmp_path: Path) -> None:
-    label(tmp_path, "policy.scripted={poison: true}", "ray.address=none", "estimator.kind=fixed")
+    label(
+        tmp_path,
+        "policy.engine={kind: scripted, poison: true}",
+        "ray.address=none",
+        "estimator.kind=fixed",
+    )
     out = tmp_path / "out"
     store = Store(str(out))
     found = rejects(out)

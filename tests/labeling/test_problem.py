@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 from one_engine import on_one_engine
+from scripted_jobs import scripted
 
 from mclabel.checkers.math import MathChecker
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.errors import DataError
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.problem import (
@@ -23,8 +23,6 @@ from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.work.desk import Desk
 
-SAMPLING = SamplingParams(max_tokens=1000)
-
 
 def problem(number: int) -> Problem:
     return Problem(id=f"p{number}", text=f"Problem {number} [answer {number}]", answer=str(number))
@@ -32,7 +30,7 @@ def problem(number: int) -> Problem:
 
 def label(
     number: int,
-    policy: ScriptedPolicy,
+    policy: ScriptedEngine,
     given: tuple[GivenSolution, ...] = (),
     **changes: object,
 ) -> ProblemLabels:
@@ -47,7 +45,7 @@ def label(
 
 
 def test_intervals_hold_the_true_value_at_the_promised_rate() -> None:
-    policy = ScriptedPolicy(sampling=SAMPLING)
+    policy = ScriptedEngine(scripted())
     inside, labels, error = 0, 0, 0.0
     for number in range(120):
         for row in label(number, policy, num_solutions=2).labeled:
@@ -66,7 +64,7 @@ def test_intervals_hold_the_true_value_at_the_promised_rate() -> None:
 
 
 def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
-    result = label(7, ScriptedPolicy(sampling=SAMPLING), num_solutions=8)
+    result = label(7, ScriptedEngine(scripted()), num_solutions=8)
     rolled = Counter(r.prefix_id for r in result.rollouts)
     assert set(rolled.values()) == {16}
     indices = {(r.prefix_id, r.index) for r in result.rollouts}
@@ -85,7 +83,7 @@ def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
 
 
 def test_bisect_agrees_with_fixed_on_certain_errors() -> None:
-    policy = ScriptedPolicy(sampling=SAMPLING)
+    policy = ScriptedEngine(scripted())
     found = 0
     for number in range(40):
         fixed = label(number, policy, rollouts=64).labeled
@@ -104,7 +102,7 @@ def test_bisect_agrees_with_fixed_on_certain_errors() -> None:
 
 
 def test_truncated_rollouts_are_counted_apart() -> None:
-    policy = ScriptedPolicy(sampling=SAMPLING, truncate_rate=0.5)
+    policy = ScriptedEngine(scripted(truncate_rate=0.5))
     rows = [row for n in range(20) for row in label(n, policy).labeled]
     steps = [step for row in rows for step in row.steps[:-1]]
     assert sum(s.counts.num_truncated for s in steps) > 0.3 * sum(
@@ -116,14 +114,14 @@ def test_truncated_rollouts_are_counted_apart() -> None:
 
 
 def test_a_prefix_that_leaves_no_room_is_truncated() -> None:
-    policy = ScriptedPolicy(sampling=SamplingParams(max_tokens=40))
+    policy = ScriptedEngine(scripted(max_tokens=40))
     rows = label(1, policy).labeled
     assert {row.solution.outcome for row in rows} == {Outcome.TRUNCATED}
     assert all(len(row.solution.ids) == 40 for row in rows)
 
 
 def test_given_solutions_keep_their_text_and_steps() -> None:
-    policy = ScriptedPolicy(sampling=SAMPLING)
+    policy = ScriptedEngine(scripted())
     text = "Line 1 is sound.\nLine 2 is wrong.\nLine 3 is sound.\nLine 4 is sound.\n\\boxed{90}"
     (row,) = label(9, policy, given=(GivenSolution(text=text),)).labeled
     assert row.solution.text == text == "".join(s.text for s in row.solution.steps)
@@ -137,16 +135,16 @@ def test_given_solutions_keep_their_text_and_steps() -> None:
 
 
 def test_a_given_solution_that_the_tokenizer_changes_is_refused() -> None:
-    class Lossy(ScriptedPolicy):
+    class Lossy(ScriptedEngine):
         def encode(self, text: str) -> tuple[int, ...]:
             return super().encode(text.strip())
 
     with pytest.raises(DataError, match="problem p9, solution 0: the policy's tokenizer"):
-        label(9, Lossy(sampling=SAMPLING), given=(GivenSolution(text=" x\n\\boxed{9}"),))
+        label(9, Lossy(scripted()), given=(GivenSolution(text=" x\n\\boxed{9}"),))
 
 
 def test_sequential_stores_an_unbiased_value_of_the_bare_problem() -> None:
-    policy = ScriptedPolicy(sampling=SAMPLING)
+    policy = ScriptedEngine(scripted())
     rows = [
         row
         for number in range(60)
@@ -162,7 +160,7 @@ def test_sequential_stores_an_unbiased_value_of_the_bare_problem() -> None:
 
 
 def test_posterior_learns_over_problems_and_names_what_its_labels_rest_on() -> None:
-    policy = ScriptedPolicy(sampling=SAMPLING)
+    policy = ScriptedEngine(scripted())
     chosen = PosteriorEstimator.Settings(rollouts=16, min_gain_per_token=1e-4, pilot=40)
     settings = LabelSettings(estimator=chosen)
     learner = run_learner(settings)
@@ -187,7 +185,7 @@ def test_posterior_learns_over_problems_and_names_what_its_labels_rest_on() -> N
 
 
 def test_tree_searches_inside_rollouts() -> None:
-    policy = ScriptedPolicy(sampling=SAMPLING)
+    policy = ScriptedEngine(scripted())
     rolled = 0
     for number in range(20):
         given = label(number, policy, kind="bisect", rollouts=8)
@@ -219,7 +217,7 @@ def test_a_sampler_grades_completions(
         sampler = Sampler(
             problem=Problem(id="p", text="?", answer=gold),
             prompt=(),
-            policy=ScriptedPolicy(sampling=SAMPLING),
+            policy=scripted(),
             run_seed=0,
             priority=0,
             on_completion=lambda outcome: None,

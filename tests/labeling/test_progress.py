@@ -79,7 +79,7 @@ def test_a_line_says_what_there_is_to_say() -> None:
 
 def test_a_run_leaves_its_last_state(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    more = ["ray.address=none", "policy.scripted={truncate_rate: 0.2, delay_s: 0.05}"]
+    more = ["ray.address=none", "policy.engine={kind: scripted, truncate_rate: 0.2, delay_s: 0.05}"]
     changes = scripted_overrides(write_problems(tmp_path, 8), out, *more)
     report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     lines = (out / "progress.jsonl").read_text().splitlines()

@@ -88,7 +88,7 @@ def test_three_failed_loads_stop_the_job(
 def test_an_engine_that_is_told_to_go_leaves_its_journal(tmp_path: Path) -> None:
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     more = ["ray.max_engines=1", "journal_s=1000", "block_problems=8"]
-    more += ["policy.scripted={repeatable: false, delay_s: 1.0}"]
+    more += ["policy.engine={kind: scripted, repeatable: false, delay_s: 1.0}"]
     driver = subprocess.Popen(
         [
             *[sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path))],

@@ -53,7 +53,7 @@ def write_golds(folder: Path, golds: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_the_same_checker_and_golds_give_the_very_same_labels(tmp_path: Path, kind: str) -> None:
-    cut = "policy.scripted={truncate_rate: 0.05}"
+    cut = "policy.engine={kind: scripted, truncate_rate: 0.05}"
     run = label(tmp_path, f"estimator={SETTINGS[kind]}", cut)
     report = pipelines.regrade(str(run), str(tmp_path / "again"))
     assert rows(tmp_path / "again") == [replace(row, num_missing=0) for row in rows(run)]

@@ -52,7 +52,11 @@ EXPECTED = [
 def overrides(folder: Path, *more: str) -> list[str]:
     source = folder / "problems.jsonl"
     base = [f"problems.source={source}", f"out={folder / 'out'}", "policy.engine=scripted"]
-    base += ["policy.scripted={max_context: 200}", "ray.address=none", "block_problems=4"]
+    base += [
+        "policy.engine={kind: scripted, max_context: 200}",
+        "ray.address=none",
+        "block_problems=4",
+    ]
     return [*base, "estimator.kind=fixed", "estimator.rollouts=4", *more]
 
 
@@ -99,7 +103,12 @@ def test_the_file_is_right_after_a_kill_and_blocks_keep_their_names(tmp_path: Pa
 
     blocks = "block_problems=1"
     with pytest.raises(KeyboardInterrupt):
-        label(tmp_path, blocks, "policy.scripted={max_context: 200, delay_s: 0.01}", on_state=kill)
+        label(
+            tmp_path,
+            blocks,
+            "policy.engine={kind: scripted, max_context: 200, delay_s: 0.01}",
+            on_state=kill,
+        )
     out = Store(str(tmp_path / "out"))
     done = committed_blocks(out)
     assert 0 < len(done) < 20
@@ -154,7 +163,7 @@ def test_strict_stops_at_the_first(tmp_path: Path, drop: int, fault: str) -> Non
     lines = path.read_bytes().split(b"\n")
     del lines[6 : 6 + min(drop, 3)]
     path.write_bytes(b"\n".join(lines))
-    more = ["policy.scripted={max_context: 10000}"] if drop == 4 else []
+    more = ["policy.engine={kind: scripted, max_context: 10000}"] if drop == 4 else []
     with pytest.raises(DataError, match=fault):
         label(tmp_path, "strict=true", *more)
     if drop == 0:

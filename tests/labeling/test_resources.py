@@ -16,38 +16,50 @@ from ray.util import placement_group_table
 from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.work.resources import EngineResources, Place, engine_resources
+from mclabel.engines import EngineResources, PolicySettings, make_engine
+from mclabel.engines.openai import OpenAIEngine
+from mclabel.work.resources import Place
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "label"
 
 
+def resources_of(
+    engine: object, *, num_cpus: float | None = None, num_gpus: float | None = None
+) -> EngineResources:
+    own = make_engine(PolicySettings.model_validate({"engine": engine})).resources()
+    return own.replaced(num_cpus=num_cpus, num_gpus=num_gpus)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "num_cpus", "num_gpus"),
+    ("engine", "changes", "num_cpus", "num_gpus"),
     [
-        ({"engine": "hf", "device": "cpu"}, 1, 0),
-        ({"engine": "hf", "device": "cpu", "threads": 3}, 3, 0),
-        ({"engine": "hf", "device": "cuda"}, 1, 1),
-        ({"engine": "vllm", "device": "cpu", "threads": 8}, 8, 0),
-        ({"engine": "vllm", "device": "cuda"}, 1, 1),
-        ({"engine": "vllm", "device": "cuda", "tensor_parallel": 4}, 4, 4),
-        ({"engine": "vllm", "device": "cuda", "num_cpus": 2, "num_gpus": 0.5}, 2, 0.5),
-        ({"engine": "openai", "device": "cpu"}, 1, 0),
-        ({"engine": "scripted", "device": "cpu", "num_cpus": 0.1}, 0.1, 0),
+        ("hf", {}, 1, 0),
+        ({"kind": "hf", "threads": 3}, {}, 3, 0),
+        ({"kind": "hf", "device": "cuda"}, {}, 1, 1),
+        ({"kind": "vllm", "device": "cpu", "threads": 8}, {}, 8, 0),
+        ("vllm", {}, 1, 1),
+        ({"kind": "vllm", "tensor_parallel": 4}, {}, 4, 4),
+        ("vllm", {"num_cpus": 2, "num_gpus": 0.5}, 2, 0.5),
+        (OpenAIEngine.Settings(endpoints=["http://localhost:8000/v1"]), {}, 1, 0),
+        ("scripted", {"num_cpus": 0.1}, 0.1, 0),
     ],
 )
-def test_one_node(arguments: dict[str, object], num_cpus: float, num_gpus: float) -> None:
-    resources = engine_resources(**arguments)  # type: ignore[arg-type]
+def test_one_node(
+    engine: object, changes: dict[str, float], num_cpus: float, num_gpus: float
+) -> None:
+    resources = resources_of(engine, **changes)
     assert resources == EngineResources(num_cpus=num_cpus, num_gpus=num_gpus)
     place = Place.of(resources)
     assert place.options == {"num_cpus": num_cpus, "num_gpus": num_gpus} and place.group is None
 
 
 def test_pipelines_lie_over_nodes_in_bundles_of_a_gpu() -> None:
-    resources = engine_resources(
-        engine="vllm", device="cuda", tensor_parallel=2, pipeline_parallel=2
-    )
+    engine = {"kind": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2}
+    resources = resources_of(engine)
     assert (resources.num_cpus, resources.num_gpus, resources.total_gpus) == (2, 0, 4)
     assert resources.bundles == ({"CPU": 2, "GPU": 1}, {"GPU": 1}, {"GPU": 1}, {"GPU": 1})
+    changed = resources_of(engine, num_cpus=1, num_gpus=8)
+    assert (changed.num_cpus, changed.num_gpus, changed.bundles[0]) == (1, 0, {"CPU": 1, "GPU": 1})
 
 
 @pytest.mark.parametrize(
@@ -99,9 +111,8 @@ def test_an_engine_over_two_nodes_gets_its_bundles() -> None:
     try:
         cluster.add_node(num_cpus=2, num_gpus=2)
         ray.init(address=cluster.address)
-        resources = engine_resources(
-            engine="vllm", device="cuda", tensor_parallel=2, pipeline_parallel=2, num_cpus=1
-        )
+        over_nodes = {"kind": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2}
+        resources = resources_of(over_nodes, num_cpus=1)
         for _ in range(2):  # the second has room only if the first has given its own back
             place = Place.of(resources)
             actor = ray.remote(_Engine).options(**place.options).remote()

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from one_engine import on_one_engine
+from scripted_jobs import scripted
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.data.steps import StepSplitter
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.problem import ProblemLabels, label_problem
@@ -100,7 +100,7 @@ def test_outcomes_of_chosen_solutions_are_no_evidence() -> None:
         assert [path.sampled for path in table.paths] == [free]
 
 
-def label(number: int, policy: ScriptedPolicy, **changes: int) -> ProblemLabels:
+def label(number: int, policy: ScriptedEngine, **changes: int) -> ProblemLabels:
     settings = LabelSettings(
         solutions=SolutionSettings(per_problem=4, **changes),
         estimator=FixedEstimator.Settings(rollouts=4),
@@ -110,7 +110,7 @@ def label(number: int, policy: ScriptedPolicy, **changes: int) -> ProblemLabels:
 
 
 def test_balanced_labels_carry_the_pass_rate_before_the_choice() -> None:
-    policy = ScriptedPolicy(sampling=SamplingParams(max_tokens=1000))
+    policy = ScriptedEngine(scripted())
     kept = dropped = 0
     for number in range(60):
         result = label(number, policy, balance=1, max_samples=4)

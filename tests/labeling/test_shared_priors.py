@@ -6,10 +6,11 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+from scripted_jobs import scripted
+
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.labeling.sampling import SolutionSettings
@@ -28,7 +29,7 @@ def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
         for i in (0, 10, 20)
     ]
     store = Store(str(tmp_path / "run"), create=True)
-    make_policy = partial(ScriptedPolicy, sampling=SamplingParams(max_tokens=1000))
+    make_policy = partial(ScriptedEngine, scripted())
     settings = LabelSettings(
         solutions=SolutionSettings(per_problem=2),
         estimator=PosteriorEstimator.Settings(rollouts=8, min_gain_per_token=1e-3, pilot=20),

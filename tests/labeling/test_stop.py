@@ -50,7 +50,7 @@ def test_once_keeps_what_is_whole_and_says_how_to_resume(
     rollouts = [name.split("/")[1].split(".")[0] for name in Store(str(out)).names("rollouts")]
     assert sorted(labels) == sorted(rollouts)  # none was cut between the two
     assert not {p.parent.name for p in (out / "journals").rglob("*.gz")} & set(labels)
-    again = start(tmp_path, "none", "policy.scripted={repeatable: false}")
+    again = start(tmp_path, "none", "policy.engine={kind: scripted, repeatable: false}")
     output, _ = again.communicate(timeout=120)
     assert again.returncode == 0, output
     check_exact(out, NUM_PROBLEMS)
@@ -77,7 +77,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     output, _ = job.communicate(timeout=5)
     assert job.returncode == 128 + signal.SIGTERM, output
     check_nothing_is_left(tmp_path, shared)
-    again = start(tmp_path, "none", "policy.scripted={repeatable: false}")
+    again = start(tmp_path, "none", "policy.engine={kind: scripted, repeatable: false}")
     output, _ = again.communicate(timeout=120)
     assert again.returncode == 0, output
     check_exact(out, NUM_PROBLEMS)

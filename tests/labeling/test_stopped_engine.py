@@ -44,7 +44,7 @@ def actors_of(driver: int) -> list[psutil.Process]:
 def test_a_stopped_process_is_replaced(tmp_path: Path) -> None:
     """SIGSTOP: neither the engine nor anything else in its process goes on."""
     source, out = write_problems(tmp_path, 24), tmp_path / "out"
-    scripted = "policy.scripted={repeatable: false, delay_s: 2.0}"
+    scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 2.0}"
     more = ["ray.min_engines=2", "ray.max_engines=2"]  # so that both have blocks
     more += ["journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
     driver = subprocess.Popen(
@@ -73,7 +73,7 @@ def test_a_stopped_process_is_replaced(tmp_path: Path) -> None:
 def test_an_engine_that_hangs_in_a_live_process_is_replaced(tmp_path: Path) -> None:
     """After some time, whatever it is given: nothing is set aside for it."""
     source, out = write_problems(tmp_path, 12), tmp_path / "out"
-    scripted = "policy.scripted={repeatable: false, delay_s: 0.05, hang_after: 250}"
+    scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}"
     more = ["ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed", FLOOR, scripted]
     changes = scripted_overrides(source, out, *more)
     report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
@@ -90,7 +90,7 @@ def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None
     ]
     source.write_text("\n".join(map(json.dumps, rows)))
     more = ["ray.max_engines=1", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
-    more.append("policy.scripted={repeatable: false, hang: true}")
+    more.append("policy.engine={kind: scripted, repeatable: false, hang: true}")
     changes = scripted_overrides(source, out, *more)
     report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     assert report.num_rejected == 1
@@ -109,7 +109,7 @@ def test_an_actor_that_survives_every_kill_is_left_where_it_is(
         monkeypatch.setattr(f"mclabel.work.ray_engine.{name}", -1.0)
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     more = ["ray.max_engines=1", "ray.num_cpus=0.5", "journal_s=0.2", "estimator.kind=fixed", FLOOR]
-    more.append("policy.scripted={repeatable: false, delay_s: 0.05, hang_after: 250}")
+    more.append("policy.engine={kind: scripted, repeatable: false, delay_s: 0.05, hang_after: 250}")
     changes = scripted_overrides(source, out, *more)
     pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     check_exact(out, 8)
@@ -120,7 +120,7 @@ def test_without_ray_a_silent_engine_is_reported(
 ) -> None:
     source, out = write_problems(tmp_path, 4), tmp_path / "out"
     more = ["ray.address=none", "ray.stall_s=0.1", "budget.max_hours=0.002"]
-    more.append("policy.scripted={hang_after: 0}")
+    more.append("policy.engine={kind: scripted, hang_after: 0}")
     changes = scripted_overrides(source, out, *more)
     with caplog.at_level(logging.WARNING):
         report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)

@@ -23,8 +23,8 @@ from mclabel.answers import grade_completion
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program, reference_solution
-from mclabel.engines import SamplingParams
-from mclabel.engines.hf import HfPolicy
+from mclabel.engines import PolicySettings
+from mclabel.engines.hf import HfEngine
 from mclabel.engines.text import PolicyText
 from mclabel.records import Problem, Verdict
 from mclabel.seeds import prefix_id, sampling_seed
@@ -42,7 +42,7 @@ pytestmark = [
 
 MODEL = str(bundled_model("policy"))
 NUM_SAMPLES = 4  # of each problem
-SAMPLING = SamplingParams(temperature=0.8, max_tokens=200)
+POLICY = PolicySettings(model=MODEL, temperature=0.8, max_tokens=200, engine="hf")
 MAX_Z = 4.0  # a false alarm in 16,000 runs
 MAX_LOGPROB_ERROR = 1e-3
 
@@ -138,8 +138,8 @@ def _sample_vllm(llm: LLM, text: PolicyText, problems: Sequence[Problem]) -> _Sa
             prompts.append(text.prompt_ids(problem.text))
             params.append(
                 vllm.SamplingParams(
-                    temperature=SAMPLING.temperature,
-                    max_tokens=SAMPLING.max_tokens,
+                    temperature=POLICY.temperature,
+                    max_tokens=POLICY.max_tokens,
                     seed=seed,
                     detokenize=False,
                 )
@@ -150,7 +150,7 @@ def _sample_vllm(llm: LLM, text: PolicyText, problems: Sequence[Problem]) -> _Sa
 
 
 async def _sample_hf(problems: Sequence[Problem]) -> _Sampled:
-    policy = HfPolicy(model=MODEL, sampling=SAMPLING)
+    policy = HfEngine(POLICY)
     await policy.start()
     try:
         completions = await asyncio.gather(

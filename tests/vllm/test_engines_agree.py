@@ -113,15 +113,19 @@ def test_labels_of_three_engines_agree(tmp_path: Path, capsys: pytest.CaptureFix
         "hf again": label(tmp_path / "again", "ray.address=none", "seed=1", *same),
         "vllm": label(
             tmp_path / "vllm",
-            *["policy.engine=vllm", "policy.device=cpu", "policy.max_model_len=512"],
-            *["policy.engine_args={enforce_eager: true}", "ray.address=local", "ray.max_engines=1"],
+            *["policy.engine=vllm", "policy.engine.device=cpu", "policy.max_model_len=512"],
+            *[
+                "policy.engine.engine_args={enforce_eager: true}",
+                "ray.address=local",
+                "ray.max_engines=1",
+            ],
             *same,
         ),
     }
     with served_policy(str(bundled_model("policy")), tmp_path / "log") as url:
         runs["openai"] = label(
             tmp_path / "openai",
-            *["policy.engine=openai", f"policy.openai.endpoints=[{url}]", "ray.address=none"],
+            *["policy.engine=openai", f"policy.engine.endpoints=[{url}]", "ray.address=none"],
             *same,
         )
     rng = np.random.default_rng(1)
@@ -137,4 +141,4 @@ def test_labels_of_three_engines_agree(tmp_path: Path, capsys: pytest.CaptureFix
         metadata, _ = next(label_tables(Store(str(tmp_path / name))))
         policy = metadata["config"]["policy"]
         assert (policy["temperature"], policy["max_tokens"], policy["stop"]) == (0.8, 200, [])
-        assert "openai" not in policy and "engine" not in policy
+        assert policy["engine"] == {}

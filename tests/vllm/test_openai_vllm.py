@@ -13,8 +13,8 @@ from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all,
 from serving import served_policy
 
 from mclabel.arith.problems import generate
-from mclabel.engines import SamplingParams
-from mclabel.engines.openai import OpenAIPolicy
+from mclabel.engines import PolicySettings
+from mclabel.engines.openai import OpenAIEngine
 from mclabel.errors import EngineError
 from mclabel.records import Completion
 
@@ -47,13 +47,13 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_KEY", KEY)
 
 
-def policy(model: str, url: str, **arguments: Any) -> OpenAIPolicy:
-    arguments.setdefault("api_key_env", "LOCAL_KEY")
-    arguments.setdefault("sampling", SamplingParams(temperature=0.8, max_tokens=100))
-    return OpenAIPolicy(model=model, endpoints=[url], **arguments)
+def policy(model: str, url: str, **arguments: Any) -> OpenAIEngine:
+    servers = OpenAIEngine.Settings(endpoints=[url], api_key_env="LOCAL_KEY")
+    sampling = {"temperature": 0.8, "max_tokens": 100, **arguments}
+    return OpenAIEngine(PolicySettings(model=model, engine=servers, **sampling))
 
 
-def sample(one: OpenAIPolicy, prefix: str = "", count: int = 4) -> list[Completion]:
+def sample(one: OpenAIEngine, prefix: str = "", count: int = 4) -> list[Completion]:
     async def run() -> list[Completion]:
         await one.start()
         try:
@@ -69,13 +69,11 @@ def sample(one: OpenAIPolicy, prefix: str = "", count: int = 4) -> list[Completi
 
 
 def test_stop_texts_lengths_and_ids(model: str, url: str) -> None:
-    sampling = SamplingParams(temperature=0.8, max_tokens=100, stop=("\n",))
-    one = policy(model, url, sampling=sampling)
+    one = policy(model, url, stop=["\n"])
     lines = sample(one, count=20)
     assert all(c.text.count("\n") == 1 and c.text.endswith("\n") for c in lines)
     assert all(one.decode(c.ids) == c.text for c in lines)
-    short = SamplingParams(temperature=0.8, max_tokens=3)
-    cut = sample(policy(model, url, sampling=short))
+    cut = sample(policy(model, url, max_tokens=3))
     assert {(c.finish_reason, len(c.ids)) for c in cut} == {("length", 3)}
 
 
@@ -83,25 +81,24 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     model: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the server says it read, and what it sampled."""
-    calls, completion = Calls(), OpenAIPolicy._completion
+    calls, completion = Calls(), OpenAIEngine._completion
 
-    def recording(one: OpenAIPolicy, answer: dict[str, Any], context: Any) -> Completion:
+    def recording(one: OpenAIEngine, answer: dict[str, Any], context: Any) -> Completion:
         choice = answer["choices"][0]
         if len(context) != len(one.prompt_ids("What is 1 + 1?")) or choice["token_ids"][1:]:
             calls.made.append((tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])))
         return completion(one, answer, context)
 
-    sampling = SamplingParams(temperature=TEMPERATURE, max_tokens=40)
-    one = policy(model, url, sampling=sampling)
+    one = policy(model, url, temperature=TEMPERATURE, max_tokens=40)
     probe = asyncio.run(_probe_context(one))
-    monkeypatch.setattr(OpenAIPolicy, "_completion", recording)
+    monkeypatch.setattr(OpenAIEngine, "_completion", recording)
     results = asyncio.run(label_all(one))
     calls.made = [call for call in calls.made if call[0] != probe]
     assert count_exact(results, calls) > 1000
     assert num_other_tokens(one, results) > 10
 
 
-async def _probe_context(one: OpenAIPolicy) -> tuple[int, ...]:
+async def _probe_context(one: OpenAIEngine) -> tuple[int, ...]:
     from mclabel.engines.openai import PROBE_PREFIX
     from mclabel.engines.text import PROBE
 

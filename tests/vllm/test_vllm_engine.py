@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all,
 
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
-from mclabel.engines import SamplingParams
-from mclabel.engines.vllm import VllmPolicy
+from mclabel.engines import PolicySettings
+from mclabel.engines.vllm import VllmEngine
 from mclabel.errors import EngineError
 from mclabel.records import Completion
 
@@ -28,12 +28,21 @@ pytestmark = [
 ]
 
 FOLDER = str(bundled_model("policy"))
-CPU: dict[str, Any] = {
-    "device": "cpu",
-    "dtype": "float32",
-    "max_model_len": 512,
-    "engine_args": {"enforce_eager": True},
-}
+CPU = {"device": "cpu", "dtype": "float32", "engine_args": {"enforce_eager": True}}
+
+
+def engine(
+    settings: Mapping[str, Any] = CPU,
+    *,
+    model: str = FOLDER,
+    max_model_len: int = 512,
+    **policy: Any,
+) -> VllmEngine:
+    """An engine on a CPU, not started."""
+    chosen = VllmEngine.Settings(**settings)
+    return VllmEngine(
+        PolicySettings(model=model, max_model_len=max_model_len, engine=chosen, **policy)
+    )
 
 
 def test_completions_end_as_they_should_and_follow_their_seeds() -> None:
@@ -41,8 +50,8 @@ def test_completions_end_as_they_should_and_follow_their_seeds() -> None:
     problem = generate(1, seed=5, split="test")[0].text
 
     async def run() -> None:
-        sampling = SamplingParams(temperature=1.5, max_tokens=100, stop=("\n",))
-        policy = VllmPolicy(model=FOLDER, sampling=sampling, per_request_seeds=True, **CPU)
+        seeded = {**CPU, "per_request_seeds": True}
+        policy = engine(seeded, temperature=1.5, max_tokens=100, stop=["\n"])
         await policy.start()
         try:
             prompt = policy.prompt_ids(problem)
@@ -87,17 +96,16 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
 
     calls, generate_all = Calls(), AsyncLLM.generate
 
-    async def recording(engine: AsyncLLM, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
-        async for output in generate_all(engine, *arguments, **named):
+    async def recording(running: AsyncLLM, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
+        async for output in generate_all(running, *arguments, **named):
             given, sampled = output.prompt_token_ids, output.outputs[0].token_ids
             calls.made.append((tuple(given), tuple(sampled)))
             yield output
 
     monkeypatch.setattr(AsyncLLM, "generate", recording)
-    sampling = SamplingParams(temperature=TEMPERATURE, max_tokens=40)
     model = chat_model(tmp_path) if kind == "chat" else FOLDER
     template = None if kind == "chat" else "{problem}\n"
-    policy = VllmPolicy(model=model, sampling=sampling, template=template, **CPU)
+    policy = engine(model=model, template=template, temperature=TEMPERATURE, max_tokens=40)
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 1000
     assert num_other_tokens(policy, results) > 10
@@ -106,7 +114,10 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"device": "cuda"}, r"policy\.device=cuda: the installed vLLM is the build for CPUs"),
+        (
+            {"device": "cuda"},
+            r"policy\.engine\.device=cuda: the installed .* build for CPUs",
+        ),
         ({"kv_cache_gib": 100_000.0}, r"vLLM could not load it: ValueError: Available memory"),
         ({"max_model_len": 10**6}, r"vLLM refuses the model or its settings: .*max_model_len"),
         ({"engine_args": {"enforce_eage": True}}, "did you mean enforce_eager?"),
@@ -114,6 +125,8 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     ],
 )
 def test_an_engine_that_cannot_load_says_why(changes: dict[str, Any], message: str) -> None:
-    policy = VllmPolicy(model=FOLDER, sampling=SamplingParams(), **{**CPU, **changes})
+    settings = {**CPU, **changes}
+    max_model_len = settings.pop("max_model_len", 512)
+    policy = engine(settings, max_model_len=max_model_len)
     with pytest.raises(EngineError, match=message):
         asyncio.run(policy.start())

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from mclabel.arith import bundled_model
-from mclabel.engines import SamplingParams
+from mclabel.engines import PolicySettings
 from mclabel.engines.text import (
     PolicyText,
     ends_with_stop,
@@ -109,4 +109,4 @@ def test_what_a_completion_keeps_of_its_end() -> None:
     [(10, 0, 50), (10, 20, 30), (10, 50, 0), (10, 60, 0), (60, 0, 40), (60, 39, 1), (100, 0, 0)],
 )
 def test_room_after_a_prefix(num_prompt: int, num_prefix: int, room: int) -> None:
-    assert SamplingParams(max_tokens=50).room(num_prompt, num_prefix, 100) == room
+    assert PolicySettings(max_tokens=50).room(num_prompt, num_prefix, 100) == room

@@ -1,4 +1,4 @@
-"""Faults that the scripted engine is told to have."""
+"""Faults that settings of the scripted engine cause."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import asyncio
 from collections import Counter
 
 import pytest
+from scripted_jobs import scripted
 
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.errors import EngineError
 
-SAMPLING = SamplingParams(max_tokens=1000)
 
-
-def texts(policy: ScriptedPolicy, count: int = 200) -> list[str]:
+def texts(policy: ScriptedEngine, count: int = 200) -> list[str]:
     async def run() -> list[str]:
         await policy.start()
         prompt = policy.prompt_ids("P [answer 7]")
@@ -24,14 +22,14 @@ def texts(policy: ScriptedPolicy, count: int = 200) -> list[str]:
     return asyncio.run(run())
 
 
-def test_seeds_decide_unless_told_otherwise() -> None:
-    assert texts(ScriptedPolicy(sampling=SAMPLING)) == texts(ScriptedPolicy(sampling=SAMPLING))
-    loose = ScriptedPolicy(sampling=SAMPLING, repeatable=False)
+def test_seeds_decide_unless_settings_want_otherwise() -> None:
+    assert texts(ScriptedEngine(scripted())) == texts(ScriptedEngine(scripted()))
+    loose = ScriptedEngine(scripted(repeatable=False))
     assert texts(loose) != texts(loose)
 
 
 def test_an_engine_that_crashed_stays_dead() -> None:
-    policy = ScriptedPolicy(sampling=SAMPLING, crash_rate=0.05)
+    policy = ScriptedEngine(scripted(crash_rate=0.05))
     with pytest.raises(EngineError, match="the engine died"):
         texts(policy)
 
@@ -46,4 +44,4 @@ def test_an_engine_that_crashed_stays_dead() -> None:
 
 def test_an_engine_that_cannot_be_loaded() -> None:
     with pytest.raises(EngineError, match="could not be loaded"):
-        texts(ScriptedPolicy(sampling=SAMPLING, load_failure_rate=1.0))
+        texts(ScriptedEngine(scripted(load_failure_rate=1.0)))

@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all, num_other_tokens
 
-from mclabel.arith import bundled_model
-from mclabel.engines import SamplingParams
+from mclabel.engines import PolicySettings
 from mclabel.engines.cascade import Row
 from mclabel.engines.decoder import SharedPrefixDecoder
-from mclabel.engines.hf import HfPolicy
+from mclabel.engines.hf import HfEngine
 from mclabel.records import Completion
 
-SAMPLING = SamplingParams(temperature=TEMPERATURE, max_tokens=40)
+
+def policy_of(model: str, template: str | None = None) -> PolicySettings:
+    return PolicySettings(
+        model=model, template=template, temperature=TEMPERATURE, max_tokens=40, engine="hf"
+    )
 
 
-class Retokenising(HfPolicy):
+class Retokenising(HfEngine):
     """Continues a prefix by its text, as engines do that take texts."""
 
     async def sample(
@@ -47,10 +50,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     kind: str, calls: Calls, tmp_path: Path
 ) -> None:
-    policy = (
-        HfPolicy(model=chat_model(tmp_path), sampling=SAMPLING)
+    policy = HfEngine(
+        policy_of(chat_model(tmp_path))
         if kind == "chat"
-        else HfPolicy(model=str(bundled_model("policy")), sampling=SAMPLING, template="{problem}\n")
+        else policy_of("arith:policy", template="{problem}\n")
     )
     results = asyncio.run(label_all(policy))
     assert count_exact(results, calls) > 1000
@@ -58,7 +61,7 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
 
 
 def test_tokenising_anew_is_seen(calls: Calls) -> None:
-    policy = Retokenising(model=str(bundled_model("policy")), sampling=SAMPLING)
+    policy = Retokenising(policy_of("arith:policy"))
     results = asyncio.run(label_all(policy))
     with pytest.raises(AssertionError, match="contexts are no prefix of a solution"):
         count_exact(results, calls)

@@ -27,7 +27,8 @@ from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program, reference_solution
 from mclabel.engines.cascade import ATTENTION, Row
-from mclabel.engines.decoder import SharedPrefixDecoder, uniform
+from mclabel.engines.decoder import SharedPrefixDecoder
+from mclabel.engines.draw import uniform
 from mclabel.engines.text import PolicyText
 from mclabel.errors import EngineError
 
@@ -254,7 +255,7 @@ def test_memory_of_unused_prefixes_is_bounded() -> None:
             Row(context=tuple(rng.randrange(90) for _ in range(40)), max_tokens=2, seed=seed)
         )
         engine.step()
-    assert sum(p.kv.nbytes for p in engine._prefixes.values()) <= 500_000
+    assert engine._prefixes.num_bytes <= 500_000
     assert engine._pools.chunks.shape[2] <= 4 * engine.max_live
 
 

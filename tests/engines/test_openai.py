@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from openai_server import ANSWER, TEXT, Server
 
-from mclabel.arith import bundled_model
-from mclabel.engines import SamplingParams
+from mclabel.engines import PolicySettings
 from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
-from mclabel.engines.openai import OpenAIPolicy
+from mclabel.engines.openai import OpenAIEngine
 from mclabel.errors import EngineError
 from mclabel.records import Completion
 
-FOLDER = str(bundled_model("policy"))
 KEY = "sk-secret-0123456789"
-SAMPLING = SamplingParams(temperature=0.7, top_p=0.9, top_k=5, max_tokens=100)
+SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 100}
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +32,14 @@ def sample(
     *urls: str,
     prefix: str = "",
     count: int = 1,
-    sampling: SamplingParams = SAMPLING,
-    **arguments: Any,
+    sampling: Mapping[str, Any] = SAMPLING,
+    **settings: Any,
 ) -> list[Completion]:
     """Completions of one problem each, from a policy of its own."""
 
     async def run() -> list[Completion]:
-        arguments.setdefault("retry_s", 5.0)
-        policy = OpenAIPolicy(model=FOLDER, sampling=sampling, endpoints=urls, **arguments)
+        servers = OpenAIEngine.Settings(endpoints=list(urls), **{"retry_s": 5.0, **settings})
+        policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, **sampling))
         await policy.start()
         try:
             asked = [
@@ -73,7 +72,7 @@ def test_ids_go_out_and_come_back_with_every_parameter() -> None:
 
 
 def test_what_the_length_cuts_is_truncated_and_no_room_asks_nothing() -> None:
-    short = SamplingParams(max_tokens=6)
+    short = {"max_tokens": 6}
     with Server() as server:
         (completion,) = sample(server.url, sampling=short)
         asked = len(server.bodies)
@@ -88,12 +87,12 @@ def test_a_server_without_ids_has_its_texts_tokenised_once() -> None:
         (completion,) = sample(server.url)
         assert completion.ids == TEXT.encode(ANSWER)
         with pytest.raises(EngineError, match=r"policy\.stop: the server returns no token ids"):
-            sample(server.url, sampling=SamplingParams(stop=("x",)))
+            sample(server.url, sampling={"stop": ["x"]})
 
 
 def test_stop_texts_stay_and_end_the_completion() -> None:
     with Server() as server:
-        (completion,) = sample(server.url, sampling=SamplingParams(stop=("= 2.",)))
+        (completion,) = sample(server.url, sampling={"stop": ["= 2."]})
         assert server.bodies[-1]["stop"] == ["= 2."]
     assert completion.text == "1 + 1 = 2."
 
@@ -137,14 +136,14 @@ def test_chat_is_used_where_the_server_shows_that_it_continues_exactly() -> None
     ("server", "arguments", "message"),
     [
         ({"takes_ids": False}, {}, r"It must take token ids as a prompt.*`vllm serve`"),
-        ({"chat": True, "continues": False}, {"api": "chat"}, "use policy.openai.api=completions"),
+        ({"chat": True, "continues": False}, {"api": "chat"}, "use policy.engine.api=completions"),
         ({"chat": True, "returns_ids": False}, {"api": "chat"}, "does not show the ids"),
         ({}, {"api": "chat"}, "has no such address or model"),
         ({"extra_tokens": 1}, {}, r"read 20 tokens, which are not the 19"),
-        ({"names": ("a", "b")}, {}, r"policy\.openai\.model=None: .* serves a, b"),
-        ({"names": ("a", "b")}, {"served_model": "c"}, "model='c'"),
+        ({"names": ("a", "b")}, {}, r"policy\.engine\.model=None: .* serves a, b"),
+        ({"names": ("a", "b")}, {"model": "c"}, "model='c'"),
         ({"is_html": True}, {}, "answers no JSON"),
-        ({"key": KEY}, {}, r"wants a key\. Set policy\.openai\.api_key_env"),
+        ({"key": KEY}, {}, r"wants a key\. Set policy\.engine\.api_key_env"),
     ],
 )
 def test_a_server_that_cannot_do_what_is_needed_is_refused(
@@ -182,7 +181,7 @@ def test_a_server_that_repeats_the_key_is_not_quoted(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SERVER_KEY", KEY)
     names = (f"model for {KEY}", "other")
     with Server(names=names) as server, pytest.raises(EngineError) as caught:
-        sample(server.url, api_key_env="SERVER_KEY", served_model="x")
+        sample(server.url, api_key_env="SERVER_KEY", model="x")
     assert KEY not in str(caught.value) and "***" in str(caught.value)
 
 

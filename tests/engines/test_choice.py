@@ -1,0 +1,139 @@
+"""Which engine a configuration chooses, and what the rest of the house asks it before a start."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from mclabel.config import LabelConfig, load_config
+from mclabel.engines import ENGINES, EngineSettings, PolicySettings, make_engine
+from mclabel.engines.hub import weights_fingerprint
+from mclabel.errors import ConfigError
+from mclabel.pipelines.label import semantic_config, versions
+from mclabel.pipelines.policy import resolved_policy
+
+SERVER = "policy.engine.endpoints=[http://localhost:8000/v1]"
+
+
+def config_of(*overrides: str) -> LabelConfig:
+    return load_config(LabelConfig, None, ["out=x", *overrides])
+
+
+def engine_of(*overrides: str) -> EngineSettings:
+    return config_of(*overrides).policy.engine
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_every_engine_is_found_and_loads_nothing_when_it_is_made(kind: str) -> None:
+    more = [SERVER] if kind == "openai" else []
+    policy = config_of(f"policy.engine={kind}", *more).policy
+    engine = make_engine(policy, seed=3)
+    assert (policy.engine.kind, engine.policy, engine.seed) == (kind, policy, 3)
+    assert engine.settings is policy.engine
+    assert type(engine).Settings is type(policy.engine)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["policy.engine=vllm", "policy.engine.tensor_parallel=2"],
+        ["policy.engine.tensor_parallel=2", "policy.engine=vllm"],
+        ["policy.engine.tensor_parallel=2", "policy.engine.kind=vllm"],
+        ["policy.engine={kind: vllm, tensor_parallel: 2}"],
+    ],
+)
+def test_the_name_and_the_keys_of_an_engine_come_in_any_order(overrides: list[str]) -> None:
+    chosen = engine_of(*overrides)
+    assert chosen.kind == "vllm"
+    assert chosen == engine_of("policy={engine: {kind: vllm, tensor_parallel: 2}}")
+    assert engine_of(*overrides, "policy.temperature=0").identity() == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fault"),
+    [
+        (["policy.engine=vlm"], "policy.engine: vlm: none of the engines. did you mean vllm?"),
+        (
+            ["policy.engine=vllm", "policy.engine.tensor_paralel=2"],
+            "policy.engine.tensor_paralel: not a setting of kind=vllm; did you mean "
+            "policy.engine.tensor_parallel?",
+        ),
+        (
+            ["policy.engine.tensor_parallel=2"],
+            "policy.engine.tensor_parallel: not a setting of kind=hf. It has max_live, device, "
+            "dtype, threads",
+        ),
+        (["policy.engine.max_live=0"], "policy.engine.max_live=0: input should be greater"),
+        (["policy.engine=json:JSONDecoder"], "its attribute Settings is None"),
+    ],
+)
+def test_a_wrong_engine_or_key_names_the_nearest(overrides: list[str], fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(*overrides)
+    assert fault in str(caught.value)
+
+
+def test_keys_of_earlier_versions_name_those_of_today_all_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(
+            *["policy.engine=vllm", "policy.tensor_parallel=2", "policy.engine_args={a: 1}"],
+            *["policy.quantization=fp8", "policy.openai.endpoints=[http://h/v1]"],
+            *["policy.scripted={num_steps: 3}"],
+        )
+    lines = [line.strip() for line in str(caught.value).splitlines()]
+    assert "policy.tensor_parallel: is now policy.engine.tensor_parallel" in lines
+    assert "policy.engine_args: is now policy.engine.engine_args" in lines
+    assert "policy.quantization: is now policy.engine.quantization" in lines
+    assert "policy.openai: is now policy.engine, with kind: openai" in lines
+    assert "policy.scripted: is now policy.engine, with kind: scripted" in lines
+
+
+def test_labels_depend_on_what_changes_the_weights_and_not_on_the_engine() -> None:
+    def identity(*overrides: str) -> object:
+        return semantic_config(config_of(*overrides)).identity
+
+    plain = identity()
+    assert plain == identity("policy.engine=vllm", "policy.engine.dtype=bfloat16")
+    assert plain == identity("policy.engine=openai", SERVER)
+    quantized = identity("policy.engine=vllm", "policy.engine.quantization=fp8")
+    assert quantized != plain
+    assert quantized["policy"]["engine"] == {"quantization": "fp8"}  # type: ignore[index]
+    assert identity("policy.engine={kind: scripted, num_steps: 9}") != identity(
+        "policy.engine=scripted"
+    )
+
+
+def test_engines_with_a_model_are_known_by_its_weights_and_others_by_their_name() -> None:
+    folder = make_engine(config_of().policy).model  # type: ignore[attr-defined]
+    weights = f"weights:{weights_fingerprint(Path(folder))}"
+    for kind in ("hf", "vllm"):
+        assert make_engine(config_of(f"policy.engine={kind}").policy).model_identity() == weights
+    assert make_engine(config_of("policy.engine=scripted").policy).model_identity() == "scripted"
+    remote = config_of("policy.engine=vllm", "policy.model=Qwen/Qwen2.5-Math-7B").policy
+    assert make_engine(remote).model_identity() == "Qwen/Qwen2.5-Math-7B"
+
+
+def test_a_missing_key_is_found_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    policy = config_of("policy.engine=openai", SERVER, "policy.engine.api_key_env=NO_SUCH_KEY")
+    with pytest.raises(ConfigError, match=r"NO_SUCH_KEY: the variable is not set\. Export it here"):
+        resolved_policy(policy.policy)
+    monkeypatch.setenv("NO_SUCH_KEY", "sk-1")
+    assert resolved_policy(policy.policy).revision is None
+
+
+def test_an_engine_names_the_packages_that_are_recorded() -> None:
+    recorded = versions(engine_of("policy.engine=openai", SERVER).component.packages)
+    assert recorded["openai"] == version("openai")
+    assert "openai" not in versions(engine_of("policy.engine=hf").component.packages)
+    assert versions(["no-such-package"]) == versions()
+
+
+def test_a_preview_shows_what_small_files_hold_and_scripted_has_none() -> None:
+    assert make_engine(config_of("policy.engine=scripted").policy).preview() is None
+    shown = make_engine(PolicySettings(max_model_len=100)).preview()
+    assert shown is not None and shown.max_context == 100
+    assert shown.prompt == "the model's chat template" and shown.ends
+    assert len(shown.prompt_ids("What is 1 + 1?")) > 5

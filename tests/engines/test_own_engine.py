@@ -1,0 +1,103 @@
+"""An engine of another package labels problems like any built-in one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from own_engine import ConstantEngine
+from own_package import install_package
+from scripted_jobs import scripted_overrides, write_config, write_problems
+
+from mclabel import pipelines
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.engines import PolicySettings, make_engine
+from mclabel.errors import ConfigError, ShardError
+from mclabel.records import LabeledSolution
+
+OWN = "own_engine:ConstantEngine"
+MODULE = Path(__file__).parents[1] / "own_engine.py"
+
+
+def overrides(folder: Path, engine: str, *more: str) -> list[str]:
+    job = scripted_overrides(write_problems(folder, 5), folder / "out", "estimator.kind=fixed")
+    return [*job, f"policy.engine={engine}", "solutions.per_problem=2", *more]
+
+
+def label(folder: Path, *more: str, engine: str = OWN) -> list[LabeledSolution]:
+    config = load_config(LabelConfig, None, overrides(folder, engine, "ray.address=none", *more))
+    pipelines.label(config, lambda state: None)
+    return list(read_labels(Store(str(folder / "out"))))
+
+
+def check(rows: list[LabeledSolution]) -> None:
+    assert len(rows) == 10
+    assert {row.solution.text for row in rows} == {ConstantEngine.Settings().solution}
+    assert all(len(row.steps) == 2 for row in rows)
+    for row in rows:
+        first = row.steps[0]
+        is_two = row.problem.answer == "2"
+        assert (first.counts.num_right, first.counts.num_rollouts) == (4 * is_two, 4)
+        assert [step.hard for step in row.steps] == [is_two, is_two]
+
+
+def test_a_class_of_a_module_runs_a_whole_job(tmp_path: Path) -> None:
+    check(label(tmp_path))
+    with pytest.raises(ShardError, match=f"policy.model: '{OWN}' there, 'scripted' here"):
+        label(tmp_path, engine="scripted")
+    with pytest.raises(ShardError, match=r"policy\.engine\.solution: .* here"):
+        label(tmp_path, "policy.engine.solution='1.\\n\\boxed{1}'")
+    assert len(label(tmp_path, "policy.engine.num_cpus=2")) == 10  # resumed
+
+
+@pytest.mark.parametrize("address", ["none", pytest.param("local", marks=pytest.mark.ray)])
+def test_an_installed_package_adds_an_engine_by_its_entry_point(
+    tmp_path: Path, address: str
+) -> None:
+    points = {"mclabel.engines": {"constant": "outside:ConstantEngine"}}
+    path = install_package(tmp_path, {"outside": MODULE}, points)
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    more = [f"ray.address={address}", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
+
+    def run(*changes: str) -> subprocess.CompletedProcess[str]:
+        job = overrides(tmp_path, "constant", *more, *changes)
+        return subprocess.run(
+            [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *job],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    check(list(read_labels(Store(str(tmp_path / "out")))))
+    refused = run("policy.engine.solutions=x")
+    assert refused.returncode == 2
+    assert "not a setting of kind=constant; did you mean policy.engine.solution?" in (
+        " ".join((refused.stdout + refused.stderr).split())
+    )
+
+
+def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
+    more = ["policy.engine.num_cpus=3", "ray.address=none"]
+    planned = pipelines.plan(load_config(LabelConfig, None, overrides(tmp_path, OWN, *more)))
+    assert planned.resources.num_cpus == 3
+    assert ("engine", f"{OWN}, here") in planned.lines()
+    with pytest.raises(ConfigError, match=r"policy\.engine\.needs=luck: not here"):
+        label(tmp_path, "policy.engine.needs=luck")
+
+
+def test_a_class_that_is_no_whole_engine_is_refused_by_name() -> None:
+    def made(name: str) -> None:
+        make_engine(PolicySettings.model_validate({"engine": f"own_engine:{name}"}))
+
+    with pytest.raises(ConfigError, match="the class has no decode, encode, prompt_ids, sample"):
+        made("UnfinishedEngine")
+    settings = ConstantEngine.Settings()
+    assert settings.kind == OWN
