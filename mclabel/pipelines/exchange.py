@@ -11,8 +11,7 @@ from mclabel.answers import grade
 from mclabel.data.exchange.exports import export_row, json_line, labeled_texts
 from mclabel.data.exchange.formats import LOSSES, Format, LabeledTexts
 from mclabel.data.exchange.imports import import_row, labeled_solution
-from mclabel.data.layout import check_run
-from mclabel.data.outputs import output_folder
+from mclabel.data.outputs import check_run, output_folder
 from mclabel.data.readers.rows import file_rows
 from mclabel.data.shards.labels import commit_block, read_labels
 from mclabel.data.shards.manifest import Semantic, claim
@@ -182,7 +181,6 @@ def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
 
 
 def _card(run: str, to: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
-    rules = label_rules(run)
     return f"""---
 tags: [process-reward-model, mclabel]
 configs:
@@ -191,7 +189,7 @@ configs:
 ---
 {num_rows} solutions with a label for every step, in the format of {to}, made by mclabel.
 
-How steps came to their labels: {rules}. A label from rollouts says whether the labelling policy
+How steps came to their labels: {label_sources(run)}. A label from rollouts says whether the labelling policy
 still reaches the right answer from a step on; it is not a proof that the step is right.
 
 What this format cannot hold: {LOSSES[to]}. {num_left_out} solutions were left out, {num_cut} cut
@@ -199,10 +197,10 @@ before their first step without a label.
 """
 
 
-def label_rules(run: str) -> str:
+def label_sources(run: str) -> str:
     """How the steps of a run came to their labels, in words."""
     counts: dict[str, int] = defaultdict(int)
     for row in read_labels(Store(run)):
         for step in row.steps:
             counts[step.source] += 1
-    return ", ".join(f"{rule} ({count} steps)" for rule, count in sorted(counts.items()))
+    return ", ".join(f"{source} ({count} steps)" for source, count in sorted(counts.items()))

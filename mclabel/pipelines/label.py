@@ -17,7 +17,7 @@ from mclabel.arith.problems import generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.checkers import make_checker
 from mclabel.config import LabelConfig, ProblemsConfig
-from mclabel.data.layout import check_run
+from mclabel.data.outputs import check_run
 from mclabel.data.readers.problems import Chosen, Problems, read_problems
 from mclabel.data.readers.remote import local_path
 from mclabel.data.readers.solutions import read_solutions

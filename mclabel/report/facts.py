@@ -116,7 +116,8 @@ class RunFacts:
     """By field of the problems' metadata and its value."""
     hard: Mapping[str, int]
     """Steps labelled sound and wrong, and without a verdict."""
-    rules: Counter[str]
+    sources: Counter[str]
+    """Number of steps by the source of their label."""
     num_rollouts: int
     """Prefixes that solutions share are counted once."""
     cost: LabelCost
@@ -154,7 +155,7 @@ def run_facts(run: Run) -> RunFacts:
         example=gathered.example,
         groups=groups,
         hard=gathered.hard,
-        rules=gathered.rules,
+        sources=gathered.sources,
         num_rollouts=sum(gathered.rollouts.values()),
         cost=cost,
         steps=Steps(**{name: np.array(column) for name, column in gathered.columns.items()}),
@@ -171,7 +172,7 @@ class _Gathered:
         self.rows: list[LabeledSolution] = []
         self.truths: dict[str, int | None] = {}
         self.hard = {"sound": 0, "wrong": 0, "no verdict": 0}
-        self.rules: Counter[str] = Counter()
+        self.sources: Counter[str] = Counter()
         self.rollouts: dict[str, int] = {}
         self.first_errors: dict[str, int | None] = {}
         self.columns: dict[str, list[float]] = {
@@ -212,7 +213,7 @@ class _Gathered:
         for number, step in enumerate(row.steps):
             word = {True: "sound", False: "wrong", None: "no verdict"}[step.hard]
             self.hard[word] += 1
-            self.rules[step.source] += 1
+            self.sources[step.source] += 1
             self.rollouts[step.prefix_id] = step.counts.num_rollouts
             if number == len(row.steps) - 1:
                 continue

@@ -24,8 +24,8 @@ from shown import (
 )
 from viewer_process import ViewerProcess
 
-from mclabel.data.shards.labels import METADATA_KEY
 from mclabel.data.shards.manifest import claim
+from mclabel.data.shards.shard import METADATA_KEY
 from mclabel.data.shards.store import Store
 from mclabel.records import Outcome
 from mclabel.report.runs import find_runs, run_identity

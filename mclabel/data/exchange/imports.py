@@ -1,6 +1,6 @@
 """Other people's labelled solutions as ours: the way back from `exports`.
 
-A label says what its source says: `rule` is `given`, counts are zero, intervals unknown. There are
+A label is what the file has: its `source` is `given`, counts are zero, intervals unknown. There are
 no token ids: a scorer's tokenizer reads the texts.
 """
 

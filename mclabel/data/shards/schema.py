@@ -19,9 +19,9 @@ from mclabel.records import (
     StepLabel,
 )
 
-SCHEMA_VERSION = 4
-READABLE_VERSIONS = (3, 4)
-"""Shards of version 3 have the same columns, and carry no digest."""
+SCHEMA_VERSION = 5
+READABLE_VERSIONS = (3, 4, 5)
+"""`earlier` says what shards of versions before this one have in place of its columns."""
 
 _COUNTS = pa.struct(
     [
@@ -102,6 +102,7 @@ def _counts_row(counts: Counts) -> dict[str, int]:
 
 
 def label_row(row: LabeledSolution) -> dict[str, Any]:
+    """A labelled solution as a row of a labels shard."""
     steps = zip(row.solution.steps, row.steps, strict=True)
     return {
         "problem_id": row.problem.id,
@@ -147,6 +148,7 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
 
 
 def rollout_row(rollout: Rollout) -> dict[str, Any]:
+    """A rollout as a row of a rollouts shard."""
     return {name: getattr(rollout, name) for name in ROLLOUTS_SCHEMA.names}
 
 
@@ -155,7 +157,7 @@ def _counts(row: Mapping[str, Any]) -> Counts:
 
 
 def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
-    """A row of a labels shard."""
+    """The labelled solution that a row of a labels shard holds."""
     steps: Iterable[Mapping[str, Any]] = row["steps"]
     return LabeledSolution(
         problem=Problem(
@@ -194,7 +196,7 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         root=_counts(row["root"]),
         siblings=_counts(row["siblings"]),
         root_value=row["root_value"],
-        posterior=None if row["posterior"] is None else tuple(row["posterior"]),
+        posterior=_tuple(row["posterior"]),
         priors=row["priors"],
         min_gain_per_token=row["min_gain_per_token"],
         num_sampled=row["num_sampled"],
@@ -205,13 +207,16 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
 
 
 def recorded_rollout(row: Mapping[str, Any]) -> Rollout:
-    """A row of a rollouts shard."""
-    ends, through = row["step_ends"], row["through"]
+    """The rollout that a row of a rollouts shard holds."""
     return Rollout(
         **{
             **row,
             "outcome": Outcome(row["outcome"]),
-            "step_ends": None if ends is None else tuple(ends),
-            "through": None if through is None else tuple(through),
+            "step_ends": _tuple(row["step_ends"]),
+            "through": _tuple(row["through"]),
         }
     )
+
+
+def _tuple(items: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    return None if items is None else tuple(items)
