@@ -14,7 +14,7 @@ from mclabel.data.exchange.imports import import_row, labeled_solution
 from mclabel.data.outputs import check_run, output_folder
 from mclabel.data.readers.rows import file_rows
 from mclabel.data.shards.labels import commit_block, read_labels
-from mclabel.data.shards.manifest import Semantic, claim
+from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.label import versions
@@ -132,7 +132,7 @@ def import_file(path: str, source: Format, out: str) -> ImportReport:
     store = Store(out, create=True)
     content = content_id([row.solution.id for row in labeled], [_key(row) for row in labeled])
     semantic = Semantic.of({"imported": source, "content": content})
-    claim(store, "run.json", semantic, {"versions": versions()})
+    claim(store, MANIFEST, semantic, {"versions": versions()})
     for start in range(0, len(labeled), BLOCK_ROWS):
         block = content_id(content, start)
         part = labeled[start : start + BLOCK_ROWS]

@@ -21,7 +21,7 @@ from mclabel.data.shards.digest import Check, check_lines, log_lines, read_objec
 from mclabel.data.shards.journal import FOLDER as JOURNALS
 from mclabel.data.shards.journal import parse_journal
 from mclabel.data.shards.labels import named_rollouts
-from mclabel.data.shards.manifest import read_claim
+from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_claim
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
@@ -34,7 +34,7 @@ from mclabel.data.verify.planned import PlannedProblems
 from mclabel.data.verify.recount import disagreements
 from mclabel.errors import DamagedFile, ShardError
 
-MANIFEST, SPENT, PROGRESS = "run.json", "spent.json", "progress.jsonl"
+SPENT, PROGRESS = "spent.json", "progress.jsonl"
 
 
 def verify(
@@ -74,10 +74,10 @@ class _Verifying:
         """Check the single files."""
         try:
             manifest = read_claim(self._store, MANIFEST)
+            self._has_digests = manifest is not None and not begun_without_digests(self._store)
         except DamagedFile as error:
             self.found.add(error)
         else:
-            self._has_digests = manifest is not None and manifest["format"] > 1
             self.found.num_without_digest += manifest is not None and not self._has_digests
         if (raw := self._store.read(SPENT)) is not None:
             self._checked(SPENT, _check_object(raw))
