@@ -176,11 +176,11 @@ class Chosen:
         content = {"kind": value} if isinstance(value, str) else value
         if not isinstance(content, Mapping):
             raise _fault(f"must be a name or keys with kind, is a {type(value).__name__}")
-        kind = content.get("kind", self.default)
-        if not isinstance(kind, str):
-            raise _fault(f"kind must be a name, is {kind!r}")
         try:
-            settings = settings_class(self.component_kind, kind)
+            kind = self.kind_of(content)
+            if not isinstance(kind, str):
+                raise _fault(f"kind must be a name, is {kind!r}")
+            settings = self.model(kind)
         except ConfigError as error:
             raise _fault(str(error)) from error
         try:
@@ -194,6 +194,23 @@ class Chosen:
                 "{faults}",
                 {"faults": faults, "cause": error, "model": settings, "name": kind},
             ) from error
+
+
+    def kind_of(self, content: Mapping[str, Any]) -> Any:
+        """The name of the component whose settings a mapping holds.
+
+        Raises:
+            ConfigError: no component is meant.
+        """
+        return content.get("kind", self.default)
+
+    def model(self, kind: str) -> type[ComponentSettings]:
+        """The settings class of a component.
+
+        Raises:
+            ConfigError: there is no such component, or what it calls its settings are none.
+        """
+        return settings_class(self.component_kind, kind)
 
 
 def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:

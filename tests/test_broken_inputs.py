@@ -361,7 +361,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device", "figures.json")
 
-    monkeypatch.setattr("mclabel.pipelines.exchange.json_line", full)
+    monkeypatch.setattr("mclabel.pipelines.exchange._json_line", full)
     result = CliRunner().invoke(
         main, ["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")]
     )

@@ -20,7 +20,7 @@ from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, make_ch
 from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.config import load_config
 from mclabel.data.outputs import check_run
-from mclabel.data.readers.problems import text_of
+from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import Fault, file_rows
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.labels import commit_block, committed_blocks, delete_losers, named_rollouts

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mclabel.data.outputs import check_places, output_file
-from mclabel.data.readers.problems import text_of
+from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import LONE_SURROGATES, Fault, row_place, scan_rows
 from mclabel.data.readers.solutions import solution_in
 from mclabel.data.shards.rejects import Reject

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mclabel.data.shards.digest import log_lines
 from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.manifest import MANIFEST
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.clustered import clustered_mean, clustered_share
@@ -33,7 +34,7 @@ from mclabel.records import LabeledSolution, Outcome, Problem
 from mclabel.report.example import Example, more_telling, shown_value
 from mclabel.report.index import FACETS
 from mclabel.report.kinds import answer_kind
-from mclabel.report.runs import MANIFEST, Run, flat, read_json
+from mclabel.report.runs import Run, flat, read_json
 from mclabel.seeds import content_id
 
 logger = logging.getLogger(__name__)
