@@ -180,7 +180,7 @@ class Chosen:
             kind = self.kind_of(content)
             if not isinstance(kind, str):
                 raise _fault(f"kind must be a name, is {kind!r}")
-            settings = self.model(kind)
+            settings = settings_class(self.component_kind, kind)
         except ConfigError as error:
             raise _fault(str(error)) from error
         try:
@@ -195,7 +195,6 @@ class Chosen:
                 {"faults": faults, "cause": error, "model": settings, "name": kind},
             ) from error
 
-
     def kind_of(self, content: Mapping[str, Any]) -> Any:
         """The name of the component whose settings a mapping holds.
 
@@ -203,14 +202,6 @@ class Chosen:
             ConfigError: no component is meant.
         """
         return content.get("kind", self.default)
-
-    def model(self, kind: str) -> type[ComponentSettings]:
-        """The settings class of a component.
-
-        Raises:
-            ConfigError: there is no such component, or what it calls its settings are none.
-        """
-        return settings_class(self.component_kind, kind)
 
 
 def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:

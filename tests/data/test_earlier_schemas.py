@@ -198,6 +198,7 @@ def _renamed(row: dict[str, Any]) -> dict[str, Any]:
     ]
     return {
         **row,
+        "problem": {**row["problem"], "answer_is_json": False},
         "steps": steps,
         "priors": identity or None,
         "min_gain_per_token": float(price) if price else None,

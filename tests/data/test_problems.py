@@ -160,7 +160,7 @@ BAD_LINES = [
     b'{"problem": "an empty gold?", "answer": " "}',
     b'{"answer": "2"}',
     b'{"problem": ["a", "list"], "answer": "2"}',
-    b'{"problem": "a list?", "answer": ["2"]}',
+    b'{"problem": "a list?", "answer": [NaN]}',
     b'{"id": "a", "problem": "1+1?", "answer": "2"}',
     b'{"id": "a", "problem": "another", "answer": "2"}',
     b'{"problem": "' + b"x" * 5000 + b'", "answer": {"value": ' + b"9" * 5000 + b"}}",
@@ -217,7 +217,8 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path
         ("false", "wrong_type"),
         ("[NaN]", "wrong_type"),
         ('{"value": NaN}', "wrong_type"),
-        ("[[1], [2]]", "wrong_type"),
+        ("[]", "wrong_type"),
+        ("{}", "wrong_type"),
     ],
 )
 def test_values_that_are_no_gold(tmp_path: Path, answer: str, reason: str) -> None:
@@ -232,6 +233,18 @@ def test_values_that_are_no_gold(tmp_path: Path, answer: str, reason: str) -> No
     assert (reject.row, reject.reason) == (1, reason)
     with pytest.raises(DataError, match="line 1: the answer in column 'answer'"):
         read_problems(str(path), strict=True)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+def test_a_gold_may_be_an_object_or_a_list(tmp_path: Path, suffix: str) -> None:
+    golds: list[object] = [{"tests": ["1 -> 2"], "limit": 3}, {"tests": ["é"], "limit": None}]
+    rows = [{"problem": f"{i}?", "answer": gold} for i, gold in enumerate(golds)]
+    problems = list(read_problems(write(tmp_path / f"p{suffix}", rows)))
+    assert [problem.gold for problem in problems] == golds
+    assert problems[0].answer == '{"limit": 3, "tests": ["1 -> 2"]}'
+    assert len({problem.id for problem in problems}) == 2
+    (text,) = read_problems(write(tmp_path / "t.jsonl", [{"problem": "?", "answer": "[1]"}]))
+    assert text.gold == "[1]" and not text.answer_is_json
 
 
 def test_what_is_missing_in_a_table_is_no_text(tmp_path: Path) -> None:

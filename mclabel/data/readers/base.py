@@ -8,7 +8,7 @@ in Python (`my_package.mine:read`) or by the suffix of a file; what no name fits
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Protocol
@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from mclabel.components import component_names, find_component
 from mclabel.errors import ConfigError
-from mclabel.settings import Chosen, ComponentSettings, settings_class
+from mclabel.settings import Chosen, ComponentSettings
 
 _PYTHON_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -59,8 +59,7 @@ class Reader(Protocol):
     """Reads the rows of a source, the same ones each time.
 
     Its class has an attribute `Settings`, derived from `ReaderSettings` or `RowSettings`, and is
-    made with such settings. A plain function that takes `settings.place` and gives mappings is a
-    reader, too, with `RowSettings`.
+    made with such settings. A plain function is a reader, too (`function`).
     """
 
     def rows(self) -> Iterable[tuple[int, Any]]:
@@ -87,13 +86,6 @@ class ChosenReader(Chosen):
             return content["kind"]
         source = content.get("source", self.default)
         return reader_name(source) if isinstance(source, str) else self.default
-
-    def model(self, kind: str) -> type[ComponentSettings]:
-        """The settings class of a reader; of a plain function, `RowSettings`."""
-        target = find_component(self.component_kind, kind)
-        if callable(target) and not isinstance(target, type) and not hasattr(target, "Settings"):
-            return RowSettings
-        return settings_class(self.component_kind, kind)
 
 
 def reader_settings(source: str, **keys: Any) -> ReaderSettings:
@@ -138,18 +130,5 @@ def reader_name(source: str) -> str:
 
 def make_reader(settings: ReaderSettings) -> Reader:
     """The reader that settings choose."""
-    target = settings.component
-    if isinstance(target, type):
-        reader: Reader = target(settings)
-        return reader
-    return _FunctionReader(target, settings.place)
-
-
-class _FunctionReader:
-    """A plain function as a reader."""
-
-    def __init__(self, read: Callable[[str], Iterable[Any]], place: str) -> None:
-        self._read, self._place = read, place
-
-    def rows(self) -> Iterable[tuple[int, Any]]:
-        return enumerate(self._read(self._place), 1)
+    reader: Reader = settings.component(settings)
+    return reader

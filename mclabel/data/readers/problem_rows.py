@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from math import isinf, isnan
 from typing import Any
@@ -43,7 +44,8 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | Fault:
             f"the problem has {len(text):,} characters and the answer {len(given):,}: at most "
             f"{MAX_ROW:,} and {MAX_ANSWER:,} are taken. Shorten or remove the row",
         )
-    answer = reference_answer(given)
+    structured = isinstance(_value(row, answer_column, ANSWER_COLUMNS), Mapping | list)
+    answer = given if structured else reference_answer(given)
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
     meta = {k: str(v) for k, v in row.items() if k not in used and isinstance(v, str | int | float)}
     if isinstance(row.get("meta"), Mapping):
@@ -58,6 +60,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | Fault:
         text=text,
         answer=answer,
         meta=meta,
+        answer_is_json=structured,
     )
 
 
@@ -66,6 +69,11 @@ def given_id(row: Any) -> str | None:
     identity = row.get("id") if isinstance(row, Mapping) else None
     missing = identity in (None, "") or (isinstance(identity, float) and isnan(identity))
     return None if missing else str(identity)
+
+
+def _value(row: Mapping[str, Any], name: str | None, defaults: Iterable[str]) -> Any:
+    """The value of a column, by its name or the first of the usual ones; None if none is there."""
+    return next((row[one] for one in ([name] if name else defaults) if one in row), None)
 
 
 def _column(
@@ -79,11 +87,23 @@ def _column(
             f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
             f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
         )
-    found = text_of(row[names[0]], numbers=what == "answer")
+    value = row[names[0]]
+    if what == "answer" and isinstance(value, Mapping | list) and value:
+        found = _json_of(value)
+    else:
+        found = text_of(value, numbers=what == "answer")
     if isinstance(found, Fault):
         reason = missing if found.reason == "empty" else found.reason
         return Fault(reason, f"the {what} in column {names[0]!r} {found.detail}")
     return found
+
+
+def _json_of(content: Mapping[str, Any] | list[Any]) -> str | Fault:
+    """An object or a list as JSON, or why it is none."""
+    try:
+        return json.dumps(content, ensure_ascii=False, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return Fault("wrong_type", f"holds what JSON cannot ({error})")
 
 
 def text_of(content: Any, *, numbers: bool) -> str | Fault:

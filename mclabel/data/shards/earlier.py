@@ -2,7 +2,7 @@
 
     schema 3   Shards carry no digest.
     schema 4   The `source` of a step is called `rule`, and `priors` holds `ID@PRICE`: the id, and
-               what has a column of its own now, `min_gain_per_token`.
+               what has a column of its own now, `min_gain_per_token`. Every `answer` is a text.
 
 Every reader gets the current columns, whatever wrote the shard, so nothing else needs to know of
 earlier schemas. Texts and numbers are not copied.
@@ -10,6 +10,7 @@ earlier schemas. Texts and numbers are not copied.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,6 +41,8 @@ def upgraded(table: pa.Table, kind: str, version: int) -> pa.Table:
     if kind == "labels" and version < 5:
         table = _with_sources(table)
         table = _with_min_gain(table)
+        texts = pa.array(np.zeros(len(table), dtype=np.bool_))
+        table = table.append_column(LABELS_SCHEMA.field("answer_is_json"), texts)
     return table
 
 

@@ -53,6 +53,7 @@ LABELS_SCHEMA = pa.schema(
         pa.field("problem_id", pa.string(), nullable=False),
         pa.field("problem", pa.string(), nullable=False),
         pa.field("answer", pa.string(), nullable=False),
+        pa.field("answer_is_json", pa.bool_(), nullable=False),
         pa.field("meta", pa.string(), nullable=False),
         pa.field("solution_id", pa.string(), nullable=False),
         pa.field("sample_index", pa.int32(), nullable=False),
@@ -108,6 +109,7 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
         "problem_id": row.problem.id,
         "problem": row.problem.text,
         "answer": row.problem.answer,
+        "answer_is_json": row.problem.answer_is_json,
         "meta": json.dumps(dict(row.problem.meta), sort_keys=True),
         "solution_id": row.solution.id,
         "sample_index": row.solution.sample_index,
@@ -164,6 +166,7 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
             id=row["problem_id"],
             text=row["problem"],
             answer=row["answer"],
+            answer_is_json=row["answer_is_json"],
             meta=json.loads(row["meta"]),
         ),
         solution=Solution(
