@@ -34,7 +34,10 @@ def component_names(kind: str) -> list[str]:
     return [*_built_in(kind), *sorted(set(_added(kind)) - set(_built_in(kind)))]
 
 
-FUNCTIONS: Mapping[str, str] = {"checkers": "mclabel.checkers.function:FunctionChecker"}
+FUNCTIONS: Mapping[str, str] = {
+    "checkers": "mclabel.checkers.function:FunctionChecker",
+    "readers": "mclabel.data.readers.function:FunctionReader",
+}
 """Kinds of which a plain function is a component, and the class that calls it."""
 
 

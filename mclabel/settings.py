@@ -178,10 +178,10 @@ class Chosen:
         content = {"kind": value} if isinstance(value, str) else value
         if not isinstance(content, Mapping):
             raise _fault(f"must be a name or keys with kind, is a {type(value).__name__}")
-        kind = content.get("kind", self.default)
-        if not isinstance(kind, str):
-            raise _fault(f"kind must be a name, is {kind!r}")
         try:
+            kind = self.kind_of(content)
+            if not isinstance(kind, str):
+                raise _fault(f"kind must be a name, is {kind!r}")
             settings = settings_class(self.component_kind, kind)
         except ConfigError as error:
             raise _fault(str(error)) from error
@@ -196,6 +196,14 @@ class Chosen:
                 "{faults}",
                 {"faults": faults, "cause": error, "model": settings, "name": kind},
             ) from error
+
+    def kind_of(self, content: Mapping[str, Any]) -> Any:
+        """The name of the component whose settings a mapping holds.
+
+        Raises:
+            ConfigError: no component is meant.
+        """
+        return content.get("kind", self.default)
 
 
 def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.data.shards.labels import METADATA_KEY, write_rollouts, write_shard
+from mclabel.data.shards.shard import METADATA_KEY, write_rollouts, write_shard
 from mclabel.data.shards.store import Store
 
 

@@ -90,8 +90,9 @@ def _submit(w: World, address: str, *more: str) -> list[str]:
 NOBODY = "http://127.0.0.1:9"
 OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
              + "b=1", "seed=" + "[" * 10**5, "seed=!!python/object:os.system x", "out=null",
-             "policy.few_shot={a:b}", "policy.engine.engine_args={1: 2}", "solutions.per_problem=.nan",
-             "policy.temperature=.nan", "seed=" + "9" * 5000)  # fmt: skip
+             "policy.few_shot={a:b}", "policy.engine.engine_args={1: 2}",
+             "solutions.per_problem=.nan", "policy.temperature=.nan",
+             "seed=" + "9" * 5000)  # fmt: skip
 
 VERBS: dict[str, dict[str, Slot]] = {
     "quickstart": {"out": Slot("output", lambda w, v, out: ["quickstart", "--out", v])},
@@ -361,7 +362,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
     def full(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device", "figures.json")
 
-    monkeypatch.setattr("mclabel.pipelines.exchange.json_line", full)
+    monkeypatch.setattr("mclabel.pipelines.exchange._json_line", full)
     result = CliRunner().invoke(
         main, ["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")]
     )

@@ -199,6 +199,19 @@ def test_yaml_that_is_too_deep_or_grows_is_refused(tmp_path: Path) -> None:
         load_config(LabelConfig, None, ["out=x", "a." * 5_000 + "b=1"])
 
 
+def test_a_component_s_name_may_follow_its_keys_and_a_later_mapping_replaces_all() -> None:
+    given = ["out=x", "estimator.batch=2", "estimator=bisect"]
+    assert load_config(LabelConfig, None, given).estimator.identity() == {
+        "kind": "bisect",
+        "batch": 2,
+    }
+    given += ["estimator={kind: fixed, rollouts: 8}"]
+    assert load_config(LabelConfig, None, given).estimator.identity() == {
+        "kind": "fixed",
+        "rollouts": 8,
+    }
+
+
 def test_a_missing_configuration_is_named_as_it_was_given() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(LabelConfig, "configs/label/quikstart.yaml")

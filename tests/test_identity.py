@@ -102,7 +102,7 @@ def test_a_resumed_run_is_refused_by_the_field_that_differs_alone(tmp_path: Path
         label(tmp_path, "estimator={kind: fixed, rollouts: 3}")
     assert "estimator.rollouts: 2 there, 3 here" in str(caught.value)
     with pytest.raises(ShardError) as caught:
-        label(tmp_path, "estimator=fixed")
+        label(tmp_path, "estimator={kind: fixed}")
     assert "estimator.rollouts: 2 there, 16 here" in str(caught.value)  # also of a default
     assert str(caught.value).count(" there, ") == 1
 

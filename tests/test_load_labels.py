@@ -184,4 +184,6 @@ def test_no_documented_way_to_read_labels_is_a_glob() -> None:
         text = (root / name).read_text(encoding="utf-8")
         assert "labels/*" not in text, name
     assert "load_labels(" in (root / "README.md").read_text(encoding="utf-8")
-    assert "labels/*" not in (root / "mclabel" / "quickstart.py").read_text(encoding="utf-8")
+    assert "labels/*" not in (root / "mclabel" / "pipelines" / "quickstart.py").read_text(
+        encoding="utf-8"
+    )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import click
 
 from mclabel.cli.output import console
-from mclabel.data.exchange.formats import FORMATS, PARQUET, Format
+from mclabel.data.exchange import FORMATS, PARQUET
 
 
 @click.command()
@@ -50,14 +48,26 @@ def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
     console.print(f"Model: {report.model}. Score with it: mclabel score {checked.out} FILE")
 
 
+def _formats(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names that a shell completes."""
+    from mclabel.data.exchange.formats import format_names
+
+    names = [PARQUET, *format_names()] if parameter.name == "to" else format_names()
+    return [name for name in names if name.startswith(incomplete)]
+
+
 @click.command(name="export")
 @click.argument("run")
-@click.option("--to", "to", type=click.Choice((PARQUET, *FORMATS)), required=True)
+@click.option(
+    "--to",
+    required=True,
+    metavar="NAME",
+    shell_complete=_formats,
+    help=f"{PARQUET}, {', '.join(FORMATS)}, one of another package, or module:Class of your own.",
+)
 @click.option("-o", "--out", required=True, help="Folder for the data and its card.")
 @click.option("--push-to-hub", help="Upload the folder to this data set of the Hugging Face Hub.")
-def export_labels(
-    run: str, to: Format | Literal["parquet"], out: str, push_to_hub: str | None
-) -> None:
+def export_labels(run: str, to: str, out: str, push_to_hub: str | None) -> None:
     """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd, and others.
 
     `parquet` has all labels and rollouts, whatever was compacted. Of other formats it is said what
@@ -76,9 +86,16 @@ def export_labels(
 
 @click.command(name="import")
 @click.argument("file")
-@click.option("--from", "source", type=click.Choice(FORMATS), required=True)
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="NAME",
+    shell_complete=_formats,
+    help=f"{', '.join(FORMATS)}, one of another package, or module:Class of your own.",
+)
 @click.option("-o", "--out", required=True, help="Folder for labels that `train` reads.")
-def import_labels(file: str, source: Format, out: str) -> None:
+def import_labels(file: str, source: str, out: str) -> None:
     """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on."""
     from mclabel import pipelines
 

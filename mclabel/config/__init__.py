@@ -9,7 +9,6 @@ from mclabel.config.evaluation import BestOfNConfig
 from mclabel.config.label import (
     BudgetConfig,
     LabelConfig,
-    ProblemsConfig,
     RayConfig,
 )
 from mclabel.config.load import bundled_config, config_file, load_config
@@ -20,7 +19,6 @@ __all__ = [
     "BestOfNConfig",
     "BudgetConfig",
     "LabelConfig",
-    "ProblemsConfig",
     "RayConfig",
     "Settings",
     "TrainConfig",

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mclabel.checkers.base import CheckerField, default_checker
-from mclabel.config.label import MAX_BLOCK, ProblemsConfig, RayConfig
+from mclabel.config.label import MAX_BLOCK, RayConfig, arith_problems
+from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.settings import OPERATIONAL, Settings, at_most
@@ -18,7 +19,8 @@ class BestOfNConfig(Settings):
 
     out: Annotated[str, OPERATIONAL]
     """Folder for the samples, the figures and the plot."""
-    problems: ProblemsConfig = ProblemsConfig()
+    problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
+    """The problems whose answers are chosen."""
     exclude: list[str] = Field([])
     """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
     left out."""

@@ -6,30 +6,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.settings import OPERATIONAL, Settings, at_most
 
 MAX_BLOCK = 10_000
-
-
-class ProblemsConfig(Settings):
-    """Where problems come from."""
-
-    source: str = "arith"
-    """`arith` (generated), a .jsonl, .json, .parquet or .csv file, or `hf:NAME`."""
-    split: str = "test"
-    """Of arith (train, validation, test) or of a Hugging Face data set."""
-    subset: str | None = None
-    """Of a Hugging Face data set."""
-    problem_column: str | None = None
-    answer_column: str | None = None
-    limit: int | None = Field(None, ge=1)
-    """Number of problems; required for arith."""
-    families: list[str] | None = None
-    """Of arith; None takes those that its policy was trained on."""
-    seed: int = Field(0, ge=0)
-    """Of arith."""
 
 
 class RayConfig(Settings):
@@ -77,12 +59,21 @@ class BudgetConfig(Settings):
     """Money for sampled tokens, for the forecast."""
 
 
+def arith_problems() -> ReaderSettings:
+    """Settings of problems where a configuration has none."""
+    from mclabel.data.readers.generated import ArithReader
+
+    return ArithReader.Settings()
+
+
 class LabelConfig(LabelSettings):
     """A labelling job."""
 
     out: Annotated[str, OPERATIONAL]
     """Folder or object store URL for the shards."""
-    problems: Annotated[ProblemsConfig, OPERATIONAL] = ProblemsConfig()
+    problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
+        default_factory=arith_problems
+    )
     """The run's plan holds which problems these are, so a file may move or grow."""
     policy: PolicySettings = PolicySettings()
     """What writes the solutions and the rollouts."""

@@ -1,11 +1,54 @@
-"""Places on this machine to which results are written, tried before the work is done."""
+"""Where jobs write: what lies where in an output, checked before hours of work are spent on it.
+
+A folder that a job needs may be there as a file, or may not be writable. Found at the end, that
+costs the work; found at the start, nothing.
+"""
 
 from __future__ import annotations
 
+import os
 import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mclabel.errors import ConfigError
+from mclabel.errors import ConfigError, ShardError
+
+RUN_FOLDERS = (
+    *("labels", "rollouts", "priors", "journals", "rejects", "drivers", "plan"),
+    *("compacted", "merged", "merged/labels", "merged/rollouts", ".partial"),
+)
+RUN_FILES = ("run.json", "rejects.jsonl", "spent.json", "progress.jsonl")
+TRAINING_FOLDERS = ("checkpoints", "model", "model.partial", "tensorboard", "ray")
+TRAINING_FILES = ("train.json", "log.jsonl")
+BEST_OF_N_FOLDERS = ("samples", "scores")
+BEST_OF_N_FILES = ("best_of_n.json", "best_of_n.png", "best_of_n.svg")
+
+
+def check_run(out: str) -> None:
+    """Refuse the output of a labelling job in which it could not write all that it has to.
+
+    Raises:
+        ShardError: as `check_places`.
+    """
+    check_places(out, folders=RUN_FOLDERS, files=RUN_FILES)
+
+
+def check_places(out: str, *, folders: Iterable[str] = (), files: Iterable[str] = ()) -> None:
+    """Refuse an output in which a folder or a file could not be written.
+
+    Args:
+        out: folder, which may be missing; of a URL nothing is checked.
+        folders: under it that will be written to.
+        files: that will be written.
+
+    Raises:
+        ShardError: names everything that stands in the way.
+    """
+    if "://" in out:
+        return
+    faults = list(_faults(Path(out), folders, files))
+    if faults:
+        raise ShardError("\n".join(faults) + "\nMove that away, or choose another out=…")
 
 
 def output_folder(place: str, key: str, *, make: bool = True) -> Path:
@@ -41,6 +84,29 @@ def output_file(place: str, key: str) -> Path:
         raise ConfigError(f"{key}{place}: is a folder, must be a file")
     _try_to_write(path.parent, place, key, make=True)
     return path
+
+
+def _faults(root: Path, folders: Iterable[str], files: Iterable[str]) -> Iterator[str]:
+    whole = root.absolute()
+    above = next(path for path in (whole, *whole.parents) if os.path.exists(path))
+    if not above.is_dir():
+        yield f"{above}: is a file, must be a folder"
+        return
+    if not _writable(above):
+        yield f"{above}: is not writable"
+    for folder in (root / name for name in folders):
+        is_folder = os.path.isdir(folder)
+        if os.path.lexists(folder) and not is_folder:  # a link to nothing is in the way, too
+            yield f"{folder}: is a file, must be a folder"
+        elif is_folder and not _writable(folder):
+            yield f"{folder}: is not writable"
+    for file in (root / name for name in files):
+        if os.path.isdir(file):
+            yield f"{file}: is a folder, must be a file"
+
+
+def _writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _local(place: str, key: str, what: str) -> Path:

@@ -29,7 +29,7 @@ from mclabel.stats.values import num_trials
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalCheck:
-    """Intervals of one rule against the rollouts of a reference."""
+    """Intervals of one label source against the rollouts of a reference."""
 
     num_intervals: int
     """Distinct prefixes; solutions that share one share its interval."""
@@ -49,7 +49,7 @@ class IntervalCheck:
 def check_intervals(
     rows: Iterable[LabeledSolution], reference: Mapping[str, Counts], *, seed: int = 0
 ) -> dict[str, IntervalCheck]:
-    """Measure intervals by rule, and `all`; only prefixes that the reference rolled out.
+    """Measure intervals by label source, and `all`; only prefixes that the reference rolled out.
 
     Args:
         rows: labelled solutions.
@@ -63,8 +63,8 @@ def check_intervals(
         if step.low is not None
     ]
     groups = {"all": found}
-    for rule in sorted({step.source for _, step, _ in found}):
-        groups[rule] = [one for one in found if one[1].source == rule]
+    for source in sorted({step.source for _, step, _ in found}):
+        groups[source] = [one for one in found if one[1].source == source]
     usable = {name: [one for one in group if num_trials(one[2])] for name, group in groups.items()}
     return {
         name: _check(group, len(groups[name]) - len(group), seed)

@@ -50,7 +50,7 @@ class GroupReport:
     `value, sound` and `posterior, sound`: against whether the step is sound in truth.
     `value, reference` and `mean, reference`: against another run's rollouts of the prefix."""
     intervals: dict[str, IntervalCheck]
-    """By rule; empty without another run's rollouts."""
+    """By label source; empty without another run's rollouts."""
     positions: dict[str, tuple[Position, ...]]
     """Values along solutions: of all, of right and wrong ones, of sound and unsound steps."""
     monotonicity: Monotonicity

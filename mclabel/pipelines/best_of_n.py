@@ -13,8 +13,13 @@ from typing import cast
 
 from mclabel.checkers import make_checker
 from mclabel.config import BestOfNConfig, LabelConfig
-from mclabel.data.layout import BEST_OF_N_FILES, BEST_OF_N_FOLDERS, check_places, check_run
-from mclabel.data.outputs import output_folder
+from mclabel.data.outputs import (
+    BEST_OF_N_FILES,
+    BEST_OF_N_FOLDERS,
+    check_places,
+    check_run,
+    output_folder,
+)
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines.hub import resolve_model

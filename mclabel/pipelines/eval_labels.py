@@ -6,8 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mclabel.data.layout import check_places
-from mclabel.data.outputs import output_folder
+from mclabel.data.outputs import check_places, output_folder
 from mclabel.data.readers.judged import read_prm800k, read_processbench
 from mclabel.data.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.data.shards.store import Store

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mclabel.answers import grade
-from mclabel.data.exchange.exports import export_row, json_line, labeled_texts
-from mclabel.data.exchange.formats import LOSSES, Format, LabeledTexts
-from mclabel.data.exchange.imports import import_row, labeled_solution
-from mclabel.data.layout import check_run
-from mclabel.data.outputs import output_folder
+from mclabel.data.exchange.formats import Format, LabeledTexts, find_format, read_row
+from mclabel.data.exchange.solutions import labeled_solution, solution_texts
+from mclabel.data.outputs import check_run, output_folder
 from mclabel.data.readers.rows import file_rows
 from mclabel.data.shards.labels import commit_block, read_labels
-from mclabel.data.shards.manifest import Semantic, claim
+from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.label import versions
@@ -32,7 +32,10 @@ MAX_REASON = 400
 class ExportReport:
     """What an export wrote."""
 
-    to: Format
+    to: str
+    """Name of the format."""
+    losses: str
+    """What the format cannot hold."""
     path: str
     num_rows: int
     num_left_out: int
@@ -45,7 +48,7 @@ class ExportReport:
         """For a terminal."""
         yield f"{self.num_rows} rows written to {self.path}"
         yield (
-            f"what {self.to} cannot hold: {LOSSES[self.to]}. Here: {self.num_left_out} solutions "
+            f"what {self.to} cannot hold: {self.losses}. Here: {self.num_left_out} solutions "
             f"left out, {self.num_cut} cut"
         )
         if self.url is not None:
@@ -61,41 +64,43 @@ class ImportReport:
     num_problems: int
 
 
-def export_run(run: str, to: Format, out: str, *, push_to_hub: str | None = None) -> ExportReport:
+def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -> ExportReport:
     """Write `data.jsonl` and a data set card into a folder.
 
     Args:
         run: folder of labels.
-        to: the format.
+        to: name of the format, or `module:Class`.
         out: folder, made if it is missing; what it holds of an earlier export is replaced.
         push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
 
     Raises:
         DataError: a text cannot stand in the format, or no solution can.
-        ConfigError: the upload was refused.
+        ConfigError: there is no such format, or the upload was refused.
     """
+    form = find_format(to)
     rows = read_labels(Store(run))
     folder = output_folder(out, "-o ")
     num_rows = num_left_out = num_cut = 0
     partial = folder / f"{DATA}.partial"
     with partial.open("w", encoding="utf-8") as file:
         for row in rows:
-            texts = labeled_texts(row)
-            exported = export_row(texts, to)
+            texts = solution_texts(row)
+            exported = form.write(texts)
             if exported is None:
                 num_left_out += 1
                 continue
-            num_cut += to in ("trl", "math-shepherd", "rlhflow") and None in texts.ratings
+            num_cut += form.is_cut and None in texts.ratings
             num_rows += 1
-            file.write(json_line(exported))
+            file.write(_json_line(exported, to))
     if not num_rows:
         partial.unlink()
         raise DataError(f"{run}: none of its {num_left_out} solutions can stand in {to}")
     partial.rename(folder / DATA)
-    card = _card(run, to, num_rows, num_left_out, num_cut)
+    card = _card(run, to, form, num_rows, num_left_out, num_cut)
     (folder / CARD).write_text(card, encoding="utf-8")
     return ExportReport(
         to=to,
+        losses=form.losses,
         path=str(folder / DATA),
         num_rows=num_rows,
         num_left_out=num_left_out,
@@ -104,24 +109,39 @@ def export_run(run: str, to: Format, out: str, *, push_to_hub: str | None = None
     )
 
 
-def import_file(path: str, source: Format, out: str) -> ImportReport:
+def _json_line(row: Mapping[str, Any], to: str) -> str:
+    """A row as it stands in a JSON Lines file.
+
+    Raises:
+        ConfigError: the format gives what JSON cannot hold.
+    """
+    try:
+        return json.dumps(dict(row), ensure_ascii=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"--to {to}: its write gives a row that is no JSON object ({error})"
+        ) from error
+
+
+def import_file(path: str, source: str, out: str) -> ImportReport:
     """Read a file of another format as a run that scorers can be trained on.
 
     Args:
         path: JSON Lines, JSON or Parquet.
-        source: its format.
+        source: name of its format, or `module:Class`.
         out: folder of the run; the same file into the same folder again changes nothing.
 
     Raises:
         DataError: a row is not of that format.
         ShardError: the folder holds something else.
     """
+    form = find_format(source)
     check_run(out)
     solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
     num_rows = 0
     for place, row in file_rows(path):
         num_rows += 1
-        for texts in import_row(row, source, place):
+        for texts in read_row(form, row, place, source):
             solutions[texts.problem].append(texts)
     if not solutions:
         raise DataError(f"{path}: holds no rows")
@@ -133,7 +153,7 @@ def import_file(path: str, source: Format, out: str) -> ImportReport:
     store = Store(out, create=True)
     content = content_id([row.solution.id for row in labeled], [_key(row) for row in labeled])
     semantic = Semantic.of({"imported": source, "content": content})
-    claim(store, "run.json", semantic, {"versions": versions()})
+    claim(store, MANIFEST, semantic, {"versions": versions()})
     for start in range(0, len(labeled), BLOCK_ROWS):
         block = content_id(content, start)
         part = labeled[start : start + BLOCK_ROWS]
@@ -181,8 +201,8 @@ def push_folder(folder: Path, name: str, files: Sequence[str]) -> str:
     return str(found.commit_url)
 
 
-def _card(run: str, to: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
-    rules = label_rules(run)
+def _card(run: str, to: str, form: Format, num_rows: int, num_left_out: int, num_cut: int) -> str:
+    sources = label_sources(run)
     return f"""---
 tags: [process-reward-model, mclabel]
 configs:
@@ -191,18 +211,18 @@ configs:
 ---
 {num_rows} solutions with a label for every step, in the format of {to}, made by mclabel.
 
-How steps came to their labels: {rules}. A label from rollouts says whether the labelling policy
+How steps came to their labels: {sources}. A label from rollouts says whether the labelling policy
 still reaches the right answer from a step on; it is not a proof that the step is right.
 
-What this format cannot hold: {LOSSES[to]}. {num_left_out} solutions were left out, {num_cut} cut
+What this format cannot hold: {form.losses}. {num_left_out} solutions were left out, {num_cut} cut
 before their first step without a label.
 """
 
 
-def label_rules(run: str) -> str:
+def label_sources(run: str) -> str:
     """How the steps of a run came to their labels, in words."""
     counts: dict[str, int] = defaultdict(int)
     for row in read_labels(Store(run)):
         for step in row.steps:
             counts[step.source] += 1
-    return ", ".join(f"{rule} ({count} steps)" for rule, count in sorted(counts.items()))
+    return ", ".join(f"{source} ({count} steps)" for source, count in sorted(counts.items()))

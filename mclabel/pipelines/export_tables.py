@@ -13,7 +13,7 @@ from mclabel.data.shards.labels import label_tables, rollout_tables
 from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError
-from mclabel.pipelines.exchange import CARD, label_rules, push_folder
+from mclabel.pipelines.exchange import CARD, label_sources, push_folder
 
 FILE_BYTES = 1 << 27
 """Of a table in memory, about, from which on another file is begun."""
@@ -122,6 +122,7 @@ class _Tables:
 
 def _card(run: str, num_labels: int, num_rollouts: int) -> str:
     rollouts = "- config_name: rollouts\n  data_files: rollouts-*.parquet\n" if num_rollouts else ""
+    sources = label_sources(run)
     return f"""---
 tags: [process-reward-model, mclabel]
 configs:
@@ -132,6 +133,6 @@ configs:
 {num_labels} solutions with a label for every step, and the {num_rollouts} rollouts that the labels
 rest on, made by mclabel. Every column is explained in its docs/formats.md.
 
-How steps came to their labels: {label_rules(run)}. A label from rollouts says whether the labelling
+How steps came to their labels: {sources}. A label from rollouts says whether the labelling
 policy still reaches the right answer from a step on; it is not a proof that the step is right.
 """

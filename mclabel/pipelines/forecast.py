@@ -10,10 +10,10 @@ from pathlib import Path
 
 from mclabel.config import LabelConfig
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.labels import read_shard
 from mclabel.data.shards.manifest import check_claim
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import priors_name
+from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.estimators import RunLearner

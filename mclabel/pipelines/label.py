@@ -13,12 +13,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mclabel.arith.problems import generate
-from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.checkers import make_checker
-from mclabel.config import LabelConfig, ProblemsConfig
-from mclabel.data.layout import check_run
-from mclabel.data.readers.problems import Chosen, Problems, read_problems
+from mclabel.config import LabelConfig
+from mclabel.data.outputs import check_run
+from mclabel.data.readers.problems import ChosenProblems, Problems, read_problems
 from mclabel.data.readers.remote import local_path
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.data.shards.manifest import Semantic, check_claim, claim
@@ -38,9 +36,6 @@ from mclabel.work.job import MANIFEST, JobReport, JobState, run_label_job
 from mclabel.work.progress_log import ProgressLog
 from mclabel.work.ray_fleet import RayFleet
 from mclabel.work.worker import LabelWorker
-
-MAX_ARITH = 1_000_000
-"""Problems that are generated."""
 
 
 def label(
@@ -202,30 +197,19 @@ def load_work(config: LabelConfig) -> Work:
     Raises:
         DataError: they cannot be read; if `strict`, a row of theirs cannot be used.
     """
-    source, path = config.problems, config.solutions.path
-    if source.source == "arith":
-        problems: Problems = _arith_problems(source)
-        size = Size.of(problems)
-        bad_rows: Callable[[], Iterable[Reject]] = tuple
-    else:
-        problems = stream = read_problems(
-            source.source,
-            split=source.split,
-            subset=source.subset,
-            problem_column=source.problem_column,
-            answer_column=source.answer_column,
-            limit=source.limit,
-            may_repeat=path == source.source,
-            strict=config.strict,
-        )
-        size = stream.size
-        bad_rows = stream.rejects if stream.num_rejected else tuple
+    path = config.solutions.path
+    stream = read_problems(
+        config.problems, may_repeat=path == config.problems.source, strict=config.strict
+    )
+    problems: Problems = stream
+    size = stream.size
+    bad_rows: Callable[[], Iterable[Reject]] = stream.rejects if stream.num_rejected else tuple
     if path is None:
         return Work(problems=problems, given=None, size=size, rejects=bad_rows)
     found = read_solutions(path, problems, strict=config.strict)
     given = found.by_problem
     if len(given) < len(problems):
-        problems = Chosen(problems, given, count=len(given))
+        problems = ChosenProblems(problems, given, count=len(given))
         size = Size.of(problems)
     return Work(
         problems=problems,
@@ -233,24 +217,6 @@ def load_work(config: LabelConfig) -> Work:
         size=size,
         rejects=lambda: chain(bad_rows(), found.rejects),
     )
-
-
-def _arith_problems(config: ProblemsConfig) -> Problems:
-    if config.limit is None:
-        raise ConfigError("problems.limit: required for problems.source=arith, which has no end")
-    if config.limit > MAX_ARITH:
-        raise ConfigError(
-            f"problems.limit={config.limit:,}: must be at most {MAX_ARITH:,} for "
-            "problems.source=arith, whose problems are generated into memory"
-        )
-    families = config.families
-    if config.split not in ("train", "validation", "test"):
-        raise ConfigError(f"problems.split={config.split!r}: must be train, validation or test")
-    if unknown := [f for f in families or () if f not in FAMILIES]:
-        raise ConfigError(f"problems.families={unknown}: must be among {', '.join(FAMILIES)}")
-    if config.split == "train" and (held := set(families or ()) & set(HELD_OUT_FAMILIES)):
-        raise ConfigError(f"problems.families={sorted(held)}: kept out of training; use split=test")
-    return generate(config.limit, seed=config.seed, split=config.split, families=families)  # type: ignore[arg-type]
 
 
 def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mclabel import pipelines
 from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, bundled_config, load_config
-from mclabel.data.layout import (
+from mclabel.data.outputs import (
     BEST_OF_N_FILES,
     BEST_OF_N_FOLDERS,
     TRAINING_FILES,

@@ -16,24 +16,19 @@ from typing import Any, cast
 from pydantic import Field, ValidationError
 
 from mclabel.answers import reference_answer
-from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, make_checker
+from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, here, make_checker
 from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.config import load_config
-from mclabel.data.layout import check_run
-from mclabel.data.readers.problems import text_of
+from mclabel.data.outputs import check_run
+from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import Fault, file_rows
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.labels import (
-    commit_block,
-    committed_blocks,
-    delete_losers,
-    named_rollouts,
-    read_shard,
-)
+from mclabel.data.shards.labels import commit_block, committed_blocks, delete_losers, named_rollouts
 from mclabel.data.shards.manifest import Semantic, claim, claimed_config
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.schema import labeled_solution, recorded_rollout
+from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.estimators import EstimatorSettings
@@ -241,7 +236,7 @@ class _Regrading:
         _count(report, rows, again)
 
     def _grade(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
-        return self._runner.run(self._checker.grade(items))
+        return self._runner.run(self._checker.grade(items, here))
 
     def _new_id(self, block: str) -> str:
         return content_id("regraded", block, self._provenance["config"])

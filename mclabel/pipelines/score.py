@@ -9,9 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from mclabel.data.layout import check_places
-from mclabel.data.outputs import output_file
-from mclabel.data.readers.problems import text_of
+from mclabel.data.outputs import check_places, output_file
+from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import LONE_SURROGATES, Fault, row_place, scan_rows
 from mclabel.data.readers.solutions import solution_in
 from mclabel.data.shards.rejects import Reject

@@ -123,12 +123,12 @@ def _check_reachable(config: LabelConfig) -> None:
     faults = []
     places = {
         "out": config.out,
-        "problems.source": config.problems.source,
+        "problems.source": config.problems.source if config.problems.reads_files else None,
         "solutions.path": config.solutions.path,
         **{".".join(path): place for path, place in content_fields(config)},
     }
     for key, place in places.items():
-        if place is None or "://" in place or (key == "problems.source" and _is_name(place)):
+        if place is None or "://" in place:
             continue
         if not Path(place).is_absolute():
             faults.append(
@@ -139,10 +139,6 @@ def _check_reachable(config: LabelConfig) -> None:
         faults.append("ray.address='none': a submitted job runs on the cluster. Leave it out")
     if faults:
         raise ConfigError("\n".join(faults))
-
-
-def _is_name(source: str) -> bool:
-    return source == "arith" or source.startswith("hf:")
 
 
 def _runtime_env(path: str | None) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mclabel.config import TrainConfig
-from mclabel.data.layout import TRAINING_FILES, TRAINING_FOLDERS, check_places
 from mclabel.data.leaks import leak_keys
-from mclabel.data.outputs import output_folder
+from mclabel.data.outputs import TRAINING_FILES, TRAINING_FOLDERS, check_places, output_folder
 from mclabel.data.shards.labels import committed_blocks, read_labels
 from mclabel.data.shards.manifest import Semantic, check_claim, claim
 from mclabel.data.shards.store import Store

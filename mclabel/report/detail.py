@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mclabel.answers import CHECKER_VERSION, grade
-from mclabel.data.shards.labels import read_shard
+from mclabel.data.shards.shard import read_shard
 from mclabel.errors import DataError
 from mclabel.report.index import Index
 from mclabel.seeds import content_id
@@ -34,7 +34,7 @@ MAX_GRADED = 50
 _KEPT_BYTES = 48 << 20
 
 _STEP_FIELDS = (
-    "rule",
+    "source",
     "hard",
     "value",
     "low",

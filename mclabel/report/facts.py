@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mclabel.data.shards.digest import log_lines
 from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.manifest import MANIFEST
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.clustered import clustered_mean, clustered_share
@@ -33,7 +34,7 @@ from mclabel.records import LabeledSolution, Outcome, Problem
 from mclabel.report.example import Example, more_telling, shown_value
 from mclabel.report.index import FACETS
 from mclabel.report.kinds import answer_kind
-from mclabel.report.runs import MANIFEST, Run, flat, read_json
+from mclabel.report.runs import Run, flat, read_json
 from mclabel.seeds import content_id
 
 logger = logging.getLogger(__name__)
@@ -116,7 +117,8 @@ class RunFacts:
     """By field of the problems' metadata and its value."""
     hard: Mapping[str, int]
     """Steps labelled sound and wrong, and without a verdict."""
-    rules: Counter[str]
+    sources: Counter[str]
+    """Number of steps by the source of their label."""
     num_rollouts: int
     """Prefixes that solutions share are counted once."""
     cost: LabelCost
@@ -154,7 +156,7 @@ def run_facts(run: Run) -> RunFacts:
         example=gathered.example,
         groups=groups,
         hard=gathered.hard,
-        rules=gathered.rules,
+        sources=gathered.sources,
         num_rollouts=sum(gathered.rollouts.values()),
         cost=cost,
         steps=Steps(**{name: np.array(column) for name, column in gathered.columns.items()}),
@@ -171,7 +173,7 @@ class _Gathered:
         self.rows: list[LabeledSolution] = []
         self.truths: dict[str, int | None] = {}
         self.hard = {"sound": 0, "wrong": 0, "no verdict": 0}
-        self.rules: Counter[str] = Counter()
+        self.sources: Counter[str] = Counter()
         self.rollouts: dict[str, int] = {}
         self.first_errors: dict[str, int | None] = {}
         self.columns: dict[str, list[float]] = {
@@ -212,7 +214,7 @@ class _Gathered:
         for number, step in enumerate(row.steps):
             word = {True: "sound", False: "wrong", None: "no verdict"}[step.hard]
             self.hard[word] += 1
-            self.rules[step.source] += 1
+            self.sources[step.source] += 1
             self.rollouts[step.prefix_id] = step.counts.num_rollouts
             if number == len(row.steps) - 1:
                 continue

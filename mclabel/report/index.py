@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.data.shards.catalog import Catalog, read_catalog
-from mclabel.data.shards.labels import read_shard
+from mclabel.data.shards.shard import read_shard
 from mclabel.report.kinds import answer_kind
 from mclabel.report.runs import Run
 

@@ -112,7 +112,7 @@ def _intervals(report: LabelReport) -> Grid:
     rows = [
         (
             _named(group, found),
-            rule,
+            source,
             f"{one.num_intervals:,}",
             f"{one.num_unchecked:,}",
             f"{one.reference_rollouts:.0f}",
@@ -121,14 +121,14 @@ def _intervals(report: LabelReport) -> Grid:
             estimate_text(one.width),
         )
         for group, found in report.groups.items()
-        for rule, one in found.intervals.items()
-        if rule != ALL or len(found.intervals) > 2
+        for source, one in found.intervals.items()
+        if source != ALL or len(found.intervals) > 2
     ]
     return Grid(
         title="Do the intervals hold (95% nominal)",
         header=(
             "",
-            "rule",
+            "source",
             "intervals",
             "unchecked",
             "rollouts",

@@ -131,7 +131,10 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
             "without sharing prefixes",
             *(f"{r.cost.tokens_per_solution_unshared:,.0f}" for r in runs),
         ),
-        row("rules", *(", ".join(f"{k} {v:,}" for k, v in r.rules.most_common()) for r in runs)),
+        row(
+            "label sources",
+            *(", ".join(f"{k} {v:,}" for k, v in r.sources.most_common()) for r in runs),
+        ),
     ]
     jobs = [run.job for run in runs]
     if not any(jobs):

@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object
+from mclabel.data.shards.manifest import MANIFEST
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.seeds import content_id
 
 RunKind = Literal["labels", "best_of_n", "prm"]
-MANIFEST, BEST_OF_N, TRAINING = "run.json", "best_of_n.json", "train.json"
+BEST_OF_N, TRAINING = "best_of_n.json", "train.json"
 MAX_ID = 64
 """Characters of a run's id."""
 

@@ -6,7 +6,7 @@ import secrets
 import socket
 from collections.abc import Callable, Sequence
 
-from mclabel.data.shards.labels import read_shard
+from mclabel.data.shards.shard import read_shard
 from mclabel.errors import ConfigError, ShardError
 from mclabel.report.following import Follower
 from mclabel.report.index import Index

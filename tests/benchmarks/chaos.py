@@ -38,7 +38,8 @@ from rich.table import Table
 
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.durable import PARTIAL
-from mclabel.data.shards.labels import label_tables, read_shard
+from mclabel.data.shards.labels import label_tables
+from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 from mclabel.pipelines.label import load_work
 from mclabel.records import Outcome

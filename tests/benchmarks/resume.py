@@ -87,7 +87,8 @@ def _resume(
     changes += ["ray.address=none", "block_problems=1", "estimator.kind=fixed"]
     config = load_config(LabelConfig, None, changes)
     problems = load_work(config).problems
-    planned = plan_blocks(None, problems, semantic=semantic_config(config), block_problems=1)
+    identity = semantic_config(config).identity
+    planned = plan_blocks(None, problems, semantic=identity, block_problems=1)
     blocks = [block_id for block_id, _ in planned.sizes()]
     for block in blocks[:-NUM_LEFT]:
         put(f"labels/{block}.parquet")

@@ -16,6 +16,7 @@ from exactness import check_exact
 from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards import compact as compaction
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import (
@@ -25,7 +26,6 @@ from mclabel.data.shards.labels import (
     read_labels,
     read_rollouts,
 )
-from mclabel.data.shards.labels import compact as compaction
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.records import LabeledSolution, Rollout

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,9 +18,9 @@ from labelled import arith_rows, tiny_model, write_run
 from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import TrainConfig, load_config
-from mclabel.data.exchange.exports import export_row, labeled_texts
-from mclabel.data.exchange.formats import FORMATS, Format, LabeledTexts
-from mclabel.data.exchange.imports import import_row, labeled_solution
+from mclabel.data.exchange import FORMATS
+from mclabel.data.exchange.formats import LabeledTexts, find_format, read_row
+from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.readers.judged import read_processbench
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
@@ -36,7 +39,7 @@ TWO = LabeledTexts(
 
 
 def test_trl() -> None:
-    assert export_row(TWO, "trl") == {
+    assert find_format("trl").write(TWO) == {
         "prompt": "What is 2 + 2 * 3?",
         "completions": ["2 * 3 = 6", "2 + 6 = 9"],
         "labels": [True, False],
@@ -44,7 +47,7 @@ def test_trl() -> None:
 
 
 def test_math_shepherd() -> None:
-    assert export_row(TWO, "math-shepherd") == {
+    assert find_format("math-shepherd").write(TWO) == {
         "input": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6 ки\nStep 2: 2 + 6 = 9 ки",
         "label": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6 +\nStep 2: 2 + 6 = 9 -",
         "task": "mclabel",
@@ -52,7 +55,7 @@ def test_math_shepherd() -> None:
 
 
 def test_rlhflow() -> None:
-    assert export_row(TWO, "rlhflow") == {
+    assert find_format("rlhflow").write(TWO) == {
         "conversations": [
             {"role": "user", "content": "What is 2 + 2 * 3? Step 1: 2 * 3 = 6"},
             {"role": "assistant", "content": "+"},
@@ -63,7 +66,7 @@ def test_rlhflow() -> None:
 
 
 def test_prm800k() -> None:
-    row = export_row(TWO, "prm800k")
+    row = find_format("prm800k").write(TWO)
     assert row is not None
     assert set(row) == {
         "labeler", "timestamp", "generation", "is_quality_control_question",
@@ -96,7 +99,7 @@ def test_prm800k() -> None:
 
 
 def test_processbench() -> None:
-    assert export_row(replace(TWO, id="s-1"), "processbench") == {
+    assert find_format("processbench").write(replace(TWO, id="s-1")) == {
         "id": "s-1",
         "generator": "mclabel",
         "problem": "What is 2 + 2 * 3?",
@@ -124,7 +127,7 @@ def test_every_solution_of_a_processbench_export_has_an_id(tmp_path: Path) -> No
         for line in (tmp_path / "again" / "data.jsonl").read_text().splitlines()
     ]
     assert sorted(again) == sorted(written)
-    nameless = export_row(TWO, "processbench")
+    nameless = find_format("processbench").write(TWO)
     assert nameless is not None and len(nameless["id"]) == 16
 
 
@@ -133,9 +136,9 @@ SOLUTIONS = st.lists(st.tuples(TEXT, st.booleans()), min_size=1, max_size=6)
 
 
 @settings(max_examples=60, deadline=None)
-@given(problem=TEXT, solution=SOLUTIONS, to=st.sampled_from(FORMATS))
+@given(problem=TEXT, solution=SOLUTIONS, to=st.sampled_from(list(FORMATS)))
 def test_what_a_format_holds_comes_back(
-    problem: str, solution: list[tuple[str, bool]], to: Format
+    problem: str, solution: list[tuple[str, bool]], to: str
 ) -> None:
     if any("ки" in text or "Step " in text for text in (problem, *(s for s, _ in solution))):
         return
@@ -149,16 +152,16 @@ def test_what_a_format_holds_comes_back(
         ratings=tuple(map(float, good)),
         right=good[-1],
     )
-    row = export_row(texts, to)
+    row = find_format(to).write(texts)
     assert row is not None
-    (back,) = import_row(json.loads(json.dumps(row)), to, "here")
+    (back,) = read_row(find_format(to), json.loads(json.dumps(row)), "here", to)
     assert (back.problem, back.steps) == (texts.problem, texts.steps)
     end = len(good)
     if to in ("prm800k", "processbench") and False in good:
         end = good.index(False) + 1
     assert back.ratings == (*texts.ratings[:end], *[None] * (len(good) - end))
     # and as a row of our own it exports to the same again
-    ours = labeled_texts(labeled_solution(back, sample_index=0, outcome=Outcome.UNGRADED))
+    ours = solution_texts(labeled_solution(back, sample_index=0, outcome=Outcome.UNGRADED))
     assert ours.steps == texts.steps and ours.ratings == back.ratings
 
 
@@ -189,7 +192,7 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
             "finish_reason": "solution",
         },
     }
-    path, *others = import_row(row, "prm800k", "line 1")
+    path, *others = read_row(find_format("prm800k"), row, "line 1", "prm800k")
     assert path.steps == ("a", "h", "d") and path.ratings == (1.0, 1.0, 0.5)
     assert [(o.steps, o.ratings) for o in others] == [
         (("b",), (0.0,)),
@@ -198,14 +201,14 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
     neutral = labeled_solution(path, sample_index=0, outcome=Outcome.UNGRADED)
     assert step_targets(neutral, "neutral") == (1.0, 1.0, 0.5)
     assert step_targets(neutral, "hard") == (1.0, 1.0, 1.0)
-    again = export_row(labeled_texts(neutral), "prm800k")
+    again = find_format("prm800k").write(solution_texts(neutral))
     assert again is not None
     ratings = [s["completions"][0]["rating"] for s in again["label"]["steps"]]
     assert ratings == [1, 1, 0]
 
 
-@pytest.mark.parametrize("to", FORMATS)
-def test_a_run_exported_and_imported_trains_a_prm(to: Format, tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", list(FORMATS))
+def test_a_run_exported_and_imported_trains_a_prm(to: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", arith_rows(40))
     report = pipelines.export_run(run, to, str(tmp_path / "out"))
     assert report.num_rows == 40 and report.num_left_out == 0
@@ -238,12 +241,14 @@ def test_a_run_exported_and_imported_trains_a_prm(to: Format, tmp_path: Path) ->
 
 def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps(export_row(TWO, "trl")) + "\n")
+    file.write_text(json.dumps(find_format("trl").write(TWO)) + "\n")
     out = str(tmp_path / "run")
     first = pipelines.import_file(str(file), "trl", out)
     assert pipelines.import_file(str(file), "trl", out) == first
     assert len(list(read_labels(Store(out)))) == 1
-    file.write_text(json.dumps({**(export_row(TWO, "trl") or {}), "labels": [True, True]}) + "\n")
+    file.write_text(
+        json.dumps({**(find_format("trl").write(TWO) or {}), "labels": [True, True]}) + "\n"
+    )
     with pytest.raises(ShardError, match="another configuration"):
         pipelines.import_file(str(file), "trl", out)
 
@@ -261,7 +266,7 @@ def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> 
     ],
 )
 def test_a_row_of_no_such_format_is_named(
-    source: Format, row: dict[str, object], fault: str, tmp_path: Path
+    source: str, row: dict[str, object], fault: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row) + "\n")
@@ -273,7 +278,7 @@ def test_a_row_of_no_such_format_is_named(
 def test_marks_inside_texts_are_refused() -> None:
     bad = LabeledTexts(problem="a ки b", steps=("x",), ratings=(1.0,))
     with pytest.raises(DataError, match="uses as a mark"):
-        export_row(bad, "math-shepherd")
+        find_format("math-shepherd").write(bad)
 
 
 def test_the_commands_say_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,3 +293,106 @@ def test_the_commands_say_what_is_lost(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigError, match="hf auth login"):
         pipelines.export_run(run, "trl", out, push_to_hub="nobody/nothing")
+
+
+MINE = """
+from mclabel.data.exchange.formats import labeled_texts
+
+
+class Verdicts:
+    losses = "all but texts and labels is lost"
+    is_cut = False
+
+    def write(self, texts):
+        if None in texts.ratings:
+            return None
+        return {"task": texts.problem, "lines": list(texts.steps), "good": list(texts.ratings)}
+
+    def read(self, row):
+        yield labeled_texts(row["task"], row["lines"], row["good"])
+
+
+class Unprintable(Verdicts):
+    def write(self, texts):
+        return {"steps": {1, 2}}
+
+
+class HalfMade:
+    losses = ""
+
+
+def no_class():
+    pass
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a package with formats of its own, which Python finds."""
+    name = f"formats_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_a_format_of_ones_own_is_written_and_read(mine: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", arith_rows(6))
+    name = f"{mine}:Verdicts"
+    command = ["export", run, "--to", name, "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    assert "cannot hold: all but texts and labels is lost" in result.output
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"in the format of {name}" in card and "all but texts and labels is lost" in card
+    data = tmp_path / "out" / "data.jsonl"
+    again = str(tmp_path / "again")
+    result = CliRunner().invoke(main, ["import", str(data), "--from", name, "-o", again])
+    assert result.exit_code == 0, result.output
+    ours, theirs = (
+        {(row.solution.text.rstrip(), tuple(step.hard for step in row.steps)) for row in rows}
+        for rows in (read_labels(Store(run)), read_labels(Store(again)))
+    )
+    assert ours == theirs
+    data.write_text('{"task": "x", "lines": ["a"], "good": []}\n')
+    result = CliRunner().invoke(main, ["import", str(data), "--from", name, "-o", again])
+    assert result.exit_code == 2
+    assert f"line 1: not a row of {name}: ValueError" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("trk", "trk: none of the formats. did you mean trl? There are trl, math-shepherd"),
+        ("{mine}:HalfMade", "no exchange format, for it lacks write, read, is_cut"),
+        ("{mine}:no_class", "is a function, must be a class with write, read, losses and is_cut"),
+        ("{mine}:Missing", "cannot be imported (AttributeError"),
+        ("{mine}:Unprintable", "its write gives a row that is no JSON object"),
+    ],
+)
+def test_what_is_no_format_is_refused(name: str, fault: str, mine: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", arith_rows(2))
+    name = name.format(mine=mine)
+    command = ["export", run, "--to", name, "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert fault in " ".join(result.output.split())
+    if "write" not in fault.split(":")[0] and "Unprintable" not in name:
+        file = tmp_path / "x.jsonl"
+        file.write_text("{}")
+        command = ["import", str(file), "--from", name, "-o", str(tmp_path / "new")]
+        assert CliRunner().invoke(main, command).exit_code == 2
+        assert not (tmp_path / "new").exists()
+
+
+def test_names_of_formats_are_completed() -> None:
+    export, import_ = (main.commands[name] for name in ("export", "import"))
+    (to,) = (option for option in export.params if option.name == "to")
+    (source,) = (option for option in import_.params if option.name == "source")
+    context = Context(export)
+    assert [item.value for item in to.shell_complete(context, "p")] == [
+        *("parquet", "prm800k", "processbench")
+    ]
+    assert [item.value for item in source.shell_complete(context, "p")] == [
+        *("prm800k", "processbench")
+    ]

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.data.shards.rejects import Reject
@@ -45,14 +46,14 @@ def test_every_format_gives_the_same_problems(tmp_path: Path, suffix: str) -> No
 def test_gsm8k_and_math_golds(public_data: Path) -> None:
     gsm8k = list(read_problems(str(public_data / "gsm8k_test.jsonl")))
     assert (len(gsm8k), gsm8k[0].answer) == (1319, "18")
-    math = list(read_problems(str(public_data / "math500.jsonl"), limit=3))
+    math = list(read_problems(reader_settings(str(public_data / "math500.jsonl"), limit=3)))
     assert math[0].answer == r"\left( 3, \frac{\pi}{2} \right)"
     assert math[0].meta["subject"] == "Precalculus"
 
 
 def test_a_local_hugging_face_data_set(tmp_path: Path) -> None:
     write(tmp_path / "data.jsonl", ROWS)
-    problems = read_problems(f"hf:{tmp_path}", split="train")
+    problems = read_problems(reader_settings(f"hf:{tmp_path}", split="train"))
     assert [p.answer for p in problems] == ["2", "4"]
 
 
@@ -60,7 +61,7 @@ def test_limit_and_repeated_rows(tmp_path: Path) -> None:
     more = {"problem": "3+3?", "answer": "6", "level": 1}
     path = write(tmp_path / "p.jsonl", [*ROWS, *ROWS, more, ROWS[0]])
     for limit, answers in [(None, "246"), (9, "246"), (3, "246"), (2, "24"), (1, "2")]:
-        problems = read_problems(path, limit=limit)
+        problems = read_problems(reader_settings(path, limit=limit))
         assert len(problems) == len(answers)
         for _ in range(2):  # it can be gone through again
             assert "".join(p.answer for p in problems) == answers
@@ -159,7 +160,7 @@ BAD_LINES = [
     b'{"problem": "an empty gold?", "answer": " "}',
     b'{"answer": "2"}',
     b'{"problem": ["a", "list"], "answer": "2"}',
-    b'{"problem": "a list?", "answer": ["2"]}',
+    b'{"problem": "a list?", "answer": [NaN]}',
     b'{"id": "a", "problem": "1+1?", "answer": "2"}',
     b'{"id": "a", "problem": "another", "answer": "2"}',
     b'{"problem": "' + b"x" * 5000 + b'", "answer": {"value": ' + b"9" * 5000 + b"}}",
@@ -195,7 +196,7 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path
     assert all(r.source == str(path) and len(str(r.content())) < 2000 for r in rejects)
     # What is behind the last problem that is taken is not read.
     for limit, count in [(1, 0), (2, 13), (3, 14)]:
-        few = read_problems(str(path), limit=limit)
+        few = read_problems(reader_settings(str(path), limit=limit))
         assert len(few) == min(limit, 2) == len(list(few))
         assert len(list(few.rejects())) == few.num_rejected == count
     with pytest.raises(DataError, match=r"p\.jsonl, line 2: not valid JSON"):
@@ -216,7 +217,8 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path
         ("false", "wrong_type"),
         ("[NaN]", "wrong_type"),
         ('{"value": NaN}', "wrong_type"),
-        ("[[1], [2]]", "wrong_type"),
+        ("[]", "wrong_type"),
+        ("{}", "wrong_type"),
     ],
 )
 def test_values_that_are_no_gold(tmp_path: Path, answer: str, reason: str) -> None:
@@ -231,6 +233,18 @@ def test_values_that_are_no_gold(tmp_path: Path, answer: str, reason: str) -> No
     assert (reject.row, reject.reason) == (1, reason)
     with pytest.raises(DataError, match="line 1: the answer in column 'answer'"):
         read_problems(str(path), strict=True)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+def test_a_gold_may_be_an_object_or_a_list(tmp_path: Path, suffix: str) -> None:
+    golds: list[object] = [{"tests": ["1 -> 2"], "limit": 3}, {"tests": ["é"], "limit": None}]
+    rows = [{"problem": f"{i}?", "answer": gold} for i, gold in enumerate(golds)]
+    problems = list(read_problems(write(tmp_path / f"p{suffix}", rows)))
+    assert [problem.gold for problem in problems] == golds
+    assert problems[0].answer == '{"limit": 3, "tests": ["1 -> 2"]}'
+    assert len({problem.id for problem in problems}) == 2
+    (text,) = read_problems(write(tmp_path / "t.jsonl", [{"problem": "?", "answer": "[1]"}]))
+    assert text.gold == "[1]" and not text.answer_is_json
 
 
 def test_what_is_missing_in_a_table_is_no_text(tmp_path: Path) -> None:

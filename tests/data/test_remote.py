@@ -18,8 +18,8 @@ from mclabel.config import LabelConfig, load_config
 from mclabel.data.leaks import leak_keys
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.remote import _fetched, local_path
+from mclabel.data.shards import store as store_module
 from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.labels import store as store_module
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mclabel.data.shards import durable
 from mclabel.data.shards.durable import PARTIAL, create_durably, sweep
-from mclabel.data.shards.labels import durable
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 

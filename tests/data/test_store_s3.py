@@ -13,9 +13,9 @@ from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards import store as store_module
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import commit_block, read_labels, read_rollouts
-from mclabel.data.shards.labels import store as store_module
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 

@@ -217,7 +217,7 @@ def test_a_sampler_grades_completions(
         sampler = Sampler(
             problem=Problem(id="p", text="?", answer=gold),
             prompt=(),
-            policy=scripted(),
+            policy=ScriptedEngine(scripted()),
             run_seed=0,
             priority=0,
             on_completion=lambda outcome: None,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from shown import hostile_run, plain_run, solution, write_run
 
-from mclabel.data.shards.labels import METADATA_KEY
+from mclabel.data.shards.shard import METADATA_KEY
 from mclabel.errors import ConfigError, ShardError
 from mclabel.records import Outcome
 from mclabel.report.facts import run_facts

@@ -24,8 +24,8 @@ from shown import (
 )
 from viewer_process import ViewerProcess
 
-from mclabel.data.shards.labels import METADATA_KEY
-from mclabel.data.shards.manifest import claim
+from mclabel.data.shards.manifest import Semantic, claim
+from mclabel.data.shards.shard import METADATA_KEY
 from mclabel.data.shards.store import Store
 from mclabel.records import Outcome
 from mclabel.report.runs import find_runs, run_identity
@@ -161,7 +161,7 @@ def test_a_run_is_known_by_its_manifest_wherever_it_lies(tmp_path: Path) -> None
 
 def test_two_outputs_of_one_configuration_have_ids_of_their_own(tmp_path: Path) -> None:
     for name in ("a", "b", "a"):
-        claim(Store(str(tmp_path / name), create=True), "run.json", {"seed": 0}, {})
+        claim(Store(str(tmp_path / name), create=True), "run.json", Semantic.of({"seed": 0}), {})
     ids = [run_identity(run) for run in find_runs([str(tmp_path / n) for n in ("a", "b")])]
     assert len(set(ids)) == 2
 

@@ -1,1 +1,16 @@
 """Exports to and imports from other people's formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FORMATS: Mapping[str, str] = {
+    "trl": "mclabel.data.exchange.trl:Trl",
+    "math-shepherd": "mclabel.data.exchange.math_shepherd:MathShepherd",
+    "rlhflow": "mclabel.data.exchange.rlhflow:Rlhflow",
+    "prm800k": "mclabel.data.exchange.prm800k:Prm800k",
+    "processbench": "mclabel.data.exchange.processbench:ProcessBench",
+}
+"""Formats by name: `module:Class` (docs/extending-formats.md)."""
+PARQUET = "parquet"
+"""An export of all our own columns in plain Parquet files, of tables and not of rows."""

@@ -6,30 +6,15 @@ An exported step loses one closing line break, an imported one but the last gain
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Protocol
 
-Format = Literal["trl", "math-shepherd", "rlhflow", "prm800k", "processbench"]
-FORMATS: tuple[Format, ...] = ("trl", "math-shepherd", "rlhflow", "prm800k", "processbench")
-PARQUET: Literal["parquet"] = "parquet"
-"""Our own columns in plain Parquet files: an export of tables, not of rows of another format."""
+from mclabel.components import component_names, find_component
+from mclabel.errors import ConfigError, DataError
 
-SHEPHERD_TAG = "ки"
-"""Stands after every step of Math-Shepherd's inputs, where its labels have `+` or `-`."""
-
-LOSSES: dict[Format, str] = {
-    "trl": "labels are booleans: values, counts, intervals, the gold answer, the outcome and ids "
-    "are lost; steps without a label, and those after them, are left out",
-    "math-shepherd": "labels are + or -: values, counts, intervals, the gold answer, the outcome "
-    "and ids are lost; steps without a label, and those after them, are left out",
-    "rlhflow": "labels are + or -: values, counts, intervals, the gold answer, the outcome and ids "
-    "are lost; steps without a label, and those after them, are left out",
-    "prm800k": "ratings are -1, 0 or 1 up to the first error: values, counts, intervals and ids "
-    "are lost; what the labels after the first error say is lost",
-    "processbench": "one first error a solution: values, counts, intervals and the gold answer "
-    "are lost; what the labels after the first error say is lost; solutions without an error "
-    "of which some step has no label, or without an outcome, are left out",
-}
+_STEP_MARK = re.compile(r"Step \d+: ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +22,180 @@ class LabeledTexts:
     """A problem and the steps of a solution, with what another format says of them."""
 
     problem: str
+    """Text of the problem."""
     steps: tuple[str, ...]
-    """Without line ends."""
+    """Texts of the steps, without line ends."""
     ratings: tuple[float | None, ...]
-    """0 wrong, 0.5 neutral, 1 sound; None for no label."""
+    """One a step: 0 is wrong, 0.5 neutral, 1 sound; None is no label."""
     answer: str = ""
     """The gold answer, empty if the format has none."""
     prediction: str | None = None
+    """The solution's answer; None if the format does not have it."""
     right: bool | None = None
-    """The solution's answer is right; None if the format does not say."""
+    """Whether the solution's answer is right; None if the format does not have it."""
     extra: tuple[tuple[str, str], ...] = ()
-    """What else the format holds."""
+    """Other fields of the format that are kept: name and text."""
     id: str = ""
-    """Of the solution, unique in its run; empty if the format has none."""
+    """Id of the solution, unique in its run; empty if the format has none."""
+
+    @property
+    def labeled_head(self) -> list[tuple[str, bool]]:
+        """Steps and whether they are sound, up to the first without a label; neutral is sound."""
+        head: list[tuple[str, bool]] = []
+        for step, rating in zip(self.steps, self.ratings, strict=True):
+            if rating is None:
+                break
+            head.append((step, rating > 0))
+        return head
+
+
+class Format(Protocol):
+    """Other people's labelled solutions, an object a row.
+
+    A class without constructor arguments. One that can only be written raises ConfigError in
+    `read`, one that can only be read in `write`.
+    """
+
+    losses: ClassVar[str]
+    """What the format cannot hold: a clause for the data set's card, such as "ids are lost"."""
+    is_cut: ClassVar[bool]
+    """Whether a solution is written up to its first step without a label, and no further."""
+
+    def write(self, texts: LabeledTexts) -> Mapping[str, Any] | None:
+        """The row of a solution, with JSON values; None if the format cannot hold it.
+
+        Raises:
+            DataError: a text contains what the format uses as a mark.
+        """
+
+    def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
+        """The solutions of a row, one or more.
+
+        Raises:
+            ValueError: the row is not of the format; so do LookupError and TypeError say.
+        """
+
+
+def find_format(name: str) -> Format:
+    """The format of a name: a built-in one, another package's, or `module:Class`.
+
+    Raises:
+        ConfigError: there is none of that name, or what it names is no format.
+    """
+    found = find_component("formats", name)
+    if not isinstance(found, type):
+        raise ConfigError(
+            f"{name}: is a {type(found).__name__}, must be a class with write, read, losses and "
+            "is_cut (docs/extending-formats.md)"
+        )
+    missing = [part for part in ("write", "read", "losses", "is_cut") if not hasattr(found, part)]
+    if missing:
+        raise ConfigError(
+            f"{name}: no exchange format, for it lacks {', '.join(missing)} "
+            "(docs/extending-formats.md)"
+        )
+    made: Format = found()
+    return made
+
+
+def format_names() -> list[str]:
+    """Names of all formats: the built-in ones, then those of other packages."""
+    return component_names("formats")
+
+
+def read_row(format_: Format, row: Mapping[str, Any], place: str, name: str) -> list[LabeledTexts]:
+    """The solutions of a row of another format; of PRM800K there may be several.
+
+    Args:
+        format_: that it is of.
+        row: with the format's fields.
+        place: of the row, for messages.
+        name: of the format, for messages.
+
+    Raises:
+        DataError: the row is not of that format.
+    """
+    try:
+        return list(format_.read(row))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise DataError(
+            f"{place}: not a row of {name}: {type(error).__name__} {error}. docs/formats.md "
+            "says what it must hold"
+        ) from error
+
+
+def labeled_texts(
+    problem: str,
+    steps: Sequence[str],
+    ratings: Sequence[float | None],
+    *,
+    answer: str = "",
+    prediction: str | None = None,
+    right: bool | None = None,
+    extra: tuple[tuple[str, str], ...] = (),
+) -> LabeledTexts:
+    """What a row holds, checked: as many labels as steps, and all of them texts.
+
+    Raises:
+        ValueError: they are not.
+    """
+    texts = (problem, *steps)
+    if not steps or len(steps) != len(ratings) or not all(isinstance(t, str) for t in texts):
+        raise ValueError(f"{len(steps)} steps for {len(ratings)} labels, or a text that is none")
+    return LabeledTexts(
+        problem=problem,
+        steps=tuple(steps),
+        ratings=tuple(ratings),
+        answer=str(answer),
+        prediction=prediction,
+        right=right,
+        extra=extra,
+    )
+
+
+def numbered_head(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
+    """Labelled steps, each with its `Step i: ` before it, which tells the problem from step 1.
+
+    Args:
+        texts: of a solution.
+        marks: of the format, which no text may contain.
+
+    Raises:
+        DataError: a text contains a mark.
+    """
+    for text in (texts.problem, *texts.steps):
+        for mark in (*marks, "Step 1: "):
+            if mark in text:
+                raise DataError(
+                    f"problem {texts.problem[:60]!r}: contains {mark!r}, which the format uses as "
+                    "a mark. Choose another format"
+                )
+    return [
+        (f"Step {number}: {step}", label)
+        for number, (step, label) in enumerate(texts.labeled_head, 1)
+    ]
+
+
+def split_problem(text: str) -> tuple[str, str]:
+    """The problem and the first step, which begins with `Step 1: `."""
+    problem, mark, first = text.partition("Step 1: ")
+    if not mark:
+        raise ValueError("no 'Step 1: ' tells the problem from its first step")
+    return problem.removesuffix(" "), first
+
+
+def unnumbered(step: str) -> str:
+    """A step without the `Step i: ` before it."""
+    found = _STEP_MARK.match(step)
+    return step[found.end() :] if found else step
+
+
+def sign(label: str) -> float:
+    """The rating that `+` or `-` stands for.
+
+    Raises:
+        ValueError: the label is neither.
+    """
+    if label not in ("+", "-"):
+        raise ValueError(f"a label is {label!r}, must be + or -")
+    return float(label == "+")

@@ -1,1 +1,12 @@
-"""Reads problems, solutions and judged solutions from files, URLs and the hub."""
+"""Readers of problems and solutions, from a user's files or from anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+READERS: Mapping[str, str] = {
+    "arith": "mclabel.data.readers.generated:ArithReader",
+    "file": "mclabel.data.readers.files:FileReader",
+    "hf": "mclabel.data.readers.hub:HubReader",
+}
+"""Readers of problems by name: `module:Class` (docs/extending-formats.md)."""

@@ -26,8 +26,9 @@ from mclabel.data.shards.catalog import (
     read_catalog,
     without_problems,
 )
-from mclabel.data.shards.labels import named_rollouts, read_shard, write_rollouts, write_shard
+from mclabel.data.shards.labels import named_rollouts
 from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.data.shards.shard import read_shard, write_rollouts, write_shard
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 

@@ -16,56 +16,34 @@ every reader checks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from mclabel.data.readers.parquet import table_too_large, whole_table
 from mclabel.data.shards.catalog import Catalog, read_catalog
-from mclabel.data.shards.damage import CHANGED, CUT_OFF, damaged, remedy
-from mclabel.data.shards.digest import (
-    check_parquet,
-    is_cut_off,
-    parquet_digest,
-    parquet_with_digest,
-)
+from mclabel.data.shards.damage import CUT_OFF, damaged, remedy
+from mclabel.data.shards.digest import is_cut_off, parquet_digest
 from mclabel.data.shards.packed import PackedNames
 from mclabel.data.shards.schema import (
     LABELS_SCHEMA,
-    READABLE_VERSIONS,
     ROLLOUTS_SCHEMA,
-    SCHEMA_VERSION,
     label_row,
     labeled_solution,
     recorded_rollout,
     rollout_row,
 )
+from mclabel.data.shards.shard import TAIL, open_shard, read_shard, write_rollouts, write_shard
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile, ShardError
-from mclabel.records import (
-    LabeledSolution,
-    Rollout,
-)
+from mclabel.records import LabeledSolution, Rollout
 
-METADATA_KEY = b"mclabel"
-_SMALL_BYTES = 1 << 15
-"""Less is mostly schema in the file: compressing it, and statistics, only take time."""
 _AT_A_TIME = 64
 """Rows of a shard that become objects together: a reader may want the first ones alone."""
-
-TAIL = 8
-"""Bytes that end a Parquet file: the footer's length and a magic number."""
 _MAX_NAMED = 20
 """Damaged shards that a message names."""
-_WITH_DIGEST = 4
-"""Schema version from which on every shard carries its digest."""
-
-_SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
 
 def commit_block(
@@ -196,7 +174,7 @@ def label_tables(
         wanted = [block for block in by_file[name] if blocks is None or block in blocks]
         content = store.read(name) if wanted else None
         if content is not None:
-            metadata, table = _opened(store, name, content, "labels")
+            metadata, table = open_shard(store, name, content, "labels")
             yield metadata, pa.concat_tables(catalog.rows_of(block, table) for block in wanted)
             continue
         for block in wanted:
@@ -216,7 +194,7 @@ def read_rollouts(store: Store) -> Iterator[Rollout]:
 
 
 def rollout_tables(store: Store) -> Iterator[pa.Table]:
-    """The same as tables, one for each of `label_tables`."""
+    """The rollouts that the committed labels rest on, a table a labels shard."""
     for metadata, labels in label_tables(store):
         if metadata["rollouts"] is not None:
             rollouts = named_rollouts(store, metadata)
@@ -239,49 +217,18 @@ def named_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
     if content is None:
         raise damaged(store, name, "missing, though a labels shard names it")
     expected = metadata.get("rollouts_digest")
-    table = _opened(store, name, content, "rollouts")[1]
+    table = open_shard(store, name, content, "rollouts")[1]
     if expected is not None and parquet_digest(content) != expected:
         raise damaged(store, name, "others than the rollouts that its labels rest on")
     return table
-
-
-def read_shard(store: Store, name: str, kind: str) -> tuple[dict[str, Any], pa.Table]:
-    """A shard's metadata and table.
-
-    Raises:
-        DamagedFile: it is missing, damaged, of another kind or another schema version.
-    """
-    content = store.read(name)
-    if content is None:
-        raise damaged(store, name, "missing, though a labels shard names it")
-    return _opened(store, name, content, kind)
-
-
-def write_shard(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> bool:
-    """Create a shard; False if there is one of that name."""
-    return store.create(name, _parquet(table, metadata))
-
-
-def shard_has_digest(metadata: Mapping[str, Any]) -> bool:
-    """Whether a shard with this metadata carries a digest, so that no damage goes unseen."""
-    return bool(metadata["schema_version"] >= _WITH_DIGEST)
-
-
-def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> str:
-    """Create a rollouts shard; its digest, which the labels shard is to name."""
-    content = _parquet(table, {**metadata, "kind": "rollouts"})
-    store.create(name, content)
-    digest = parquet_digest(content)
-    assert digest is not None
-    return digest
 
 
 def delete_losers(store: Store) -> int:
     """Remove what belongs to attempts that lost; the number of files removed.
 
     Only for a run in which no attempt is under way. A committed block with one rollouts file has
-    that of the attempt that won, which wrote it first; the others' labels are asked. A block that
-    was merged into a larger shard needs neither.
+    that of the attempt that won, which wrote it first; of one with several, its labels shard names
+    it. A block that was merged into a larger shard needs none of them.
     """
     catalog = read_catalog(store)
     losers = list(catalog.merged_away)
@@ -301,71 +248,3 @@ def delete_losers(store: Store) -> int:
         store.delete(name)
     store.sweep()
     return len(losers)
-
-
-def _parquet(table: pa.Table, metadata: Mapping[str, Any]) -> bytes:
-    stamp = json.dumps({"schema_version": SCHEMA_VERSION, **metadata}).encode()
-    table = table.replace_schema_metadata({METADATA_KEY: stamp})
-    small = table.nbytes < _SMALL_BYTES
-    return parquet_with_digest(
-        table,
-        compression="none" if small else "zstd",
-        use_dictionary=not small,
-        write_statistics=not small,
-    )
-
-
-def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[str, Any], pa.Table]:
-    """Metadata and table of a file's content; refuses shards of another kind or version."""
-    check = check_parquet(content)
-    if check == "damaged":
-        raise damaged(store, name, CUT_OFF if is_cut_off(content[-TAIL:]) else CHANGED)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(content))
-        metadata = _metadata(file)
-        version = metadata.get("schema_version")
-        if metadata.get("kind") != kind or version not in READABLE_VERSIONS:
-            raise DamagedFile(
-                store.location,
-                name,
-                f"kind {metadata.get('kind')!r}, schema version {version!r}; this mclabel reads "
-                f"{kind!r}, version {SCHEMA_VERSION}",
-                "Read it with the mclabel that wrote it (run.json says which), or label again",
-            )
-        if check == "none" and shard_has_digest(metadata):
-            raise damaged(store, name, "damaged, or written again by another program: no digest")
-        if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
-            raise ValueError(reason)
-        table = _whole(whole_table(file), _SCHEMAS[kind])
-        if check == "none":
-            table.validate(full=True)
-    except DamagedFile:
-        raise
-    except (
-        *(pa.ArrowException, OSError, ValueError, TypeError, LookupError),
-        *(AttributeError, RecursionError),
-    ) as error:
-        raise damaged(store, name, f"damaged, or no {kind} shard ({error})") from error
-    return metadata, table
-
-
-def _metadata(file: pq.ParquetFile) -> dict[str, Any]:
-    raw = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
-    metadata = json.loads(raw) if raw else {}
-    if not isinstance(metadata, dict):
-        raise ValueError(f"metadata must be an object, is a {type(metadata).__name__}")
-    if metadata.get("kind") == "labels" and "rollouts" not in metadata:
-        raise ValueError("its metadata does not say where its rollouts are")
-    return metadata
-
-
-def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with every column; those younger than the shard are null."""
-    for field in schema:
-        if field.name not in table.column_names:
-            if not field.nullable:
-                raise ValueError(f"no column {field.name}")
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-        elif not table.schema.field(field.name).type.equals(field.type):
-            raise ValueError(f"column {field.name} must be {field.type}")
-    return table

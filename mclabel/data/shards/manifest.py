@@ -20,7 +20,11 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 
 FORMAT = 3
-"""Manifests of format 1 carry no digest, those of format 2 no identity."""
+"""Earlier formats have no identity."""
+_MAY_LACK_DIGEST = 2
+"""The last format of which there are manifests without a digest: those of runs of schema 3."""
+MANIFEST = "run.json"
+"""The manifest of a labelling run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +126,21 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
     except (ValueError, KeyError) as error:
         fault = f"damaged, or not a manifest of mclabel ({error})"
         raise damaged(store, name, fault) from error
-    if check == "damaged" or (check == "none" and manifest["format"] != 1):
+    if check == "damaged" or (check == "none" and manifest["format"] > _MAY_LACK_DIGEST):
         raise damaged(store, name)
     return manifest
+
+
+def begun_without_digests(store: Store) -> bool:
+    """Whether a labelling run was begun by a release whose files carry no digest (schema 3).
+
+    Raises:
+        DamagedFile: the manifest is damaged, or none.
+    """
+    raw = store.read(MANIFEST)
+    if raw is None or read_claim(store, MANIFEST) is None:
+        return False
+    return read_object(raw)[1] == "none"
 
 
 def _flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from mclabel.data.readers.parquet import whole_table
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import check_parquet, parquet_with_digest
+from mclabel.data.shards.manifest import begun_without_digests
 from mclabel.data.shards.packed import PackedNames
 from mclabel.data.shards.store import Store
 
@@ -62,9 +63,14 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
         if name != _part(number):
             raise damaged(store, _part(number), f"missing, though {name} is there")
         content = store.read(name) or b""
-        if check_parquet(content) != "sound":
+        check = check_parquet(content)
+        if check == "damaged" or (check == "none" and not begun_without_digests(store)):
             raise damaged(store, name)
-        table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
+        try:
+            table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
+            table.validate(full=check == "none")
+        except (pa.ArrowException, OSError) as error:  # of a plan without a digest
+            raise damaged(store, name, f"damaged, or not a plan ({error})") from error
         if not table.schema.equals(PLAN_SCHEMA):
             raise damaged(store, name, "not a plan: it has other columns")
         yield table

@@ -22,7 +22,7 @@ from typing import Any
 
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.digest import LinesDigest
-from mclabel.data.shards.labels import read_shard
+from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 
 FOLDER, FILE = "rejects", "rejects.jsonl"

@@ -19,9 +19,9 @@ from mclabel.records import (
     StepLabel,
 )
 
-SCHEMA_VERSION = 4
-READABLE_VERSIONS = (3, 4)
-"""Shards of version 3 have the same columns, and carry no digest."""
+SCHEMA_VERSION = 5
+READABLE_VERSIONS = (3, 4, 5)
+"""`earlier` says what shards of versions before this one have in place of its columns."""
 
 _COUNTS = pa.struct(
     [
@@ -53,6 +53,7 @@ LABELS_SCHEMA = pa.schema(
         pa.field("problem_id", pa.string(), nullable=False),
         pa.field("problem", pa.string(), nullable=False),
         pa.field("answer", pa.string(), nullable=False),
+        pa.field("answer_is_json", pa.bool_(), nullable=False),
         pa.field("meta", pa.string(), nullable=False),
         pa.field("solution_id", pa.string(), nullable=False),
         pa.field("sample_index", pa.int32(), nullable=False),
@@ -102,11 +103,13 @@ def _counts_row(counts: Counts) -> dict[str, int]:
 
 
 def label_row(row: LabeledSolution) -> dict[str, Any]:
+    """A labelled solution as a row of a labels shard."""
     steps = zip(row.solution.steps, row.steps, strict=True)
     return {
         "problem_id": row.problem.id,
         "problem": row.problem.text,
         "answer": row.problem.answer,
+        "answer_is_json": row.problem.answer_is_json,
         "meta": json.dumps(dict(row.problem.meta), sort_keys=True),
         "solution_id": row.solution.id,
         "sample_index": row.solution.sample_index,
@@ -147,6 +150,7 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
 
 
 def rollout_row(rollout: Rollout) -> dict[str, Any]:
+    """A rollout as a row of a rollouts shard."""
     return {name: getattr(rollout, name) for name in ROLLOUTS_SCHEMA.names}
 
 
@@ -155,13 +159,14 @@ def _counts(row: Mapping[str, Any]) -> Counts:
 
 
 def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
-    """A row of a labels shard."""
+    """The labelled solution that a row of a labels shard holds."""
     steps: Iterable[Mapping[str, Any]] = row["steps"]
     return LabeledSolution(
         problem=Problem(
             id=row["problem_id"],
             text=row["problem"],
             answer=row["answer"],
+            answer_is_json=row["answer_is_json"],
             meta=json.loads(row["meta"]),
         ),
         solution=Solution(
@@ -194,7 +199,7 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         root=_counts(row["root"]),
         siblings=_counts(row["siblings"]),
         root_value=row["root_value"],
-        posterior=None if row["posterior"] is None else tuple(row["posterior"]),
+        posterior=_tuple(row["posterior"]),
         priors=row["priors"],
         min_gain_per_token=row["min_gain_per_token"],
         num_sampled=row["num_sampled"],
@@ -205,13 +210,16 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
 
 
 def recorded_rollout(row: Mapping[str, Any]) -> Rollout:
-    """A row of a rollouts shard."""
-    ends, through = row["step_ends"], row["through"]
+    """The rollout that a row of a rollouts shard holds."""
     return Rollout(
         **{
             **row,
             "outcome": Outcome(row["outcome"]),
-            "step_ends": None if ends is None else tuple(ends),
-            "through": None if through is None else tuple(through),
+            "step_ends": _tuple(row["step_ends"]),
+            "through": _tuple(row["through"]),
         }
     )
+
+
+def _tuple(items: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    return None if items is None else tuple(items)

@@ -20,12 +20,13 @@ from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import Check, check_lines, log_lines, read_object
 from mclabel.data.shards.journal import FOLDER as JOURNALS
 from mclabel.data.shards.journal import parse_journal
-from mclabel.data.shards.labels import named_rollouts, read_shard, shard_has_digest
-from mclabel.data.shards.manifest import read_claim
+from mclabel.data.shards.labels import named_rollouts
+from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_claim
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.rejects import FOLDER as NOTES
+from mclabel.data.shards.shard import read_shard, shard_has_digest
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import Doubles, name_hashes
 from mclabel.data.verify.findings import Verification
@@ -33,7 +34,7 @@ from mclabel.data.verify.planned import PlannedProblems
 from mclabel.data.verify.recount import disagreements
 from mclabel.errors import DamagedFile, ShardError
 
-MANIFEST, SPENT, PROGRESS = "run.json", "spent.json", "progress.jsonl"
+SPENT, PROGRESS = "spent.json", "progress.jsonl"
 
 
 def verify(
@@ -63,7 +64,7 @@ class _Verifying:
         self._catalog: Catalog | None = None
         self._planned: PlannedProblems | None = None
         self._rests_on: set[str] = set()
-        """Ids of priors."""
+        """Ids of the priors that labels rest on."""
         self._has_digests = False
         """Whether the run was begun by a mclabel that writes them."""
         self._unread: set[str] = set()
@@ -73,10 +74,10 @@ class _Verifying:
         """Check the single files."""
         try:
             manifest = read_claim(self._store, MANIFEST)
+            self._has_digests = manifest is not None and not begun_without_digests(self._store)
         except DamagedFile as error:
             self.found.add(error)
         else:
-            self._has_digests = manifest is not None and manifest["format"] > 1
             self.found.num_without_digest += manifest is not None and not self._has_digests
         if (raw := self._store.read(SPENT)) is not None:
             self._checked(SPENT, _check_object(raw))
@@ -155,7 +156,7 @@ class _Verifying:
         self._check_plan(name, blocks, metadata, parts)
         for rests_on in pc.unique(labels["priors"]).to_pylist():
             if rests_on is not None:
-                self._rests_on.add(rests_on.partition("@")[0])
+                self._rests_on.add(rests_on)
         if metadata["rollouts"] is None:
             return
         named.add(metadata["rollouts"])

@@ -29,7 +29,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrainedModel
 
 from mclabel.data.boundaries import newline_ends
-from mclabel.data.exchange.formats import SHEPHERD_TAG
+from mclabel.data.exchange.math_shepherd import SHEPHERD_TAG
 from mclabel.engines.chat import render_chat
 from mclabel.engines.pretrained import check_device, load_model, load_tokenizer
 from mclabel.engines.text import quiet_transformers

@@ -3,14 +3,14 @@ import { get } from "./api.js";
 import { byId, h, plural } from "./dom.js";
 import { go, view } from "./state.js";
 import { prose } from "./text.js";
-import { bar, chip, decision, ruleText, share } from "./values.js";
+import { bar, chip, decision, sourceText, share } from "./values.js";
 
-/** The list with a heading, and what its rules mean. */
+/** The list with a heading, and what the sources of its labels mean. */
 export function steps(row, id) {
   const list = stepList(row, id);
-  const rules = [...new Set(row.steps.map((step) => step.rule))];
+  const sources = [...new Set(row.steps.map((step) => step.source))];
   const section = h("section", { "aria-label": "Steps" }, h("h3", {}, plural(row.num_steps, "step")), list,
-    h("p", { class: "quiet rules" }, `Rules: ${rules.map((rule) => `${rule}: ${ruleText(rule)}`).join(". ")}.`));
+    h("p", { class: "quiet sources" }, `Sources of the labels: ${sources.map((source) => `${source}: ${sourceText(source)}`).join(". ")}.`));
   if (row.steps.length < row.num_steps) {
     section.append(h("p", { class: "quiet" }, `The first ${row.steps.length} are shown.`));
   }
@@ -46,7 +46,7 @@ function oneStep(row, step, index, id, marks) {
         step.low === null ? null : `95% ${share(step.low)} to ${share(step.high)}`,
         step.chance === null ? null : `chance of first error ${share(step.chance)}`,
         kind === "value" ? null : kind,
-        `rule ${step.rule}`,
+        `source ${step.source}`,
       ].filter(Boolean).join(" · ")),
     h("p", { class: "scores quiet", hidden: true }));
   if (rollouts && row.rollouts_kept) {

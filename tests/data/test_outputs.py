@@ -11,8 +11,8 @@ from labelled import arith_rows, write_run
 from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel.cli import main
-from mclabel.data.layout import BEST_OF_N_FILES, RUN_FILES, RUN_FOLDERS, TRAINING_FILES
-from mclabel.data.layout import TRAINING_FOLDERS as TRAINING
+from mclabel.data.outputs import BEST_OF_N_FILES, RUN_FILES, RUN_FOLDERS, TRAINING_FILES
+from mclabel.data.outputs import TRAINING_FOLDERS as TRAINING
 
 
 def refused(out: Path, *arguments: str) -> str:

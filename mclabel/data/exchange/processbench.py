@@ -1,0 +1,49 @@
+"""The format of ProcessBench (arXiv 2412.06559)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from mclabel.data.exchange.formats import LabeledTexts, labeled_texts
+from mclabel.seeds import content_id
+
+
+class ProcessBench:
+    """The format of ProcessBench (arXiv 2412.06559)."""
+
+    losses: ClassVar[str] = (
+        "one first error a solution: values, counts, intervals and the gold answer are "
+        "lost; what the labels after the first error say is lost; solutions without an "
+        "error of which some step has no label, or without an outcome, are left out"
+    )
+    is_cut: ClassVar[bool] = False
+
+    def write(self, texts: LabeledTexts) -> dict[str, Any] | None:
+        """The row of a solution; None if the format cannot hold it."""
+        head = [label for _, label in texts.labeled_head]
+        error = head.index(False) if False in head else None
+        if texts.right is None or (error is None and len(head) < len(texts.steps)):
+            return None
+        extra = dict(texts.extra)
+        return {
+            "id": texts.id or content_id("solution", texts.problem, texts.steps),
+            "generator": extra.get("generator", "mclabel"),
+            "problem": texts.problem,
+            "steps": list(texts.steps),
+            "final_answer_correct": texts.right,
+            "label": -1 if error is None else error,
+        }
+
+    def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
+        """The solution of a row."""
+        steps, label = row["steps"], row["label"]
+        if not -1 <= label < len(steps):
+            raise ValueError(f"label {label} for {len(steps)} steps")
+        ratings: list[float | None] = [1.0] * len(steps)
+        if label >= 0:
+            ratings[label:] = [0.0, *[None] * (len(steps) - label - 1)]
+        extra = tuple((key, str(row[key])) for key in ("generator", "id") if key in row)
+        yield labeled_texts(
+            row["problem"], steps, ratings, right=row["final_answer_correct"], extra=extra
+        )

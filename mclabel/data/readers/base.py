@@ -1,0 +1,134 @@
+"""What a reader of problems is, and which one reads a source.
+
+`problems.source` names a reader, alone (`arith`), before a colon (`hf:openai/gsm8k`), by its place
+in Python (`my_package.mine:read`) or by the suffix of a file; what no name fits is a file.
+`problems.kind` names it apart from the source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Protocol
+
+from pydantic import Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from mclabel.components import component_names, find_component
+from mclabel.errors import ConfigError
+from mclabel.settings import Chosen, ComponentSettings
+
+_PYTHON_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+class ReaderSettings(ComponentSettings):
+    """Where problems come from: what the settings of all readers have in common."""
+
+    component_kind: ClassVar[str] = "readers"
+    reads_files: ClassVar[bool] = False
+    """Whether `source` is a path or a URL, which must mean the same on every machine."""
+
+    source: str
+    """What is read: `arith` (generated), a .jsonl, .json, .parquet or .csv file or the URL of one,
+    `hf:NAME` (a Hugging Face data set), or `module:function` for a reader of your own."""
+    limit: int | None = Field(None, ge=1)
+    """Number of problems that are read; None reads all. Required for arith, which has no end."""
+
+    @property
+    def place(self) -> str:
+        """The source without the name of its reader; empty where the source is that name alone."""
+        if self.source == self.kind:
+            return ""
+        return self.source.removeprefix(f"{self.kind}:")
+
+
+class RowSettings(ReaderSettings):
+    """Settings of a reader whose rows may have columns of any name."""
+
+    problem_column: str | None = None
+    """Column of the problem's text; None takes the first of `problem`, `question`, `prompt` and
+    `text` that is there."""
+    answer_column: str | None = None
+    r"""Column of the gold; None takes the first of `answer`, `final_answer` and `solution` that is
+    there. Of a text with `\boxed{}` or `####` the gold is what it boxes, else the text itself."""
+
+
+class Reader(Protocol):
+    """Reads the rows of a source, the same ones each time.
+
+    Its class has an attribute `Settings`, derived from `ReaderSettings` or `RowSettings`, and is
+    made with such settings. A plain function is a reader, too (`function`).
+    """
+
+    def rows(self) -> Iterable[tuple[int, Any]]:
+        """Every row with its number, from 1.
+
+        A row is a mapping with a problem and its gold, a `Problem`, or a `Fault` that says why it
+        cannot be read.
+
+        Raises:
+            DataError: the source is missing, or cannot be read as a whole.
+        """
+
+
+@dataclass(frozen=True)
+class ChosenReader(Chosen):
+    """Annotates a field that holds the settings of the reader which reads its `source`."""
+
+    component_kind: str = "readers"
+    default: str = "arith"
+
+    def kind_of(self, content: Mapping[str, Any]) -> Any:
+        """The reader that `kind` names, else the one of `source`."""
+        if "kind" in content:
+            return content["kind"]
+        source = content.get("source", self.default)
+        return reader_name(source) if isinstance(source, str) else self.default
+
+
+def reader_settings(source: str, **keys: Any) -> ReaderSettings:
+    """Settings of the reader of a source.
+
+    Args:
+        source: as in `problems.source`.
+        keys: others of its settings.
+
+    Raises:
+        ConfigError: no reader reads the source, or a key is wrong.
+    """
+    try:
+        found = ChosenReader().settings({"source": source, **keys})
+    except (PydanticCustomError, ValidationError) as error:
+        raise ConfigError(f"{source}: {error}") from error
+    assert isinstance(found, ReaderSettings)
+    return found
+
+
+def reader_name(source: str) -> str:
+    """The name of the reader that reads a source.
+
+    Raises:
+        ConfigError: the source is neither a file nor the name of a reader.
+    """
+    names = component_names("readers")
+    head, colon, _ = source.partition(":")
+    suffix = PurePosixPath(source).suffix.removeprefix(".")
+    if source in names:
+        return source
+    if colon and head in names:
+        return head
+    if _PYTHON_NAME.fullmatch(source):
+        return source
+    if suffix in names:
+        return suffix
+    if source and "." not in source and "/" not in source and not Path(source).exists():
+        find_component("readers", source)  # raises, and names the nearest
+    return "file"
+
+
+def make_reader(settings: ReaderSettings) -> Reader:
+    """The reader that settings choose."""
+    reader: Reader = settings.component(settings)
+    return reader

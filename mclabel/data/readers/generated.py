@@ -1,0 +1,71 @@
+"""Problems of the built-in domain, which are generated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from mclabel.arith.problems import Split, generate
+from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
+from mclabel.data.readers.base import ReaderSettings
+from mclabel.errors import ConfigError
+from mclabel.records import Problem
+from mclabel.settings import at_most
+
+MAX_ARITH = 1_000_000
+"""Problems that are generated."""
+
+
+class ArithReader:
+    """Problems of arith, as many as are asked for."""
+
+    class Settings(ReaderSettings):
+        """Generated word problems."""
+
+        source: str = "arith"
+        limit: Annotated[
+            int | None, at_most(MAX_ARITH, "problems of arith are generated into memory")
+        ] = Field(None, ge=1)
+        """Number of problems; required, as arith has no end."""
+        split: Split = "test"
+        """Split of the problems; the three never share one."""
+        families: list[str] | None = None
+        """Kinds of stories; None takes those that the bundled policy was trained on."""
+        seed: int = Field(0, ge=0)
+        """Seed of the generator: another one gives other problems."""
+
+        @model_validator(mode="after")
+        def _check(self) -> Self:
+            if unknown := [name for name in self.families or () if name not in FAMILIES]:
+                raise ValueError(f"families={unknown}: must be among {', '.join(FAMILIES)}")
+            held_out = sorted(set(self.families or ()) & set(HELD_OUT_FAMILIES))
+            if self.split == "train" and held_out:
+                raise ValueError(f"families={held_out}: kept out of training; use split=test")
+            return self
+
+    def __init__(self, settings: Settings) -> None:
+        """Check that the number of problems is known.
+
+        Args:
+            settings: say which problems.
+
+        Raises:
+            ConfigError: there is no limit.
+        """
+        if settings.limit is None:
+            raise ConfigError(
+                "problems.limit: required for problems.source=arith, which has no end"
+            )
+        self._settings, self._limit = settings, settings.limit
+
+    def rows(self) -> Iterable[tuple[int, Problem]]:
+        """The problems with their numbers."""
+        return enumerate(self._problems, 1)
+
+    @cached_property
+    def _problems(self) -> list[Problem]:
+        chosen = self._settings
+        return generate(self._limit, seed=chosen.seed, split=chosen.split, families=chosen.families)

@@ -1,0 +1,183 @@
+"""Readers of problems: which one reads a source, and readers of one's own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from scripted_jobs import write_config
+
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.readers.base import reader_name, reader_settings
+from mclabel.data.readers.problems import read_problems
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.errors import ConfigError, DataError
+
+MINE = '''
+from mclabel.data.readers.base import ReaderSettings, RowSettings
+from mclabel.data.readers.rows import Fault
+from mclabel.records import Problem
+
+
+def countdown(place):
+    """Rows of a function: the numbers below the one in `place`."""
+    for number in range(int(place or 3)):
+        yield {"question": f"Say {number} [answer {number}]", "gold": number, "level": "easy"}
+
+
+class Squares:
+    """Squares, one of which cannot be read."""
+
+    class Settings(ReaderSettings):
+        """How many."""
+
+        source: str = "squares"
+        first: int = 1
+        """The first number."""
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def rows(self):
+        for row in range(1, 6):
+            number = self.settings.first + row - 1
+            if row == 2:
+                yield row, Fault("torn", "the page is torn")
+            else:
+                yield row, Problem(
+                    id=f"s{number}", text=f"Square {number} [answer {number**2}]",
+                    answer=str(number**2),
+                )
+
+
+NO_READER = 3
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a package with readers of its own, which Python finds."""
+    name = f"mine_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("arith", "arith"),
+        ("hf:openai/gsm8k", "hf"),
+        ("hf://datasets/x", "hf"),
+        ("problems.jsonl", "file"),
+        ("s3://bucket/problems.parquet", "file"),
+        ("folder/problems", "file"),
+        ("problems.txt", "file"),
+        ("my_package.mine:Reader", "my_package.mine:Reader"),
+    ],
+)
+def test_the_reader_of_a_source(source: str, name: str) -> None:
+    assert reader_name(source) == name
+
+
+def test_a_source_that_is_no_file_names_the_nearest_reader() -> None:
+    with pytest.raises(ConfigError, match=r"arit: none of the readers. did you mean arith\? There"):
+        reader_name("arit")
+
+
+def test_a_key_of_another_reader_is_an_error_that_names_it(tmp_path: Path) -> None:
+    overrides = ["out=x", "problems.source=x.jsonl", "problems.families=[trading]"]
+    with pytest.raises(
+        ConfigError, match=r"problems\.families: not a setting of kind=file"
+    ) as found:
+        load_config(LabelConfig, write_config(tmp_path), overrides)
+    assert "problem_column" in str(found.value)
+    with pytest.raises(ConfigError, match=r"did you mean problems\.problem_column"):
+        load_config(
+            LabelConfig, None, ["out=x", "problems.source=a.csv", "problems.problem_colum=q"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("problems.split=dev", "problems.split='dev': input should be 'train', 'validation'"),
+        ("problems.families=[sailing]", r"families=\['sailing'\]: must be among trading"),
+        ("problems.limit=2000000", "must be at most 1,000,000, not 2,000,000"),
+        ("problems.kind=3", "problems: kind must be a name, is 3"),
+        ("problems.source=4", "problems.source=4: input should be a valid string"),
+        ("problems.kind=json:dumper", "json:dumper: cannot be imported"),
+    ],
+)
+def test_faults_of_a_source_are_found_when_the_configuration_is_read(
+    override: str, fault: str
+) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        load_config(LabelConfig, None, ["out=x", override])
+
+
+def test_held_out_families_are_no_training_problems() -> None:
+    with pytest.raises(ConfigError, match=r"families=\['gifts'\]: kept out of training"):
+        reader_settings("arith", split="train", families=["gifts"], limit=1)
+
+
+def test_arith_needs_a_limit() -> None:
+    with pytest.raises(ConfigError, match=r"problems\.limit: required for problems\.source=arith"):
+        read_problems("arith")
+    assert len(read_problems(reader_settings("arith", limit=5))) == 5
+
+
+def test_a_function_of_ones_own_is_a_reader(mine: str) -> None:
+    settings = reader_settings(f"{mine}:countdown", answer_column="gold", limit=2)
+    problems = read_problems(settings)
+    assert [(p.text, p.answer) for p in problems] == [
+        ("Say 0 [answer 0]", "0"),
+        ("Say 1 [answer 1]", "1"),
+    ]
+    assert [p.meta["level"] for p in problems] == ["easy", "easy"]
+    placed = reader_settings("5", kind=f"{mine}:countdown", answer_column="gold")
+    assert len(read_problems(placed)) == 5
+
+
+def test_a_class_of_ones_own_has_settings_and_faults(mine: str) -> None:
+    problems = read_problems(reader_settings(f"{mine}:Squares", first=4))
+    assert [problem.answer for problem in problems] == ["16", "36", "49", "64"]
+    (reject,) = problems.rejects()
+    assert (reject.row, reject.reason, reject.detail) == (2, "torn", "the page is torn")
+    with pytest.raises(DataError, match="row 2: the page is torn"):
+        read_problems(reader_settings(f"{mine}:Squares"), strict=True)
+    with pytest.raises(ConfigError, match="not_there"):
+        reader_settings(f"{mine}:Squares", not_there=1)
+
+
+def test_what_is_no_reader_is_refused(mine: str) -> None:
+    with pytest.raises(ConfigError, match=r"its attribute Settings is None, must be a class"):
+        reader_settings(f"{mine}:NO_READER")
+
+
+def test_a_job_reads_by_a_reader_of_ones_own(mine: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    job = [
+        *("label", str(write_config(tmp_path)), f"problems.source={mine}:Squares"),
+        *("problems.first=7", "policy.engine=scripted", "estimator.rollouts=2"),
+        *("ray.address=none", f"out={out}"),
+    ]
+    result = CliRunner().invoke(main, job)
+    assert result.exit_code == 0, result.output
+    assert {row.problem.id for row in read_labels(Store(str(out)))} == {"s7", "s9", "s10", "s11"}
+    (line,) = (out / "rejects.jsonl").read_text().splitlines()
+    assert json.loads(line)["reason"] == "torn"
+    manifest = json.loads((out / "run.json").read_text())
+    assert manifest["input"]["problems"] == {
+        "kind": f"{mine}:Squares",
+        "source": f"{mine}:Squares",
+        "limit": None,
+        "first": 7,
+    }
