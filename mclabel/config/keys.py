@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,17 +40,30 @@ class Key:
     components: tuple[str, ...] = ()
     """Names of the components (`kind`) that have this setting; none where it is of the job."""
 
+    def text(self) -> str:
+        """The key as a terminal shows it: name, type and default, then what it means."""
+        default = "required" if self.default is None else f"default {self.default}"
+        of = f" [kind={', '.join(self.components)}]" if self.components else ""
+        head = f"{self.name}{of}: {self.type}; {default}"
+        return "\n".join(
+            [
+                head,
+                *textwrap.wrap(self.sentence, 96, initial_indent="    ", subsequent_indent="    "),
+            ]
+        )
 
-def configuration_keys(kind: type[Settings]) -> list[Key]:
+
+def configuration_keys(kind: type[Settings], *, built_in: bool = False) -> list[Key]:
     """Every key of a configuration, in the order of declaration, components' settings included.
 
     A setting that several components declare alike is one key.
 
     Args:
         kind: of the configuration, such as `LabelConfig`.
+        built_in: leave out the components that other packages add.
     """
     merged: dict[tuple[str, ...], Key] = {}
-    for key in _keys(kind, "", (), is_operational=False):
+    for key in _keys(kind, _Place(built_in=built_in)):
         same = (key.name, key.type, str(key.default), key.sentence)
         before = merged.get(same)
         merged[same] = key if before is None else _joined(before, key)
@@ -81,42 +95,57 @@ def _joined(first: Key, second: Key) -> Key:
     return replace(first, components=tuple(dict.fromkeys(first.components + second.components)))
 
 
-def _keys(
-    kind: type[Settings], parent: str, components: tuple[str, ...], *, is_operational: bool
-) -> Iterator[Key]:
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where settings stand in a configuration."""
+
+    parent: str = ""
+    """Dotted path to them, with a dot at its end."""
+    components: tuple[str, ...] = ()
+    is_operational: bool = False
+    built_in: bool
+
+
+def _keys(kind: type[Settings], place: _Place) -> Iterator[Key]:
     for name, info in kind.model_fields.items():
-        path = parent + name
-        operational = is_operational or OPERATIONAL in info.metadata
+        path = place.parent + name
+        operational = place.is_operational or OPERATIONAL in info.metadata
+        below = replace(place, parent=f"{path}.", is_operational=operational)
         chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
         if chosen is not None:
-            yield from _chosen_keys(chosen, path, info, is_operational=operational)
+            yield from _chosen_keys(chosen, below, _sentence(kind, name))
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
-            yield from _keys(info.annotation, f"{path}.", components, is_operational=operational)
-        elif not (components and name == "kind"):
+            yield from _keys(info.annotation, below)
+        elif not (place.components and name == "kind"):
             yield Key(
                 name=path,
                 type=type_in_words(info.annotation, info.metadata),
                 default=None if info.is_required() else _plain(_default(info)),
-                sentence=_one_line(info.description),
+                sentence=_sentence(kind, name),
                 is_operational=operational,
-                components=components,
+                components=place.components,
             )
 
 
-def _chosen_keys(
-    chosen: Chosen, path: str, info: FieldInfo, *, is_operational: bool
-) -> Iterator[Key]:
-    names = component_names(chosen.component_kind)
+def _chosen_keys(chosen: Chosen, place: _Place, sentence: str) -> Iterator[Key]:
+    names = component_names(chosen.component_kind, built_in=place.built_in)
     yield Key(
-        name=f"{path}.kind",
+        name=f"{place.parent}kind",
         type=f"{', '.join(names)}, or module:Class of your own",
         default=chosen.default,
-        sentence=_one_line(info.description),
-        is_operational=is_operational,
+        sentence=sentence,
+        is_operational=place.is_operational,
     )
     for name in names:
         settings = settings_class(chosen.component_kind, name)
-        yield from _keys(settings, f"{path}.", (name,), is_operational=is_operational)
+        yield from _keys(settings, replace(place, components=(name,)))
+
+
+def _sentence(kind: type[Settings], name: str) -> str:
+    """A field's docstring; where a class narrows a field without one, that of the class above."""
+    fields = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
+    written = (_one_line(info.description) for info in fields if info is not None)
+    return next(filter(None, written), "")
 
 
 def _default(info: FieldInfo) -> Any:

@@ -23,7 +23,9 @@ class ProblemsConfig(Settings):
     subset: str | None = None
     """Of a Hugging Face data set."""
     problem_column: str | None = None
+    """Column of the problem's text; by default `problem`, `question` or another usual name."""
     answer_column: str | None = None
+    """Column of the gold answer; by default `answer`, `solution` or another usual name."""
     limit: int | None = Field(None, ge=1)
     """Number of problems; required for arith."""
     families: list[str] | None = None
