@@ -23,9 +23,11 @@ class ProblemsConfig(Settings):
     subset: str | None = None
     """Of a Hugging Face data set."""
     problem_column: str | None = None
-    """Column of the problem's text; by default `problem`, `question` or another usual name."""
+    """Column of the problem's text; by default the first of `problem`, `question`, `prompt`,
+    `text` that is there."""
     answer_column: str | None = None
-    """Column of the gold answer; by default `answer`, `solution` or another usual name."""
+    """Column of the gold answer; by default the first of `answer`, `final_answer`,
+    `solution` that is there."""
     limit: int | None = Field(None, ge=1)
     """Number of problems; required for arith."""
     families: list[str] | None = None
