@@ -12,7 +12,7 @@ from mclabel.config.label import (
     ProblemsConfig,
     RayConfig,
 )
-from mclabel.config.load import bundled_config, config_file, load_config
+from mclabel.config.load import bundled_config, check_config, config_file, load_config
 from mclabel.config.policy import Example, PolicyConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
@@ -28,6 +28,7 @@ __all__ = [
     "Settings",
     "TrainConfig",
     "bundled_config",
+    "check_config",
     "config_file",
     "load_config",
 ]
