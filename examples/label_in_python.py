@@ -2,8 +2,8 @@
 
     python examples/label_in_python.py
 
-On the bundled models, on a CPU, in a minute. Put your own rows in place of `problems`, and your model
-in place of `arith:policy`.
+On the bundled models, on a CPU, in a minute. Put your own rows in place of `problems`, and your
+model in place of `arith:policy`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import mclabel as mc
 from mclabel.arith.problems import generate
 
-NUM_PROBLEMS = 24
+NUM_PROBLEMS = 12
 
 
 def main(folder: Path) -> None:
@@ -50,7 +50,9 @@ def main(folder: Path) -> None:
         out=folder / "prm",
         head="likelihood",
         backbone_lr=0,
-        epochs=2,
+        head_lr=0.02,
+        epochs=4,
+        batch_size=8,
     )
     (scores,) = mc.score(report.model, labelled[:1])
     print("scores of its steps:", " ".join(f"{score:.2f}" for score in scores))
@@ -59,7 +61,9 @@ def main(folder: Path) -> None:
 def show(solution: mc.LabeledSolution) -> None:
     """Print a solution with the value of each step."""
     print(solution.problem.text)
-    for index, (step, label) in enumerate(zip(solution.solution.steps, solution.steps, strict=True)):
+    for index, (step, label) in enumerate(
+        zip(solution.solution.steps, solution.steps, strict=True)
+    ):
         value = "  - " if label.value is None else f"{label.value:.2f}"
         mark = "  <- first error" if index == solution.first_error else ""
         print(f"  {value}  {step.text.rstrip()}{mark}")

@@ -15,7 +15,7 @@ from pydantic import Field
 
 import mclabel as mc
 from mclabel.arith.problems import generate
-from mclabel.arith.truth import arith_truth
+from mclabel.arith.truth import true_first_error
 from mclabel.estimators import (
     Estimator,
     EstimatorSettings,
@@ -77,24 +77,27 @@ class UntilBothEstimator(Estimator):
 
 
 def main() -> None:
-    problems = list(generate(24, seed=0, split="test"))
+    problems = list(generate(10, seed=0, split="test"))
     for name, estimator in (
-        ("fixed, 16 rollouts", {"kind": "fixed", "rollouts": 16}),
-        ("until both, 16 at most", UntilBothEstimator.Settings(most=16)),
+        ("fixed, 8 rollouts", {"kind": "fixed", "rollouts": 8}),
+        ("until both, 8 at most", UntilBothEstimator.Settings(most=8)),
     ):
         run = mc.label(
             problems,
             policy={"model": "arith:policy", "max_tokens": 200},
             estimator=estimator,
         )
-        solutions = list(run)
-        truths = [arith_truth(one.problem, one.solution) for one in solutions]
-        found = sum(
-            one.first_error == truth.first_error
-            for one, truth in zip(solutions, truths, strict=True)
+        found = [one.first_error == true_error(one) for one in run]
+        report = run.wait()
+        print(
+            f"{name:24} {sum(found) / len(found):.2f} of first errors found, "
+            f"{report.num_rollouts:,} rollouts of {report.num_solutions} solutions' steps"
         )
-        tokens = sum(step.num_tokens for one in solutions for step in one.steps)
-        print(f"{name:24} {found / len(solutions):.2f} of first errors, {tokens:,} tokens of rollouts")
+
+
+def true_error(row: mc.LabeledSolution) -> int | None:
+    """The first wrong step in truth, which is known of the problems of this domain."""
+    return true_first_error(row.problem.meta, [step.text for step in row.solution.steps])
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ from mclabel.records import (
 )
 
 if TYPE_CHECKING:
-    from mclabel.answers import Grade, GradeRules, grade, grade_completion
-    from mclabel.api import label, score, train
+    from mclabel.api import grade, label, score, train
+    from mclabel.checkers import Grade
     from mclabel.pipelines.background import LabelRun
     from mclabel.prm.scoring.score import PRM
 
@@ -39,11 +39,9 @@ __version__ = version("mclabel")
 
 _LAZY = {
     "PRM": "mclabel.prm.scoring.score",
-    "Grade": "mclabel.answers",
-    "GradeRules": "mclabel.answers",
+    "Grade": "mclabel.checkers",
     "LabelRun": "mclabel.pipelines.background",
-    "grade": "mclabel.answers",
-    "grade_completion": "mclabel.answers",
+    "grade": "mclabel.api",
     "label": "mclabel.api",
     "score": "mclabel.api",
     "train": "mclabel.api",
@@ -58,7 +56,6 @@ __all__ = [
     "DataError",
     "EngineError",
     "Grade",
-    "GradeRules",
     "LabelRun",
     "LabeledSolution",
     "MclabelError",
@@ -71,7 +68,6 @@ __all__ = [
     "StepLabel",
     "Verdict",
     "grade",
-    "grade_completion",
     "label",
     "load_labels",
     "load_rollouts",

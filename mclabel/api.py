@@ -11,17 +11,20 @@ What they take are the keys of the jobs' configurations (`mclabel label --keys`)
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mclabel.errors import DataError
+from mclabel.errors import ConfigError, DataError
 from mclabel.records import LabeledSolution, Problem
 
 if TYPE_CHECKING:
+    from mclabel.checkers import Checker, Grade, GradeItem
     from mclabel.estimators import Estimator
     from mclabel.pipelines.background import LabelRun
     from mclabel.pipelines.train import TrainReport
@@ -41,6 +44,7 @@ def label(
     policy: str | Mapping[str, Any] | Settings,
     estimator: str | Mapping[str, Any] | Settings | type[Estimator] = "posterior",
     solutions: Mapping[str, Any] | Settings | Sequence[Mapping[str, Any]] | None = None,
+    checker: str | Mapping[str, Any] | Settings | type[Checker] | Callable[..., Any] = "math",
     out: Place | None = None,
     accept_changes: bool = False,
     on_state: Callable[[JobState], None] | None = None,
@@ -58,6 +62,8 @@ def label(
         estimator: a name, the keys of `estimator` with `kind`, settings, or an estimator's class.
         solutions: the keys of `solutions` (`{"per_problem": 8}`), or rows to be labelled, each with
             `problem_id` or `problem`, and `solution` or `steps`.
+        checker: a name, the keys of `checker` with `kind`, settings, a checker's class, or a
+            function of `completion` and `gold` that returns True, False or None for unknown.
         out: folder or URL of the run, where the same call resumes; None takes a temporary folder,
             which is removed with the returned object.
         accept_changes: of problems, as `mclabel label --accept-changes`.
@@ -79,6 +85,7 @@ def label(
         "problems": _problems(problems, inputs / "problems.jsonl"),
         "policy": {"model": policy} if isinstance(policy, str) else policy,
         "estimator": _component("estimators", estimator),
+        "checker": _component("checkers", checker),
     }
     if isinstance(solutions, Sequence):
         content["solutions"] = {"path": _write(solutions, inputs / "solutions.jsonl", "solutions")}
@@ -174,6 +181,46 @@ def _steps(found: str | Sequence[str]) -> str | list[str]:
     return [step if step.endswith("\n") else f"{step}\n" for step in found[:-1]] + [found[-1]]
 
 
+def grade(
+    completion: str,
+    gold: Any,
+    *,
+    checker: str | Mapping[str, Any] | Settings | type[Checker] | Callable[..., Any] = "math",
+) -> Grade:
+    """Whether a completion ends in the right answer: right, wrong or unknown, and why.
+
+    `mclabel check --file` grades many at once.
+
+    Args:
+        completion: a whole solution, or an answer alone.
+        gold: the known answer; text, or what the checker takes.
+        checker: as of `label`.
+
+    Raises:
+        ConfigError: there is no such checker, or its settings are wrong.
+    """
+    from mclabel.checkers import GradeItem, make_checker
+    from mclabel.checkers.base import CheckerField
+    from mclabel.config import check_config
+    from mclabel.settings import Settings
+
+    class Chosen(Settings):
+        checker: CheckerField
+
+    chosen = check_config(Chosen, {"checker": _component("checkers", checker)}).checker
+    is_text = isinstance(gold, str)
+    answer = gold if is_text else json.dumps(gold)
+    problem = Problem(id="", text="", answer=answer, answer_is_json=not is_text)
+    item = GradeItem(problem=problem, completion=completion)
+    with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has an event loop already
+        (found,) = thread.submit(asyncio.run, _grades(make_checker(chosen), item)).result()
+    return found
+
+
+async def _grades(checker: Checker, item: GradeItem) -> Sequence[Grade]:
+    return await checker.grade([item])
+
+
 def _place(place: Place) -> str:
     return place if isinstance(place, str) else place.__fspath__()
 
@@ -208,9 +255,15 @@ def _write(rows: Iterable[Any], path: Path, what: str) -> str:
 
 
 def _component(kind: str, chosen: Any) -> Any:
-    """What stands under a component's key; a class is named by its place."""
-    if not isinstance(chosen, type):
+    """What stands under a component's key; a class or a function is named by its place."""
+    if not callable(chosen):
         return chosen
     from mclabel.components import component_name
+
+    if "<" in chosen.__qualname__:
+        raise ConfigError(
+            f"{chosen.__qualname__}: must stand at the top of a module, so that it has a name by "
+            "which engines find it. Move it out of the function, or give a lambda a def"
+        )
 
     return {"kind": component_name(kind, chosen)}

@@ -61,9 +61,8 @@ def find_component(kind: str, name: str) -> Any:
     return target
 
 
-@cache
 def find_target(kind: str, name: str) -> Any:
-    """The class or function itself that a name stands for.
+    """The class or function itself that a name stands for now: a notebook may define it again.
 
     Args:
         kind: a key of `BUILT_IN`.

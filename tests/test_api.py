@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -190,18 +192,56 @@ def test_train_and_score(tmp_path: Path) -> None:
     assert [score for one in mc.score(prm, texts) for score in one] == flat
     with pytest.raises(mc.DataError, match="solution 1: needs problem, and solution or steps"):
         mc.score(prm, [rows[0], {"problem": "x"}])
-    with pytest.raises(mc.ConfigError, match="tagret: unknown key; did you mean target"):
-        mc.train(run, base="arith:base", out=tmp_path / "other", tagret="soft")
+    with pytest.raises(mc.ConfigError, match="targets: unknown key; did you mean target"):
+        mc.train(run, base="arith:base", out=tmp_path / "other", targets="soft")
 
 
 def test_grade() -> None:
     assert mc.grade("0.5", r"\frac{1}{2}").verdict is mc.Verdict.RIGHT
-    answer, found = mc.grade_completion("So it is 3.\nThe answer is 3.", "4")
-    assert (answer, found.verdict) == ("3", mc.Verdict.WRONG)
+    found = mc.grade("So it is 3.\nThe answer is 3.", "4")
+    assert (found.answer, found.verdict) == ("3", mc.Verdict.WRONG)
+    strict = {"kind": "math", "rules": {"units_optional": False}}
+    assert mc.grade("5", "5 cm").verdict is mc.Verdict.RIGHT
+    assert mc.grade("5", "5 cm", checker=strict).verdict is mc.Verdict.WRONG
+    with pytest.raises(mc.ConfigError, match=r"checker.rulez: .*did you mean checker.rules"):
+        mc.grade("5", "5", checker={"kind": "math", "rulez": {}})
+
+
+def is_even(completion: str, gold: int | str) -> bool | None:
+    """Grades whether the last number is even as the gold is; without one it cannot decide."""
+    numbers = re.findall(r"\d+", completion)
+    return (int(numbers[-1]) - int(gold)) % 2 == 0 if numbers else None
+
+
+def test_a_function_is_a_checker() -> None:
+    verdicts = [mc.grade(text, 0, checker=is_even).verdict for text in ("is 4", "is 5", "is x")]
+    assert verdicts == [mc.Verdict.RIGHT, mc.Verdict.WRONG, mc.Verdict.UNKNOWN]
+    found = list(label(ROWS, checker=is_even, solutions={"per_problem": 1}))
+    assert {s.solution.outcome for s in found} <= {mc.Outcome.RIGHT, mc.Outcome.WRONG}
+    with pytest.raises(mc.ConfigError, match="<lambda>: must stand at the top of a module"):
+        mc.grade("4", "4", checker=lambda completion: True)
+
+
+def test_a_checker_that_is_defined_again_is_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(completion: str) -> bool:
+        return False
+
+    never.__qualname__ = "is_even"
+    assert mc.grade("4", 0, checker=is_even).verdict is mc.Verdict.RIGHT
+    monkeypatch.setitem(globals(), "is_even", never)
+    assert mc.grade("4", 0, checker=is_even).verdict is mc.Verdict.WRONG
+
+
+def test_it_works_where_an_event_loop_runs() -> None:
+    async def cell() -> tuple[mc.Grade, int]:
+        return mc.grade("4", "4"), len(list(label(ROWS[:1])))
+
+    graded, count = asyncio.run(cell())
+    assert (graded.verdict, count) == (mc.Verdict.RIGHT, 4)
 
 
 def test_all_names_are_there() -> None:
     assert set(mc.__all__) <= set(dir(mc))
     assert all(getattr(mc, name) is not None for name in mc.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'lable'"):
-        _ = mc.lable
+    with pytest.raises(AttributeError, match="no attribute 'labels_of'"):
+        _ = mc.labels_of
