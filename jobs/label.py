@@ -3,8 +3,9 @@
     ray job submit --working-dir . -- \
         python jobs/label.py configs/label/own-data.yaml problems.source=… policy.model=… out=…
 
-The same as `mclabel label`, on the cluster that the job runs on. Written out, so that it can be
-read, and changed where a job needs its own way of the data.
+A thin wrapper that a cluster takes: the same as `mclabel label`, on the cluster that the job runs
+on. The way of the data stands in mclabel/pipelines/label.py; examples/ has scripts to copy and
+change.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from mclabel.report.job_progress import job_progress
 
 
 def main(config_path: str, *overrides: str) -> None:
-    # problems -> solutions -> steps -> estimator and rollouts -> verdicts -> shards
     config = load_config(LabelConfig, config_path, ["ray.address=auto", *overrides])
     with job_progress(Console(emoji=False), "label") as progress:
         report = pipelines.label(config, progress)

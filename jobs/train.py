@@ -3,8 +3,8 @@
     ray job submit --working-dir . --entrypoint-num-gpus 1 -- \
         python jobs/train.py configs/train/own-labels.yaml labels=[…] base=… out=… device=cuda
 
-The same as `mclabel train`. Written out, so that it can be read, and changed where a job needs its
-own way of the data.
+A thin wrapper that a cluster takes: the same as `mclabel train`. The way of the data stands in
+mclabel/pipelines/train.py; examples/ has scripts to copy and change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from mclabel.report.job_progress import StageProgress
 
 
 def main(config_path: str, *overrides: str) -> None:
-    # label shards -> encoded solutions with targets -> Trainer -> PRM
     config = load_config(TrainConfig, config_path, overrides)
     with StageProgress(Console(emoji=False), "train", "steps") as progress:
         report = pipelines.train(

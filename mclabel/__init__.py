@@ -1,9 +1,18 @@
 """Process labels and process reward models from any policy and checkable answers.
 
-Importing the package is light: engines, torch and Ray are loaded where they are used.
+    import mclabel as mc
+
+    run = mc.label([{"problem": "2 + 2 = ?", "answer": "4"}], policy="arith:policy")
+    for solution in run:
+        print(solution.first_error)
+
+Importing the package is light: engines, torch and Ray are loaded where they are used, and so are
+the verbs (`label`, `train`, `score`, `grade`) when they are first named.
 """
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from mclabel.data.loading import load_labels, load_rollouts, read_labels
 from mclabel.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
@@ -20,14 +29,34 @@ from mclabel.records import (
     Verdict,
 )
 
+if TYPE_CHECKING:
+    from mclabel.api import grade, label, score, train
+    from mclabel.checkers import Grade
+    from mclabel.pipelines.background import LabelRun
+    from mclabel.prm.scoring.score import PRM
+
 __version__ = version("mclabel")
 
+_LAZY = {
+    "PRM": "mclabel.prm.scoring.score",
+    "Grade": "mclabel.checkers",
+    "LabelRun": "mclabel.pipelines.background",
+    "grade": "mclabel.api",
+    "label": "mclabel.api",
+    "score": "mclabel.api",
+    "train": "mclabel.api",
+}
+"""Name: module that is imported when the name is first used."""
+
 __all__ = [
+    "PRM",
     "Completion",
     "ConfigError",
     "Counts",
     "DataError",
     "EngineError",
+    "Grade",
+    "LabelRun",
     "LabeledSolution",
     "MclabelError",
     "Outcome",
@@ -38,7 +67,23 @@ __all__ = [
     "Step",
     "StepLabel",
     "Verdict",
+    "grade",
+    "label",
     "load_labels",
     "load_rollouts",
     "read_labels",
+    "score",
+    "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'mclabel' has no attribute {name!r}")
+    found = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -29,8 +29,15 @@ BUILT_IN: Mapping[str, str] = {
 `module:object`."""
 
 
-def component_names(kind: str) -> list[str]:
-    """Names of a kind's components: the built-in ones, then those of other packages."""
+def component_names(kind: str, *, built_in: bool = False) -> list[str]:
+    """Names of a kind's components: the built-in ones, then those of other packages.
+
+    Args:
+        kind: a key of `BUILT_IN`.
+        built_in: leave those of other packages out.
+    """
+    if built_in:
+        return list(_built_in(kind))
     return [*_built_in(kind), *sorted(set(_added(kind)) - set(_built_in(kind)))]
 
 
@@ -57,9 +64,8 @@ def find_component(kind: str, name: str) -> Any:
     return target
 
 
-@cache
 def find_target(kind: str, name: str) -> Any:
-    """The class or function itself that a name stands for.
+    """The class or function itself that a name stands for now: a notebook may define it again.
 
     Args:
         kind: a key of `BUILT_IN`.

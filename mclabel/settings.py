@@ -39,7 +39,14 @@ class Born:
     default: Any
 
 
-def at_most(limit: int, why: str) -> AfterValidator:
+@dataclass(frozen=True, slots=True)
+class AtMost(AfterValidator):
+    """Checks a bound on a number; made by `at_most`."""
+
+    limit: int
+
+
+def at_most(limit: int, why: str) -> AtMost:
     """A bound on a number, with its reason in the message.
 
     Args:
@@ -52,7 +59,7 @@ def at_most(limit: int, why: str) -> AfterValidator:
             raise ValueError(f"must be at most {limit:,}, not {value:,}: {why}")
         return value
 
-    return AfterValidator(check)
+    return AtMost(check, limit)
 
 
 class Settings(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,13 +19,31 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 2 if "not vllm and not ray" in config.option.markexpr else 0
 
 
+DATA = "MCLABEL_TEST_DATA"
+"""Environment variable that names the folder of public data sets."""
+
+
 @pytest.fixture(scope="session")
 def public_data() -> Path:
-    """Folder of public data sets beside the checkout; tests on them skip without it."""
-    folder = Path(__file__).parents[2] / "shared" / "data"
+    """Folder of public data sets, `../shared/data` by default; tests on them skip without it."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get(DATA, beside)).absolute()
     if not folder.is_dir():
-        pytest.skip(f"public data sets are not at {folder}")
+        pytest.skip(f"no public data sets at {folder}: set {DATA} to a folder that holds them")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was not run for want of something, however quiet pytest is."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    )
+    if reasons:
+        terminalreporter.section("NOT RUN", red=True)
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count} tests: {reason}", red=True)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,9 @@
-"""What the README and the configurations tell a user to type exists."""
+"""What the README, the pages and the configurations tell a user to type exists."""
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import shlex
 import tomllib
@@ -14,54 +16,184 @@ from mclabel.cli import main
 from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-PAGES = [README, *(path.read_text() for path in (ROOT / "configs").rglob("*.yaml"))]
+TEXTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
+]
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in [*TEXTS, *sorted((ROOT / "configs").rglob("*.yaml"))]
+}
+MAX_WORDS = 1_500
+ANY = re.compile(r"\bCONFIG\b")
+"""A configuration of the reader's; one of ours stands for it."""
 
 
-def commands() -> list[list[str]]:
-    """Words of every `mclabel …` line, continuation lines joined."""
-    text = re.sub(r"\\\n#?", " ", "\n".join(PAGES))
-    lines = re.findall(r"^(?:# )?(?:pip install \. && )?mclabel (.+)$", text, flags=re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines]
+def blocks(text: str, *languages: str) -> str:
+    """The text inside of fenced blocks of some languages; none is a shell's."""
+    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
+    return "\n".join(body for language, body in found if language in languages)
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """Page and words of every `mclabel …` line, continuation lines joined."""
+    found = []
+    for page, text in PAGES.items():
+        shell = text if page.endswith(".yaml") else blocks(text, "", "sh", "bash")
+        joined = re.sub(r"\\\n#?", " ", shell)
+        lines = re.findall(r"^(?:# )?(?:pip install \. && )?mclabel (.+)$", joined, re.MULTILINE)
+        found += [(page, shlex.split(line, comments=True)) for line in lines]
+    return found
 
 
 def test_there_are_commands_to_check() -> None:
-    assert len(commands()) >= 7
+    assert len(commands()) >= 40
+    assert {"README.md", "docs/evaluation.md", "docs/labelling.md", "docs/training.md"} <= {
+        page for page, _ in commands()
+    }
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_verbs_exist_and_label_commands_load(words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("page", "words"), commands(), ids=lambda v: v if isinstance(v, str) else " ".join(v)
+)
+def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> None:
     verb, *arguments = words
     command: click.Command = main.commands[verb]
     while isinstance(command, click.Group):
         verb = arguments.pop(0)
         command = command.commands[verb]
-    given = command.make_context(verb, arguments).params
+    if "|" in arguments or any(word.startswith(("[", "(")) for word in arguments):  # a synopsis
+        known = {option for param in command.params for option in param.opts}
+        assert set(re.findall(r"(?<!\w)--?[a-z-]+", " ".join(arguments))) <= known
+        return
+    context = command.make_context(verb, arguments, resilient_parsing="--keys" in arguments)
     kinds = {"label": LabelConfig, "train": TrainConfig, "best-of-n": BestOfNConfig}
-    if kind := kinds.get(verb):
+    given = context.params
+    if (kind := kinds.get(verb)) and given["config"] and not ANY.search(given["config"]):
         load_config(kind, ROOT / given["config"], given["overrides"])
 
 
-@pytest.mark.parametrize("path", re.findall(r"\]\(([^):]+)\)", README))
-def test_links_lead_somewhere(path: str) -> None:
-    assert (ROOT / path).exists()
+def test_the_first_commands_of_the_readme_install_and_run() -> None:
+    lines = blocks(PAGES["README.md"], "", "sh", "bash").splitlines()
+    typed = [line for line in lines if re.match(r"(pip|mclabel|pytest|python|make) ", line)]
+    assert typed[:2] == ["pip install . && mclabel quickstart", "pip install '.[dev]' && pytest"]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].split()) <= MAX_WORDS
+
+
+LINKS = sorted(
+    {
+        (str(path.relative_to(ROOT)), link)
+        for path in TEXTS
+        for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", path.read_text())
+        if not link.startswith("api/")  # made when the pages are built
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "link"), LINKS)
+def test_links_lead_somewhere(page: str, link: str) -> None:
+    assert ((ROOT / page).parent / link).exists()
+
+
+def anchors(text: str) -> set[str]:
+    """What headings are called in links, on GitHub and on the built pages."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_into_pages_meet_a_heading() -> None:
+    for path in TEXTS:
+        for link, anchor in re.findall(r"\]\(([^):#]*)#([^)]+)\)", path.read_text()):
+            target = (path.parent / link).resolve() if link else path
+            assert anchor in anchors(target.read_text()), f"{path.name}: {link}#{anchor}"
 
 
 def test_places_on_the_map_exist() -> None:
-    rows = re.findall(r"^\| (`.+?) \|", README, flags=re.MULTILINE)
+    section = PAGES["CONTRIBUTING.md"].partition("## The map")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \|", section, flags=re.MULTILINE)
     places = [p for row in rows for p in re.findall(r"`([\w./]+)`", row)]
     assert len(places) > 10
     for place in places:
-        assert (ROOT / place).exists() or (ROOT / "mclabel" / place).exists(), place
+        assert (ROOT / place).exists(), place
+    rooms = {path.parent.name for path in (ROOT / "mclabel").glob("*/__init__.py")}
+    assert rooms <= {Path(place).name for place in places}, "a room is not on the map"
+
+
+@pytest.mark.parametrize(
+    "script",
+    sorted({s for text in PAGES.values() for s in re.findall(r"python -m (tests[\w.]+)", text)}),
+)
+def test_benchmarks_exist_and_take_what_is_quoted(script: str) -> None:
+    path = ROOT / (script.replace(".", "/") + ".py")
+    known = path.read_text()
+    for text in PAGES.values():
+        for options in re.findall(rf"python -m {re.escape(script)}((?: --?[\w-]+)+)", text):
+            for option in options.split():
+                assert f'"{option}"' in known, f"{script} {option}"
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    [
+        (page, code)
+        for page, text in PAGES.items()
+        for code in re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    ],
+    ids=lambda v: v[:40],
+)
+def test_python_on_the_pages_parses_and_its_imports_exist(page: str, code: str) -> None:
+    import importlib
+
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("mclabel"):
+            module = importlib.import_module(str(node.module))
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{page}: {node.module}.{alias.name}"
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "mc"
+        ):
+            assert hasattr(importlib.import_module("mclabel"), node.attr), f"{page}: {node.attr}"
+
+
+def targets_of_make() -> set[str]:
+    return set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+
+def test_targets_of_make_exist() -> None:
+    named = {
+        target
+        for text in PAGES.values()
+        for words in re.findall(r"(?:^|`)make((?: [a-z]+)+)(?:$|`)", text, flags=re.MULTILINE)
+        for target in words.split()
+    }
+    assert {"test", "lint", "docs", "bench", "house"} <= targets_of_make()
+    assert named <= targets_of_make()
+
+
+def test_scripts_that_make_runs_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for module in re.findall(r"-m (tests[\w.]+)", makefile):
+        assert (ROOT / (module.replace(".", os.sep) + ".py")).exists(), module
+    for script in re.findall(r"\$\(PYTHON\) (\S+\.py)", makefile):
+        assert (ROOT / script).exists(), script
 
 
 INSTALLS = sorted(
     {
         (str(path.relative_to(ROOT)), target)
-        for folder in ("mclabel", "docs", "configs", "scripts", ".")
+        for folder in ("mclabel", "docs", "configs", "scripts", "examples", ".")
         for path in (ROOT / folder).glob("*" if folder == "." else "**/*")
-        if path.suffix in (".py", ".md", ".yaml", ".sh")
-        for target in re.findall(r"pip install (?:-q )?['\"]?([^\s'\"`]*\[\w+\])", path.read_text())
+        if path.suffix in (".py", ".md", ".yaml", ".sh", ".ipynb")
+        for target in re.findall(
+            r"pip install\s+(?:-[qe] )?['\"]?([^\s'\"`]*\[[\w,]+\])", path.read_text()
+        )
     }
 )
 
@@ -69,11 +201,11 @@ INSTALLS = sorted(
 @pytest.mark.parametrize(("place", "target"), INSTALLS)
 def test_extras_are_installed_from_a_folder(place: str, target: str) -> None:
     """The package is on no index: a name alone finds nothing, or somebody else's."""
-    folder, extra = target.rstrip("]").split("[")
+    folder, extras = target.rstrip("]").split("[")
     assert folder.startswith((".", "/", "$")), f"{place}: pip install {target}"
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert extra in extras["optional-dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
 
 
 def test_there_are_installs_to_check() -> None:
-    assert {("README.md", ".[dev]"), ("README.md", ".[gpu]")} <= set(INSTALLS)
+    assert {("README.md", ".[dev]"), ("docs/engines.md", ".[gpu]")} <= set(INSTALLS)

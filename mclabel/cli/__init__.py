@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from mclabel.cli import check, label, look, train, verify
 from mclabel.cli.evaluate import evaluate
@@ -36,6 +37,21 @@ def quickstart(size: str, out: str) -> None:
     from mclabel.pipelines.quickstart import run_quickstart
 
     run_quickstart(size, output_folder(out, "--out "), console)  # type: ignore[arg-type]
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that completes verbs, options, keys and file names in SHELL.
+
+    \b
+    bash, in ~/.bashrc:  eval "$(mclabel completion bash)"
+    zsh, in ~/.zshrc:    eval "$(mclabel completion zsh)"
+    fish, once:          mclabel completion fish > ~/.config/fish/completions/mclabel.fish
+    """  # noqa: D301 - click keeps the lines after the character \b
+    script = get_completion_class(shell)
+    assert script is not None  # a choice above
+    click.echo(script(main, {}, "mclabel", "_MCLABEL_COMPLETE").source())
 
 
 for _command in (

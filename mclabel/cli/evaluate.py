@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from mclabel.cli.options import SEED, Share
+from mclabel.cli.options import SEED, Share, configuration
 from mclabel.cli.output import console, errors
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ def evaluate() -> None:
 
 
 @evaluate.command(name="best-of-n")
-@click.argument("config")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@configuration("BestOfNConfig")
 @click.option(
     "--format",
     "form",

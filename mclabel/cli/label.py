@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
+from mclabel.cli.options import configuration
 from mclabel.cli.output import console, errors
 from mclabel.errors import ShardError
 from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("config")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@configuration("LabelConfig")
 @click.option("--address", help="Ray cluster to join, the same as ray.address=.")
 @click.option(
     "--dry-run",
@@ -183,8 +183,7 @@ def submit() -> None:
 
 
 @submit.command(name="label")
-@click.argument("config")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@configuration("LabelConfig")
 @click.option("--address", required=True, help="Job server of the cluster, http://HOST:8265.")
 @click.option("--runtime-env", help="YAML file of Ray's runtime environment for the job.")
 def submit_label(

@@ -2,12 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from mclabel.config.keys import Key
 
 SEED = click.IntRange(0)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def configuration(name: str) -> Callable[[F], F]:
+    """The arguments CONFIG and KEY=VALUE of a verb, and the option `--keys`.
+
+    Args:
+        name: of the configuration's class in `mclabel.config`, imported when it is needed.
+    """
+
+    def files(*_: Any) -> list[CompletionItem]:
+        return [CompletionItem("", type="file")]
+
+    def keys(ctx: click.Context, param: click.Parameter, started: str) -> list[CompletionItem]:
+        names = {key.name: key.sentence for key in _keys(name)}
+        return [
+            CompletionItem(f"{key}=", help=sentence)
+            for key, sentence in names.items()
+            if key.startswith(started)
+        ]
+
+    def add(command: F) -> F:
+        command = _keys_option(name)(command)
+        overrides = click.argument(
+            "overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=keys
+        )
+        return click.argument("config", shell_complete=files)(overrides(command))
+
+    return add
+
+
+def _keys_option(configuration: str) -> Callable[[F], F]:
+    """The option `--keys [WORD]`, which prints the reference of keys and ends."""
+
+    def show(ctx: click.Context, _: click.Parameter, word: str | None) -> None:
+        if word is None or ctx.resilient_parsing:
+            return
+        from mclabel.config.keys import find_keys
+
+        keys = find_keys(_keys(configuration), word)
+        click.echo("\n\n".join(key.text() for key in keys))
+        ctx.exit()
+
+    return click.option(
+        "--keys",
+        is_flag=False,
+        flag_value="",
+        metavar="[WORD]",
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Print the keys of the configuration, or those with a word: type, default, meaning.",
+    )
+
+
+def _keys(configuration: str) -> list[Key]:
+    import mclabel.config
+    from mclabel.config.keys import configuration_keys
+
+    return configuration_keys(getattr(mclabel.config, configuration))
 
 
 class Share(click.FloatRange):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from mclabel.cli.options import configuration
 from mclabel.cli.output import console
 from mclabel.data.exchange import FORMATS, PARQUET
 
 
 @click.command()
-@click.argument("config")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@configuration("TrainConfig")
 @click.option("--preflight", "look", is_flag=True, help="Look at the data, train nothing.")
 def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
     """Train a PRM or an ORM on labels.

@@ -11,7 +11,7 @@ from mclabel.config.label import (
     LabelConfig,
     RayConfig,
 )
-from mclabel.config.load import bundled_config, config_file, load_config
+from mclabel.config.load import bundled_config, check_config, config_file, load_config
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
 
@@ -23,6 +23,7 @@ __all__ = [
     "Settings",
     "TrainConfig",
     "bundled_config",
+    "check_config",
     "config_file",
     "load_config",
 ]

@@ -48,7 +48,9 @@ class BestOfNConfig(Settings):
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """For the scorers, on a CPU; by default one a core."""
     seed: int = Field(0, ge=0)
+    """Of sampling, of ties and of the bootstrap."""
     block_problems: Annotated[
         int, at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole")
     ] = Field(8, ge=1)
+    """Problems that are sampled, and committed, together."""
     ray: RayConfig = RayConfig()

@@ -33,13 +33,27 @@ def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str]
     content = _read_yaml(Path(path)) if path is not None else {}
     for override in _in_order(overrides):
         _apply(content, override)
+    remedy = f"Mend {path} or pass key=value." if path is not None else ""
+    return check_config(kind, content, remedy=remedy)
+
+
+def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "") -> C:
+    """A configuration from its keys and values, checked as a whole.
+
+    Args:
+        kind: what the keys are of.
+        content: values, settings, or nested keys and values.
+        remedy: ends the message of an error.
+
+    Raises:
+        ConfigError: as of `load_config`.
+    """
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        where = f" Mend {path} or pass key=value." if path is not None else ""
         faults = "\n".join(f"  {fault}" for fault in _faults(kind, error))
         raise ConfigError(
-            f"the configuration cannot be used:\n{faults}\n{where.strip()}".rstrip()
+            f"the configuration cannot be used:\n{faults}\n{remedy}".rstrip()
         ) from None
 
 

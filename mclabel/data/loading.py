@@ -7,6 +7,7 @@ has merged, and `rollouts/*.parquet` has what attempts left that were killed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     import datasets
 
 
-def load_labels(run: str | Path, *, cache_dir: str | Path | None = None) -> datasets.Dataset:
+def load_labels(
+    run: str | PathLike[str], *, cache_dir: str | Path | None = None
+) -> datasets.Dataset:
     """The labels of a run, one row a solution; docs/formats.md explains the columns.
 
     Shards are written one after another to a file that the data set maps, so that memory stays
@@ -31,22 +34,24 @@ def load_labels(run: str | Path, *, cache_dir: str | Path | None = None) -> data
     """
     from mclabel.data.arrow import labels_dataset
 
-    return labels_dataset(str(run), cache_dir)
+    return labels_dataset(fspath(run), cache_dir)
 
 
-def load_rollouts(run: str | Path, *, cache_dir: str | Path | None = None) -> datasets.Dataset:
+def load_rollouts(
+    run: str | PathLike[str], *, cache_dir: str | Path | None = None
+) -> datasets.Dataset:
     """The rollouts that the labels of a run rest on, one row a rollout; see `load_labels`.
 
     Of a run that has kept none (`keep_rollouts=false`) there are no rows.
     """
     from mclabel.data.arrow import rollouts_dataset
 
-    return rollouts_dataset(str(run), cache_dir)
+    return rollouts_dataset(fspath(run), cache_dir)
 
 
-def read_labels(run: str | Path) -> Iterator[LabeledSolution]:
+def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
     """Every labelled solution of a run, in a fixed order; see `load_labels`."""
     from mclabel.data.shards.labels import read_labels as read
     from mclabel.data.shards.store import Store
 
-    return read(Store(str(run)))
+    return read(Store(fspath(run)))

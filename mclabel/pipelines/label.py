@@ -44,6 +44,7 @@ def label(
     *,
     choose: Callable[[JobBlocks], Collection[str]] | None = None,
     accept_changes: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> JobReport:
     """Run a labelling job. Everything that can be wrong with it is found before it writes.
 
@@ -56,6 +57,8 @@ def label(
         choose: ids of the blocks to label now; None labels all.
         accept_changes: label problems anew that have changed since the run was begun, and leave out
             what is gone; else either is refused.
+        should_stop: asked often; no block is begun once it is true, those under way leave their
+            journals.
     """
     check_run(config.out)
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
@@ -100,7 +103,8 @@ def label(
         on_state(state)
 
     def enough(state: JobState) -> bool:
-        return limits.reached(ledger.update(state, time.monotonic())) is not None
+        spent = ledger.update(state, time.monotonic())
+        return should_stop() or limits.reached(spent) is not None
 
     if config.strict:
         _check_none_left_out(store)

@@ -1,0 +1,77 @@
+"""Label solutions, look at the steps, train a PRM on the labels and score with it.
+
+    python examples/label_in_python.py
+
+On the bundled models, on a CPU, in a minute. Put your own rows in place of `problems`, and your
+model in place of `arith:policy`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import mclabel as mc
+from mclabel.arith.problems import generate
+
+NUM_PROBLEMS = 12
+
+
+def main(folder: Path) -> None:
+    # Problems are rows with `problem` and `answer`: a list, a datasets.Dataset, or a file's name.
+    problems = [
+        {"problem": problem.text, "answer": problem.answer}
+        for problem in generate(NUM_PROBLEMS, seed=0, split="test")
+    ]
+
+    # The policy writes four solutions to each; every step is rolled out eight times. The same call
+    # resumes what is in `out`; without `out` the run lives in a temporary folder.
+    run = mc.label(
+        problems,
+        policy={"model": "arith:policy", "max_tokens": 200},
+        estimator={"kind": "fixed", "rollouts": 8},
+        solutions={"per_problem": 4},
+        out=folder / "run",
+    )
+
+    # Solutions come as their blocks are committed, while others are still sampled.
+    labelled = []
+    for solution in run:
+        labelled.append(solution)
+        if len(labelled) == 1:
+            show(solution)
+    print(f"\n{len(labelled)} solutions, {run.wait().num_tokens:,} tokens")
+
+    # A PRM on a frozen base, and what it makes of the steps of one solution.
+    report = mc.train(
+        run,
+        base="arith:base",
+        out=folder / "prm",
+        head="likelihood",
+        backbone_lr=0,
+        head_lr=0.02,
+        epochs=4,
+        batch_size=8,
+    )
+    (scores,) = mc.score(report.model, labelled[:1])
+    print("scores of its steps:", " ".join(f"{score:.2f}" for score in scores))
+
+
+def show(solution: mc.LabeledSolution) -> None:
+    """Print a solution with the value of each step."""
+    print(solution.problem.text)
+    for index, (step, label) in enumerate(
+        zip(solution.solution.steps, solution.steps, strict=True)
+    ):
+        value = "  - " if label.value is None else f"{label.value:.2f}"
+        mark = "  <- first error" if index == solution.first_error else ""
+        print(f"  {value}  {step.text.rstrip()}{mark}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]))
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))

@@ -1,0 +1,62 @@
+"""A checker of your own: grade units of time, then label with it.
+
+    python examples/own_checker.py
+
+A checker may be a plain function. It takes what it names of `completion` (the whole solution),
+`gold` (the known answer, text or data), `problem` and `meta`, and returns True, False, or None for
+what it cannot decide. In a job on a cluster it stands in a module of yours:
+
+    mclabel label CONFIG checker=my_package.grading:same_time
+"""
+
+from __future__ import annotations
+
+import re
+
+import mclabel as mc
+
+SECONDS = {"s": 1, "min": 60, "h": 3600}
+
+
+def same_time(completion: str, gold: str) -> bool | None:
+    """Grade whether a solution ends with the duration that the gold states, in any unit."""
+    wanted, found = seconds(gold), seconds(completion)
+    if wanted is None:
+        raise ValueError(f"the gold {gold!r} states no duration")  # counts as: cannot be decided
+    return None if found is None else found == wanted
+
+
+def seconds(text: str) -> float | None:
+    """The last duration in a text; None without one."""
+    found = re.findall(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|h)\b", text)
+    return None if not found else float(found[-1][0]) * SECONDS[found[-1][1]]
+
+
+def main() -> None:
+    # One completion, alone.
+    for text in ("So it takes 1.5 h.", "So it takes 80 min.", "I do not know."):
+        print(f"{text:22} {mc.grade(text, '90 min', checker=same_time).verdict}")
+
+    # Solutions that somebody else wrote, graded and labelled by the bundled policy.
+    run = mc.label(
+        [
+            {
+                "id": "train",
+                "problem": "A train runs 3 times for 30 min. How long?",
+                "answer": "1.5 h",
+            }
+        ],
+        solutions=[
+            {"problem_id": "train", "steps": ["3 * 30 = 90", "The answer is 90 min"]},
+            {"problem_id": "train", "steps": ["3 + 30 = 33", "The answer is 33 min"]},
+        ],
+        policy={"model": "arith:policy", "max_tokens": 60},
+        estimator="outcome",
+        checker=same_time,
+    )
+    for solution in run:
+        print(solution.solution.steps[-1].text, "->", solution.solution.outcome)
+
+
+if __name__ == "__main__":
+    main()

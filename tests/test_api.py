@@ -1,0 +1,247 @@
+"""mclabel from Python: labelling, training, scoring and grading without a YAML file."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+import mclabel as mc
+from mclabel.estimators.fixed import FixedEstimator
+
+ROWS = [
+    {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": i, "level": "1"} for i in range(6)
+]
+SCRIPTED = {"engine": "scripted"}
+
+
+class OwnEstimator(FixedEstimator):
+    """Rolls out as `fixed` does, half as often."""
+
+    class Settings(FixedEstimator.Settings):
+        """As of `fixed`."""
+
+
+def label(problems: Any, **keys: Any) -> mc.LabelRun:
+    keys = {"policy": SCRIPTED, "estimator": {"kind": "fixed", "rollouts": 2}, **keys}
+    return mc.label(problems, block_problems=2, **keys)
+
+
+def ids(run: Any) -> list[str]:
+    return sorted({solution.problem.id for solution in run})
+
+
+@pytest.mark.parametrize("how", ["rows", "records", "data set", "generator", "file"])
+def test_problems_come_as_rows_records_data_sets_and_files(how: str, tmp_path: Path) -> None:
+    problems: Any = ROWS
+    if how == "records":
+        problems = [
+            mc.Problem(id=r["id"], text=r["problem"], answer=str(r["answer"]), meta={"level": "1"})
+            for r in ROWS
+        ]
+    elif how == "data set":
+        problems = datasets.Dataset.from_list(ROWS)
+    elif how == "generator":
+        problems = (row for row in ROWS)
+    elif how == "file":
+        problems = tmp_path / "problems.jsonl"
+        datasets.Dataset.from_list(ROWS).to_json(problems)
+    with label(problems) as run:
+        found = list(run)
+    assert sorted({s.problem.id for s in found}) == [row["id"] for row in ROWS]
+    assert {s.problem.meta["level"] for s in found} == {"1"}
+    assert len(found) == 4 * len(ROWS)
+    assert all(step.counts.num_rollouts in (0, 2) for s in found for step in s.steps)
+
+
+def test_solutions_are_read_while_the_job_goes_on() -> None:
+    """The job waits, at its first committed block, for the first solution to be read."""
+    was_read = threading.Event()
+
+    def on_state(state: Any) -> None:
+        if state.num_blocks_done:
+            assert was_read.wait(60)
+
+    more = [{"problem": f"Q{i} [answer 1]", "answer": 1} for i in range(200)]
+    run = label(ROWS + more, on_state=on_state)
+    first = next(iter(run))
+    assert first.steps and not run.is_done
+    was_read.set()
+    assert run.wait().num_problems == 206
+    assert len(list(run)) == 4 * 206  # again, from the beginning
+    assert "done" in repr(run)
+
+
+def test_a_run_without_a_place_is_removed_with_its_object() -> None:
+    run = label(ROWS)
+    run.wait()
+    place = Path(run.out)
+    assert place.is_dir()
+    assert run.dataset().num_rows == mc.load_labels(run).num_rows == 4 * len(ROWS)
+    del run
+    gc.collect()
+    assert not place.exists()
+
+
+def test_the_same_call_resumes(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert label(ROWS, out=out).wait().num_solutions == 4 * len(ROWS)
+    more = [*ROWS, {"problem": "More [answer 3]", "answer": 3}]
+    report = label(more, out=out).wait()
+    assert (report.num_blocks_resumed, report.num_solutions) == (3, 4)
+    assert report.changes.num_added == 1
+    with pytest.raises(mc.ShardError, match="rollouts"):
+        label(ROWS, out=out, estimator={"kind": "fixed", "rollouts": 3}).wait()
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    many = [{"problem": f"P{i} [answer {i}]", "answer": i} for i in range(400)]
+    begun = threading.Event()
+    run = label(many, out=tmp_path / "run", on_state=lambda state: begun.set())
+    assert begun.wait(60)
+    run.stop()
+    assert run.is_done
+    left = run.wait().num_blocks_left
+    report = label(many, out=tmp_path / "run").wait()
+    assert report.num_blocks - report.num_blocks_resumed == left
+    assert len(ids(mc.read_labels(tmp_path / "run"))) == 400
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        "outcome",
+        {"kind": "bisect", "rollouts": 2},
+        FixedEstimator.Settings(rollouts=2),
+        OwnEstimator,
+        OwnEstimator.Settings(rollouts=2),
+    ],
+)
+def test_estimators_by_name_keys_settings_and_class(estimator: Any) -> None:
+    run = label(ROWS[:2], estimator=estimator)
+    assert run.wait().num_problems == 2
+    chosen = run.config.estimator.component
+    assert issubclass(chosen, OwnEstimator) == ("Own" in repr(estimator))
+
+
+def test_given_solutions() -> None:
+    given = [
+        {"problem_id": "p1", "steps": ["one", "The answer is 1"]},
+        {"problem": ROWS[2]["problem"], "solution": "a\nb\nThe answer is 2"},
+    ]
+    found = list(label(ROWS, solutions=given))
+    assert {s.problem.id: len(s.steps) for s in found} == {"p1": 2, "p2": 3}
+    assert {s.solution.origin for s in found} == {"given"}
+
+
+def test_all_faults_are_told_at_once_and_before_the_job_begins() -> None:
+    with pytest.raises(mc.ConfigError) as caught:
+        label(ROWS, sede=1, estimator={"kind": "fixed", "rolouts": 3}, keep_rollouts="perhaps")
+    for fault in (
+        "sede: unknown key; did you mean seed?",
+        "estimator.rolouts: not a setting of kind=fixed; did you mean estimator.rollouts?",
+        "keep_rollouts='perhaps'",
+    ):
+        assert fault in str(caught.value)
+    with pytest.raises(mc.DataError, match=r"problems\[1\]: must be a mapping .* is a int"):
+        label([ROWS[0], 3])
+
+
+def test_a_job_that_fails_says_so_where_it_is_read() -> None:
+    run = label([{"problem": "no answer"}])
+    for read in (list, mc.LabelRun.wait, mc.LabelRun.dataset):
+        with pytest.raises(mc.DataError, match="no answer: looked for"):
+            read(run)  # type: ignore[operator]
+    assert "failed" in repr(run)
+
+
+def test_train_and_score(tmp_path: Path) -> None:
+    run = mc.label(
+        {"source": "arith", "limit": 8},
+        policy={"model": "arith:policy", "max_tokens": 160},
+        estimator={"kind": "fixed", "rollouts": 2},
+    )
+    report = mc.train(
+        run,
+        base="arith:base",
+        out=tmp_path / "prm",
+        head="likelihood",
+        backbone_lr=0,
+        epochs=1,
+        batch_size=4,
+        validation=0,
+    )
+    labelled = [s for s in run if s.solution.steps][:3]
+    scores = mc.score(report.model, labelled)
+    assert [len(one) for one in scores] == [len(s.steps) for s in labelled]
+    assert all(0 <= score <= 1 for one in scores for score in one)
+    rows = [
+        {"problem": s.problem.text, "steps": [step.text for step in s.solution.steps]}
+        for s in labelled
+    ]
+    prm = mc.PRM.load(report.model)
+    flat = pytest.approx([score for one in scores for score in one], abs=1e-6)
+    assert [score for one in mc.score(prm, rows) for score in one] == flat
+    texts = [{"problem": s.problem.text, "solution": s.solution.text} for s in labelled]
+    assert [score for one in mc.score(prm, texts) for score in one] == flat
+    with pytest.raises(mc.DataError, match="solution 1: needs problem, and solution or steps"):
+        mc.score(prm, [rows[0], {"problem": "x"}])
+    with pytest.raises(mc.ConfigError, match="targets: unknown key; did you mean target"):
+        mc.train(run, base="arith:base", out=tmp_path / "other", targets="soft")
+
+
+def test_grade() -> None:
+    assert mc.grade("0.5", r"\frac{1}{2}").verdict is mc.Verdict.RIGHT
+    found = mc.grade("So it is 3.\nThe answer is 3.", "4")
+    assert (found.answer, found.verdict) == ("3", mc.Verdict.WRONG)
+    strict = {"kind": "math", "rules": {"units_optional": False}}
+    assert mc.grade("5", "5 cm").verdict is mc.Verdict.RIGHT
+    assert mc.grade("5", "5 cm", checker=strict).verdict is mc.Verdict.WRONG
+    with pytest.raises(mc.ConfigError, match=r"checker.rulez: .*did you mean checker.rules"):
+        mc.grade("5", "5", checker={"kind": "math", "rulez": {}})
+
+
+def is_even(completion: str, gold: int | str) -> bool | None:
+    """Grades whether the last number is even as the gold is; without one it cannot decide."""
+    numbers = re.findall(r"\d+", completion)
+    return (int(numbers[-1]) - int(gold)) % 2 == 0 if numbers else None
+
+
+def test_a_function_is_a_checker() -> None:
+    verdicts = [mc.grade(text, 0, checker=is_even).verdict for text in ("is 4", "is 5", "is x")]
+    assert verdicts == [mc.Verdict.RIGHT, mc.Verdict.WRONG, mc.Verdict.UNKNOWN]
+    found = list(label(ROWS, checker=is_even, solutions={"per_problem": 1}))
+    assert {s.solution.outcome for s in found} <= {mc.Outcome.RIGHT, mc.Outcome.WRONG}
+    with pytest.raises(mc.ConfigError, match="<lambda>: must stand at the top of a module"):
+        mc.grade("4", "4", checker=lambda completion: True)
+
+
+def test_a_checker_that_is_defined_again_is_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(completion: str) -> bool:
+        return False
+
+    never.__qualname__ = "is_even"
+    assert mc.grade("4", 0, checker=is_even).verdict is mc.Verdict.RIGHT
+    monkeypatch.setitem(globals(), "is_even", never)
+    assert mc.grade("4", 0, checker=is_even).verdict is mc.Verdict.WRONG
+
+
+def test_it_works_where_an_event_loop_runs() -> None:
+    async def cell() -> tuple[mc.Grade, int]:
+        return mc.grade("4", "4"), len(list(label(ROWS[:1])))
+
+    graded, count = asyncio.run(cell())
+    assert (graded.verdict, count) == (mc.Verdict.RIGHT, 4)
+
+
+def test_all_names_are_there() -> None:
+    assert set(mc.__all__) <= set(dir(mc))
+    assert all(getattr(mc, name) is not None for name in mc.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'labels_of'"):
+        _ = mc.labels_of

@@ -1,0 +1,137 @@
+"""The reference of keys: what `--keys` prints, and docs/keys.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from click.testing import CliRunner
+from pydantic import Field
+
+from mclabel.cli import main
+from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig
+from mclabel.config.keys import Key, configuration_keys, find_keys
+from mclabel.errors import ConfigError
+from mclabel.estimators import EstimatorSettings
+from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
+
+ROOT = Path(__file__).parents[1]
+CONFIGURATIONS = (LabelConfig, TrainConfig, BestOfNConfig)
+
+
+class Inner(Settings):
+    how: Annotated[Literal["one", "two"] | None, OPERATIONAL] = None
+    """Either of them,
+    or none."""
+
+
+class Outer(Settings):
+    out: str
+    count: Annotated[int, at_most(9, "no more are there")] = Field(4, gt=0)
+    """How many."""
+    names: list[str] = Field([], max_length=2)
+    pair: tuple[str, float] = ("a", 1.5)
+    inner: Inner = Inner()
+    estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")]
+    """Which one."""
+
+
+def keys_of(kind: type[Settings]) -> dict[str, Key]:
+    return {key.name: key for key in configuration_keys(kind)}
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "default", "sentence"),
+    [
+        ("out", "text", None, ""),
+        ("count", "integer <= 9, > 0", "4", "How many."),
+        ("names", "list of text at most 2", "[]", ""),
+        ("pair", "list of 2: text, number", '["a", 1.5]', ""),
+        ("inner.how", "one | two or null", "null", "Either of them, or none."),
+    ],
+)
+def test_a_key_says_type_range_default_and_sentence(
+    name: str, type_: str, default: str | None, sentence: str
+) -> None:
+    key = keys_of(Outer)[name]
+    assert (sorted(key.type), key.default, key.sentence) == (sorted(type_), default, sentence)
+    assert key.is_operational == (name == "inner.how")
+
+
+def test_a_component_has_its_name_and_its_own_keys() -> None:
+    keys = keys_of(Outer)
+    assert keys["estimator.kind"].default == "fixed"
+    assert "posterior" in keys["estimator.kind"].type
+    assert keys["estimator.root_rollouts"].components == ("fixed",)
+    shared = keys["estimator.truncated"]
+    assert {"fixed", "posterior", "tree"} <= set(shared.components)
+
+
+def test_a_narrower_field_keeps_the_sentence_of_the_field_it_narrows() -> None:
+    keys = [k for k in configuration_keys(LabelConfig) if k.name == "estimator.rollouts"]
+    assert len(keys) > 1  # their ranges differ
+    assert {key.sentence for key in keys} == {keys[0].sentence} != {""}
+
+
+def test_words_are_sought_in_names_then_in_sentences() -> None:
+    keys = configuration_keys(Outer)
+    assert [key.name for key in find_keys(keys, "COUNT")] == ["count"]
+    assert [key.name for key in find_keys(keys, "either")] == ["inner.how"]
+    assert {k.name for k in find_keys(keys, "sequential")} > {"estimator.width"}
+    with pytest.raises(ConfigError, match=r"--keys cuont: no key .*did you mean count\?"):
+        find_keys(keys, "cuont")
+
+
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_every_key_has_a_sentence(kind: type[Settings]) -> None:
+    assert [key.name for key in configuration_keys(kind) if not key.sentence] == []
+
+
+@pytest.mark.parametrize(
+    "words", [("label", "configs/label/own-data.yaml"), ("train",), ("eval", "best-of-n")]
+)
+def test_verbs_print_their_keys(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*words, "--keys"])
+    assert result.exit_code == 0, result.output
+    kind = {"label": LabelConfig, "train": TrainConfig}.get(words[0], BestOfNConfig)
+    assert result.output.count(";") >= len(configuration_keys(kind))
+    some = CliRunner().invoke(main, [*words, "--keys", "seed"])
+    assert "seed: integer >= 0; default 0" in some.output.splitlines()
+
+
+def test_the_page_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("keys_page", ROOT / "scripts" / "keys.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    sys.modules["keys_page"] = script
+    spec.loader.exec_module(script)
+    assert script.PAGE.read_text() == script.page(), "run: python scripts/keys.py"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_MCLABEL_COMPLETE" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("mclabel lab", ["plain,label", "plain,labels"]),
+        ("mclabel label x.yaml estimator.root", ["plain,estimator.root_rollouts="]),
+        ("mclabel train x.yaml head_", ["plain,head_lr="]),
+    ],
+)
+def test_what_is_completed(words: str, offered: list[str]) -> None:
+    count = len(words.split()) - 1
+    environment = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(count),
+        "_MCLABEL_COMPLETE": "bash_complete",
+    }
+    result = CliRunner().invoke(main, prog_name="mclabel", env=environment)
+    assert result.output.split() == offered
