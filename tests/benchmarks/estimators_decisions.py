@@ -25,12 +25,18 @@ from rich.console import Console
 from mclabel.data.shards.store import Store
 from mclabel.engines import SamplingParams
 from mclabel.engines.scripted import ScriptedPolicy
-from mclabel.estimators import Estimator, EstimatorSettings
+from mclabel.estimators import Estimator
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling import runner
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.task import LabelTask
 from mclabel.records import Problem
 from mclabel.work.desk import Desk
-from mclabel.work.worker import Block, LabelWorker
+from mclabel.work.task import Block
+from mclabel.work.worker import Worker
 
 TICK_S = 0.002
 
@@ -38,8 +44,8 @@ TICK_S = 0.002
 class TimedDecisions(Decisions):
     """Keeps time."""
 
-    def __init__(self) -> None:
-        super().__init__(Desk())
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
         self.seconds, self.num_decisions, self.num_turns = 0.0, 0, 0
 
     def together(self, estimators: Sequence[Estimator]) -> list[Sequence[int]]:
@@ -53,25 +59,24 @@ class TimedDecisions(Decisions):
 
 async def _run(problems: int, block: int, num_steps: int, delay_s: float) -> dict[str, Any]:
     settings = LabelSettings(
-        seed=0,
-        num_solutions=4,
-        estimator=EstimatorSettings(kind="posterior", rollouts=16, price=1e-4),
+        solutions=SolutionSettings(per_problem=4),
+        estimator=PosteriorEstimator.Settings(rollouts=16, min_gain_per_token=1e-4),
     )
     sampling = SamplingParams(max_tokens=10_000)
     make = partial(ScriptedPolicy, sampling=sampling, num_steps=num_steps, delay_s=delay_s)
     with tempfile.TemporaryDirectory() as scratch:
         Store(scratch, create=True)
-        worker = LabelWorker(
-            make_policy=make, out=scratch, settings=settings, provenance={}, keep_rollouts=False
-        )
-        timed = worker._decisions = TimedDecisions()
+        task = LabelTask(make_policy=make, settings=settings, provenance={}, keep_rollouts=False)
+        worker = Worker(task, out=scratch)
+        timed = TimedDecisions(Desk())
+        vars(runner)["Decisions"] = lambda desk: timed
         await worker.start()
         rows = [
             Problem(id=f"p{i}", text=f"Problem {i} [answer {i + 10}]", answer=str(i + 10))
             for i in range(problems)
         ]
         blocks = [
-            Block(id=f"b{i}", problems=tuple(rows[i : i + block]), given={}, priority=i)
+            Block(id=f"b{i}", items=tuple(map(ProblemItem, rows[i : i + block])), priority=i)
             for i in range(0, problems, block)
         ]
         lags: list[float] = []
@@ -80,7 +85,7 @@ async def _run(problems: int, block: int, num_steps: int, delay_s: float) -> dic
         reports = [await worker.run_block(one) for one in blocks]
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
         ticker.cancel()
-    rollouts = sum(report.num_rollouts for report in reports)
+    rollouts = sum(report.counts["num_rollouts"] for report in reports)
     return {
         "problems_at_a_time": block,
         "steps": num_steps + 1,
