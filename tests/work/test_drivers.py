@@ -55,8 +55,10 @@ def test_two_drivers_at_the_same_time(tmp_path: Path, killed: bool) -> None:
     out = tmp_path / "out"
     first = start(tmp_path)
     wait_for_signs(out, 1, first)
+    first.send_signal(signal.SIGSTOP)  # however long the second one takes to start
     second = start(tmp_path)
     wait_for_signs(out, 2, second)
+    first.send_signal(signal.SIGCONT)
     if killed:
         time.sleep(2)  # both are at work
         first.send_signal(signal.SIGKILL)
