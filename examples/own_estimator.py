@@ -88,10 +88,10 @@ def main() -> None:
             estimator=estimator,
         )
         found = [one.first_error == true_error(one) for one in run]
-        report = run.wait()
+        counts = run.wait().counts
         print(
             f"{name:24} {sum(found) / len(found):.2f} of first errors found, "
-            f"{report.num_rollouts:,} rollouts of {report.num_solutions} solutions' steps"
+            f"{counts['num_rollouts']:,} rollouts of {counts['num_solutions']} solutions' steps"
         )
 
 

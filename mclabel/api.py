@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mclabel.pipelines.train import TrainReport
     from mclabel.prm.scoring.score import PRM
     from mclabel.settings import Settings
-    from mclabel.work.job import JobState
+    from mclabel.work.tally import JobState
 
 Place = str | PathLike[str]
 """A folder, a file, a URL, or a run of `label`."""

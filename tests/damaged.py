@@ -17,7 +17,7 @@ from scripted_jobs import scripted_overrides
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.compact import compact
-from mclabel.data.shards.journal import Rolled, journaled_blocks, read_journal, write_journal
+from mclabel.data.shards.journal import journaled_blocks, read_journal, write_journal
 from mclabel.data.shards.labels import committed_blocks, read_labels, read_rollouts
 from mclabel.data.shards.manifest import claimed_config
 from mclabel.data.shards.priors import read_priors
@@ -25,6 +25,7 @@ from mclabel.data.shards.rejects import set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.run import verify
 from mclabel.errors import ShardError
+from mclabel.labeling.journal import read_entry, rollout_line, solution_line
 from mclabel.report.facts import _job_facts
 from mclabel.work.budget import read_spent
 
@@ -64,8 +65,7 @@ def write_run(folder: Path, *, merged: bool, num_problems: int = 12) -> Path:
         block,
         "killed",
         0,
-        [row.solution for row in rows_of_it],
-        [Rolled(rollout=rollout, ids=(1, 2, 3))],
+        [*(solution_line(row.solution) for row in rows_of_it), rollout_line(rollout, (1, 2, 3))],
     )
     return out
 
@@ -128,7 +128,7 @@ def readers(out: Path) -> dict[str, Callable[[Store], Any]]:
         "rejects": lambda store: list(set_aside(store)),
         "manifest": lambda store: claimed_config(store, "run.json"),
         "spent": read_spent,
-        "journal": lambda store: read_journal(store, block),
+        "journal": lambda store: read_journal(store, block, read_entry),
         "priors": lambda store: [read_priors(store, identity) for identity in priors],
         "progress": _job_facts,
     }

@@ -20,7 +20,7 @@ from mclabel.estimators.fixed import FixedEstimator
 from mclabel.pipelines.label import semantic_config
 from mclabel.seeds import content_id
 from mclabel.settings import OPERATIONAL, Born, Settings
-from mclabel.work.job import MANIFEST
+from mclabel.data.shards.manifest import MANIFEST
 
 GOLDEN = {
     "estimator={kind: fixed, rollouts: 8}": "4192363d8cb4fb91",

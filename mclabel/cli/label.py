@@ -16,7 +16,7 @@ from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
 
 if TYPE_CHECKING:
     from mclabel.config import LabelConfig
-    from mclabel.work.blocks import InputChanges
+    from mclabel.work.plan_index import InputChanges
 
 
 @click.command()
@@ -84,8 +84,9 @@ def label(
         else ""
     )
     console.print(
-        f"{report.num_problems} problems, {report.num_solutions} solutions, "
-        f"{report.num_rollouts:,} rollouts, {report.num_tokens:,} tokens in this run{before}.",
+        f"{report.num_items} problems, {report.counts.get('num_solutions', 0)} solutions, "
+        f"{report.counts.get('num_rollouts', 0):,} rollouts, {report.num_tokens:,} tokens in this "
+        f"run{before}.",
         highlight=False,
         soft_wrap=True,
     )

@@ -25,6 +25,7 @@ from mclabel.estimators import (
     answer_class,
 )
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, Sampler, roll_out
@@ -41,7 +42,6 @@ from mclabel.records import (
     Solution,
 )
 from mclabel.seeds import content_id, sampling_seed
-from mclabel.work.attempt import BlockJournal
 from mclabel.work.desk import Desk
 
 
@@ -95,7 +95,7 @@ async def label_problem(
     given: Sequence[GivenSolution] = (),
     priority: int = 0,
     on_completion: Callable[[Outcome], None] = lambda outcome: None,
-    journal: BlockJournal | None = None,
+    journal: LabelJournal | None = None,
     learns: bool = True,
 ) -> ProblemLabels:
     """Label one problem's solutions.

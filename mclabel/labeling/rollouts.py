@@ -11,10 +11,10 @@ from mclabel.checkers import Checker, Grade, GradeItem
 from mclabel.engines import Policy
 from mclabel.estimators import Estimator, Judgement
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.prefixes import Decode, Prefix, PrefixTable
 from mclabel.records import Completion, FinishReason, Outcome, Problem, Rollout, Verdict
 from mclabel.seeds import sampling_seed
-from mclabel.work.attempt import BlockJournal
 from mclabel.work.desk import Desk
 
 MAX_RUNNING = 1024
@@ -35,7 +35,7 @@ class Sampler:
     """In the engine, lower first."""
     on_completion: Callable[[Outcome], None]
     """Called with the outcome of every completion that the engine samples."""
-    journal: BlockJournal | None
+    journal: LabelJournal | None
     """Holds completions of earlier attempts, and receives those of this one."""
     checker: Checker
     """Grades the completions."""

@@ -14,7 +14,7 @@ from mclabel.data.shards.labels import committed_blocks, read_labels
 from mclabel.data.shards.store import Store
 from mclabel.pipelines.label import label
 from mclabel.records import LabeledSolution
-from mclabel.work.job import JobReport, JobState
+from mclabel.work.tally import JobReport, JobState
 
 if TYPE_CHECKING:
     import datasets
@@ -125,7 +125,7 @@ class LabelRun:
     def __repr__(self) -> str:
         how = "failed" if self._error else "done" if self.is_done else "under way"
         state = self._state
-        part = f", {state.num_problems_done} of {state.num_problems} problems" if state else ""
+        part = f", {state.num_items_done} of {state.num_items} problems" if state else ""
         return f"LabelRun({self.out!r}, {how}{part})"
 
     def _ended_within(self, timeout_s: float) -> bool:

@@ -35,7 +35,7 @@ from mclabel.pipelines.scores import ScoreCache
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.scoring.aggregate import Aggregation, aggregate
 from mclabel.records import LabeledSolution, Outcome
-from mclabel.work.job import JobState
+from mclabel.work.tally import JobState
 
 MAX_FOOLED = 10
 """Shown of each scorer."""

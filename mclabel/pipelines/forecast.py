@@ -18,12 +18,14 @@ from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.estimators import RunLearner
 from mclabel.labeling.problem import run_learner
+from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.pipelines.label import label, load_work, semantic_config
 from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import read_spent
 from mclabel.work.forecast import Interval, pilot_blocks, predict
-from mclabel.work.job import MANIFEST, JobReport, JobState
+from mclabel.data.shards.manifest import MANIFEST
+from mclabel.work.tally import JobReport, JobState
 
 MIN_BLOCKS = 8
 """Of a pilot, where the user does not say: fewer say little of the spread."""
@@ -119,7 +121,7 @@ def _choice(
     config: LabelConfig, wanted: int, *, seed: int
 ) -> Callable[[JobBlocks], frozenset[str]]:
     def choose(blocks: JobBlocks) -> frozenset[str]:
-        sizes = {block.id: Size.of(block.problems) for block in blocks.blocks()}
+        sizes = {block.id: block.size for block in blocks.blocks()}
         ids = [block_id for block_id, _ in blocks.sizes()]
         count = ceil(wanted / config.block_problems)
         chosen = pilot_blocks([sizes[block_id] for block_id in ids], count, seed=seed)
@@ -156,15 +158,15 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     size_left = Size()
     blocks = plan_blocks(
         store,
-        work.problems,
-        given=work.given,
-        semantic=semantic.identity,
-        block_problems=config.block_problems,
+        work.items,
+        LABEL_OUTPUTS,
+        identity=semantic.identity,
+        block_items=config.block_problems,
         accept_changes=accept_changes,
         commit=False,
     )
     for block in blocks.blocks():
-        size = Size.of(block.problems)
+        size = block.size
         if block.id in catalog.blocks:
             done[block.id] = size
         else:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -20,22 +19,26 @@ from mclabel.data.readers.problems import ChosenProblems, Problems, read_problem
 from mclabel.data.readers.remote import local_path
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.data.shards.manifest import Semantic, check_claim, claim
-from mclabel.data.shards.rejects import Reject, set_aside, write_rejects
+from mclabel.data.shards.rejects import Reject, set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.engines import make_engine
 from mclabel.errors import ConfigError, DataError
+from mclabel.labeling.items import ProblemItems
+from mclabel.labeling.task import LabelTask
 from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.records import GivenSolution
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import content_fields
 from mclabel.work.blocks import JobBlocks, plan_blocks
-from mclabel.work.budget import Ledger, Limits
-from mclabel.work.fleet import Fleet, LocalFleet
-from mclabel.work.job import MANIFEST, JobReport, JobState, run_label_job
-from mclabel.work.progress_log import ProgressLog
+from mclabel.work.budget import Limits
+from mclabel.work.fleet import Fleet
+from mclabel.data.shards.manifest import MANIFEST
+from mclabel.work.job import run_job
+from mclabel.work.local_fleet import LocalFleet
 from mclabel.work.ray_fleet import RayFleet
-from mclabel.work.worker import LabelWorker
+from mclabel.work.tally import JobReport, JobState
+from mclabel.work.worker import Worker
 
 
 def label(
@@ -73,59 +76,44 @@ def label(
         "versions": versions(config.policy.engine.component.packages),
         "input": input_config(config),
     }
-    location = config.out if "://" in config.out else str(Path(config.out).absolute())
-    make_worker = partial(
-        LabelWorker,
+    task = LabelTask(
         make_policy=make_policy,
-        out=location,
         settings=config,
         provenance={**provenance, "config": semantic.config},
         keep_rollouts=config.keep_rollouts,
-        journal_s=config.journal_s,
     )
     claim(store, MANIFEST, semantic, provenance)
     blocks = plan_blocks(
         store,
-        work.problems,
-        given=work.given,
-        semantic=semantic.identity,
-        block_problems=config.block_problems,
+        work.items,
+        task.outputs,
+        identity=semantic.identity,
+        block_items=config.block_problems,
         accept_changes=accept_changes,
     )
-    log, ledger = ProgressLog(store), Ledger(store, started=time.monotonic())
-    limits = Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours)
-    only = None if choose is None else choose(blocks)
-    if limits.reached(ledger.spent):
-        only = ()
-
-    def show(state: JobState) -> None:
-        log(state)
-        on_state(state)
-
-    def enough(state: JobState) -> bool:
-        spent = ledger.update(state, time.monotonic())
-        return should_stop() or limits.reached(spent) is not None
-
+    make_worker = partial(Worker, task, out=location(config.out), journal_s=config.journal_s)
     if config.strict:
         _check_none_left_out(store)
-    try:
-        report = run_label_job(
-            blocks,
-            make_fleet(config, make_worker),
-            store,
-            on_state=show,
-            enough=enough,
-            only=only,
-            size=work.size,
-        )
-    finally:
-        log.close()
-        ledger.write(time.monotonic())
-        num_rejected = write_rejects(store, chain(work.rejects(), set_aside(store)))
+    report = run_job(
+        blocks,
+        task.outputs,
+        make_fleet(config, make_worker),
+        store,
+        on_state=on_state,
+        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
+        should_stop=should_stop,
+        only=None if choose is None else choose(blocks),
+        size=work.size,
+        rejects=work.rejects,
+    )
     if config.strict:
         _check_none_left_out(store)
-    stopped_by = limits.reached(ledger.spent) if report.num_blocks_left else None
-    return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
+    return report
+
+
+def location(out: str) -> str:
+    """Where workers find an output: a folder is named from the root."""
+    return out if "://" in out else str(Path(out).absolute())
 
 
 def _check_none_left_out(store: Store) -> None:
@@ -190,9 +178,14 @@ class Work:
     given: Mapping[str, tuple[GivenSolution, ...]] | None
     """Solutions by problem id; None lets the policy sample them."""
     size: Size
-    """Of all problems."""
+    """How much text all problems have."""
     rejects: Callable[[], Iterable[Reject]]
-    """What of the input cannot be used."""
+    """Gives what of the input cannot be used."""
+
+    @property
+    def items(self) -> ProblemItems:
+        """The problems with their solutions, as items of the job."""
+        return ProblemItems(self.problems, self.given)
 
 
 def load_work(config: LabelConfig) -> Work:
@@ -214,7 +207,7 @@ def load_work(config: LabelConfig) -> Work:
     given = found.by_problem
     if len(given) < len(problems):
         problems = ChosenProblems(problems, given, count=len(given))
-        size = Size.of(problems)
+        size = Size.of_lengths(len(problem.text) for problem in problems)
     return Work(
         problems=problems,
         given=given,
@@ -223,7 +216,7 @@ def load_work(config: LabelConfig) -> Work:
     )
 
 
-def make_fleet(config: LabelConfig, make_worker: Callable[[], LabelWorker]) -> Fleet:
+def make_fleet(config: LabelConfig, make_worker: Callable[[], Worker]) -> Fleet:
     """Where the job's engines run."""
     resources = resources_of(config.policy, config.ray)
     if config.ray.address == "none":

@@ -37,7 +37,7 @@ from mclabel.pipelines.label import versions
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
 from mclabel.settings import CONTENT, Settings, settings_class
-from mclabel.work.job import MANIFEST
+from mclabel.data.shards.manifest import MANIFEST
 
 
 @dataclass(kw_only=True)

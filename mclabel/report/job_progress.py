@@ -17,8 +17,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from mclabel.work.job import JobState
 from mclabel.work.meter import JobRates, Meter
+from mclabel.work.tally import JobState
 
 PLAIN_S = 10.0  # between two plain lines
 
@@ -121,48 +121,48 @@ class StageProgress:
 
 
 class JobProgress:
-    """Shows a labelling job's state."""
+    """Shows a job's state."""
 
     def __init__(self, stage: StageProgress) -> None:
+        """Begin without a state.
+
+        Args:
+            stage: where it is shown.
+        """
         self._stage = stage
         self._meter = Meter()
 
     def __call__(self, state: JobState) -> None:
+        """Show a state."""
         rates = self._meter.update(state, time.monotonic())
         self._stage.update(
-            state.num_problems_done,
-            state.num_problems,
-            before=state.num_problems_resumed,
+            state.num_items_done,
+            state.num_items,
+            before=state.num_items_resumed,
             detail=_detail(state, rates),
             eta_s=rates.eta_s,
         )
 
 
 def _detail(state: JobState, rates: JobRates) -> str:
-    """What there is to say beside problems and ETA; what is nought or unknown is left out."""
+    """What is shown beside items and ETA; what is nought or unknown is left out."""
     if not state.num_workers:
         return "waiting for engines"
-    engines = "engine" if state.num_workers == 1 else "engines"
-    parts = [
-        f"{state.num_workers} {engines}",
-        f"{state.num_live:,} live",
-        f"{state.num_steps:,} steps",
-    ]
-    if rates.completions_per_s is not None and rates.tokens_per_s is not None:
-        parts[1:1] = [
-            f"{rates.completions_per_s:,.0f} rollouts/s",
-            f"{rates.tokens_per_s:,.0f} tokens/s",
-        ]
-    if state.kv_usage is not None:
-        parts.append(f"KV {state.kv_usage:.0%}")
-    if state.cache_hits is not None:
-        parts.append(f"cache {state.cache_hits:.0%}")
+    words = state.words
+    parts = [f"{state.num_workers} {'engine' if state.num_workers == 1 else 'engines'}"]
+    if rates.tokens_per_s is not None:
+        for name, what in words.rates.items():
+            parts.append(f"{rates.counters_per_s[name]:,.0f} {what}/s")
+        parts.append(f"{rates.tokens_per_s:,.0f} tokens/s")
+    parts.append(f"{state.num_live:,} live")
+    for name, what in words.shown_shares.items():
+        share = state.gauges[name]
+        if share is not None:
+            parts.append(f"{what} {share:.0%}")
     counts = [
+        *((state.counters[name], what) for name, what in words.shown_counters.items()),
         (state.num_starting, "starting"),
         (state.num_replayed, "replayed"),
-        (state.num_preemptions, "preempted"),
-        (state.num_truncated, "truncated"),
-        (state.num_ungraded, "ungraded"),
         (state.num_failures, "engines lost"),
         (state.num_silent, "silent"),
     ]
@@ -173,9 +173,15 @@ def _detail(state: JobState, rates: JobRates) -> str:
 
 
 @contextmanager
-def job_progress(console: Console, stage: str) -> Iterator[JobProgress]:
-    """Progress of a labelling job, counted in problems."""
-    with StageProgress(console, stage, "problems", is_forecast=True) as progress:
+def job_progress(console: Console, stage: str, items: str = "problems") -> Iterator[JobProgress]:
+    """Progress of a job.
+
+    Args:
+        console: where to show it.
+        stage: what is being done.
+        items: what is counted.
+    """
+    with StageProgress(console, stage, items, is_forecast=True) as progress:
         yield JobProgress(progress)
 
 

@@ -1,4 +1,4 @@
-"""The Ray actor: a `LabelWorker` in a process of its own.
+"""The Ray actor: a `Worker` in a process of its own.
 
 It has an event loop in a thread, and methods that wait for it, rather than being one of Ray's
 async actors: in those nothing of ours runs in the main thread, so none could answer a SIGTERM,
@@ -21,20 +21,20 @@ import ray
 
 from mclabel.errors import EngineDied
 from mclabel.stop import end_at_once
-from mclabel.work.leased import Ended, LeasedWork
 from mclabel.work.resources import Place
+from mclabel.work.running import Ended, RunningBlocks
 from mclabel.work.suspects import Lease
-from mclabel.work.worker import LabelWorker, WorkerProgress
+from mclabel.work.worker import Worker, WorkerProgress
 
 T = TypeVar("T")
 
 PROGRESS_S = 0.5
-"""After which the driver hears of an engine, whether a block has ended or not."""
+"""After which an exchange ends, whether a block has ended or not."""
 MAX_CALLS = 6
-"""At a time: an exchange, and those that end the engine; the others may wait."""
+"""Calls at a time: an exchange, and those that end the engine; the others may wait."""
 DRAIN_FLUSH_S = 5.0
 """Between two flushes of the journals while the node is about to go."""
-LAST_WORDS_S = 2.0
+LAST_ANSWER_S = 2.0
 """For the reason of a dead engine to reach the driver before the process ends."""
 
 
@@ -44,22 +44,28 @@ class NotLoaded(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What an actor tells its driver, a few times a second."""
+    """What an actor reports to its driver, a few times a second."""
 
     progress: WorkerProgress
     ended: Sequence[Ended]
     """Blocks that have ended since the last exchange."""
     failed: bool
-    """A block has failed, so lease no more: the next exchange raises why."""
+    """Whether a block has failed: the actor takes no more leases, and its next exchange raises
+    why."""
 
 
-class LabelActor:
+class WorkerActor:
     """Runs blocks concurrently on one engine. Restarted by Ray when its process dies."""
 
-    def __init__(self, make_worker: Callable[[], LabelWorker]) -> None:
+    def __init__(self, make_worker: Callable[[], Worker]) -> None:
+        """Begin an actor without an engine; `load` makes the worker.
+
+        Args:
+            make_worker: called by `load`.
+        """
         self._make_worker = make_worker
-        self._worker: LabelWorker | None = None
-        self._work: LeasedWork | None = None
+        self._worker: Worker | None = None
+        self._running: RunningBlocks | None = None
         self._load_number = -1
         self._dying = False
         self._loop = asyncio.new_event_loop()
@@ -68,8 +74,8 @@ class LabelActor:
 
     def node(self) -> str:
         """Id of the node that the actor has found room on."""
-        if self._dying:  # and does not answer any more
-            time.sleep(2 * LAST_WORDS_S)
+        if self._dying:  # it does not answer any more
+            time.sleep(2 * LAST_ANSWER_S)
         return str(ray.get_runtime_context().get_node_id())
 
     def load(self, number: int) -> None:
@@ -77,14 +83,14 @@ class LabelActor:
 
         Args:
             number: of this load, by the driver's count. Exchanges of an earlier one, which may
-                still be under way, are not heard any more.
+                still be running, are refused.
         """
         if self._worker is None:
             self._worker = self._wait(_started(self._make_worker()))
-        self._work, self._load_number = LeasedWork(self._worker), number
+        self._running, self._load_number = RunningBlocks(self._worker), number
 
     def exchange(self, number: int, leases: Sequence[Lease]) -> Exchange:
-        """Begin with what is leased, and tell what has ended; at once, or after a short while.
+        """Begin with what is leased, and report what has ended; at once, or after a short while.
 
         A dead engine ends the process: it does not come back.
 
@@ -92,20 +98,22 @@ class LabelActor:
             number: of the load that the leases are for.
             leases: to begin with.
         """
-        if self._worker is None or self._work is None or self._dying or number != self._load_number:
+        if self._worker is None or self._running is None or self._dying:
+            raise NotLoaded
+        if number != self._load_number:
             raise NotLoaded
         try:
-            return self._wait(_exchange(self._worker, self._work, leases))
+            return self._wait(_exchange(self._worker, self._running, leases))
         except EngineDied:
             self._dying = True
-            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS_S, os._exit, 1)
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_ANSWER_S, os._exit, 1)
             raise
 
     def end(self) -> None:
-        """Give up the blocks under way, with their journals, and end the engine.
+        """Stop the running blocks, which leave their journals, and end the engine.
 
-        What was whole is told by the exchange under way. An engine that is still loading cannot be
-        asked to end: the process ends with it, and gives no answer.
+        The exchange that is running reports what was whole. An engine that is still loading cannot
+        be asked to end: the process ends with it, and gives no answer.
         """
         if self._worker is None:
             end_at_once(0)
@@ -136,34 +144,34 @@ class LabelActor:
 # Not methods: one coroutine among them would make it an async actor.
 
 
-async def _started(worker: LabelWorker) -> LabelWorker:
+async def _started(worker: Worker) -> Worker:
     await worker.start()
     return worker
 
 
-async def _ended(worker: LabelWorker) -> None:
-    await worker.give_up()
+async def _ended(worker: Worker) -> None:
+    await worker.stop()
     await worker.close()
 
 
-async def _exchange(worker: LabelWorker, work: LeasedWork, leases: Sequence[Lease]) -> Exchange:
-    work.begin(leases)
-    ended = await work.ended(PROGRESS_S)
-    failure = work.failure
+async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lease]) -> Exchange:
+    running.begin(leases)
+    ended = await running.ended(PROGRESS_S)
+    failure = running.failure
     if failure is not None and not ended:
         raise failure
     return Exchange(progress=await worker.progress(), ended=ended, failed=failure is not None)
 
 
-async def _flush_often(worker: LabelWorker) -> None:
+async def _flush_often(worker: Worker) -> None:
     while True:
         await worker.flush_beside()
         await asyncio.sleep(DRAIN_FLUSH_S)
 
 
-def make_actor(make_worker: Callable[[], LabelWorker], place: Place) -> Any:
+def make_actor(make_worker: Callable[[], Worker], place: Place) -> Any:
     """Start an actor. Its calls are never retried by Ray: the driver leases blocks anew."""
-    remote = ray.remote(LabelActor).options(
+    remote = ray.remote(WorkerActor).options(
         **place.options,
         max_restarts=-1,
         max_task_retries=0,

@@ -2,8 +2,8 @@
 
     spent.json      tokens, hours and speed of the job so far, replaced now and then
 
-A run begins with what the runs before it have spent; what a kill costs of the count is the time
-since the file was last replaced.
+A run begins with what the runs before it have spent. A kill loses what was counted since the file
+was last replaced.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from math import log2
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.store import Store
-from mclabel.work.job import JobState
+from mclabel.work.tally import JobState
 
 FILE = "spent.json"
 LOCAL_S, REMOTE_S = 5.0, 60.0
 """Between two writes."""
 _SPACING_S = 1.0
 _FULL = 0.5
-"""Share of the most live rollouts seen from which on engines count as busy."""
+"""Share of the most live requests at any time from which on engines count as busy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,32 +32,32 @@ class Spent:
     """Sums over all runs of a job."""
 
     num_tokens: int = 0
-    """Sampled, those that a kill has lost included."""
+    """Tokens, those that a kill has lost included."""
     hours: float = 0.0
-    """That the job ran, loading of engines included."""
+    """Hours that the job ran, loading of engines included."""
     gpu_hours: float = 0.0
     busy_tokens: int = 0
-    """Sampled while engines were busy: neither filling up nor running out of work."""
+    """Tokens while engines were busy: neither filling up nor running out of work."""
     busy_engine_s: float = 0.0
-    """Seconds of that, times engines."""
+    """Seconds that engines were busy, times engines."""
     num_engines: int = 0
-    """Loaded at most at a time."""
+    """The most engines that were loaded at a time."""
 
     @property
     def tokens_per_engine_s(self) -> float | None:
-        """Speed of one busy engine; None if none was seen."""
+        """Speed of one busy engine; None if none was busy."""
         return self.busy_tokens / self.busy_engine_s if self.busy_engine_s > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of a whole job; None is no limit."""
+    """What a whole job may spend; None is no limit."""
 
     max_tokens: int | None = None
     max_hours: float | None = None
 
     def reached(self, spent: Spent) -> str | None:
-        """The limit that is reached, as a user writes it."""
+        """The limit that is reached, as a user writes it; None if none is."""
         if self.max_tokens is not None and spent.num_tokens >= self.max_tokens:
             return f"budget.max_tokens={self.max_tokens}"
         if self.max_hours is not None and spent.hours >= self.max_hours:
@@ -69,24 +69,26 @@ class Ledger:
     """Keeps `spent.json` of one run."""
 
     def __init__(self, store: Store, *, started: float) -> None:
-        """Args:
-        store: of the job's output.
-        started: clock reading at the start of the run, in seconds.
+        """Read what the runs before this one have spent.
+
+        Args:
+            store: of the job's output.
+            started: clock reading at the start of the run, in seconds.
 
         Raises:
-            DamagedFile: the file there is none of ours.
+            DamagedFile: the file is there, and mclabel has not written it.
         """
         self._store, self._started = store, started
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
         self._before = self.spent = read_spent(store)
         self._written = started
-        self._seen: tuple[float, JobState] | None = None
+        self._last: tuple[float, JobState] | None = None
         self._by_live: dict[int, list[float]] = defaultdict(lambda: [0, 0.0])
-        """Tokens and engine seconds, by about how many rollouts were live (in eighths of powers of
+        """Tokens and engine seconds, by about how many requests were live (in eighths of powers of
         two)."""
 
     def update(self, state: JobState, now: float) -> Spent:
-        """What is spent at a state.
+        """Record a state; what is spent by then.
 
         Args:
             state: as of `now`.
@@ -112,18 +114,18 @@ class Ledger:
         self._written = now
 
     def _watch(self, state: JobState, now: float) -> None:
-        """Note what was sampled since the last look, and sum it up over when engines were busy."""
-        if self._seen is not None and now - self._seen[0] < _SPACING_S:
+        """Record what was done since the last look, and add up the time when engines were busy."""
+        if self._last is not None and now - self._last[0] < _SPACING_S:
             return
-        then, old = self._seen or (now, state)
-        self._seen = (now, state)
-        live = min(old.num_live, state.num_live)
+        then, before = self._last or (now, state)
+        self._last = (now, state)
+        live = min(before.num_live, state.num_live)
         if live and now > then:
-            seen = self._by_live[int(8 * log2(live))]
-            seen[0] += state.num_tokens - old.num_tokens
-            seen[1] += (now - then) * state.num_workers
+            sums = self._by_live[int(8 * log2(live))]
+            sums[0] += state.num_tokens - before.num_tokens
+            sums[1] += (now - then) * state.num_workers
         most = max(self._by_live, default=0)
-        busy = [seen for level, seen in self._by_live.items() if level >= most + 8 * log2(_FULL)]
+        busy = [sums for level, sums in self._by_live.items() if level >= most + 8 * log2(_FULL)]
         self.spent = replace(
             self.spent,
             busy_tokens=self._before.busy_tokens + round(sum(tokens for tokens, _ in busy)),
@@ -136,7 +138,7 @@ def read_spent(store: Store) -> Spent:
     """What a job has spent so far.
 
     Raises:
-        DamagedFile: the file there is none of ours.
+        DamagedFile: the file is there, and mclabel has not written it.
     """
     raw = store.read(FILE)
     if raw is None:

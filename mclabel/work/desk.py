@@ -1,8 +1,8 @@
 """A thread beside the event loop for what computes: grading, and estimators' decisions.
 
 The loop carries the engine's completions; whatever holds it keeps the engine waiting. One
-thread and not more, since more would only contend for the interpreter. What is due is done many at
-a time, and told to the loop at once: a hand-over costs more than most of the work.
+thread and not more, since more would only contend for the interpreter. Functions are run many at a
+time, and their results handed to the loop together: a hand-over costs more than most of the work.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ P = ParamSpec("P")
 
 TICK_S = 0.05
 TURN_S = 0.005
-"""The desk works so long, or for one task that takes longer, before it tells the loop."""
+"""The desk works so long, or for one function that takes longer, between two hand-overs."""
 
 
 class Desk:
     """Runs functions one after the other, off the event loop. Serves one loop."""
 
     def __init__(self) -> None:
+        """Begin with nothing to do."""
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
         self._due: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         self._busy = False
@@ -42,7 +43,7 @@ class Desk:
         return await turn
 
     def close(self) -> None:
-        """Forget what has not begun."""
+        """Drop what has not begun."""
         self._due.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -53,7 +54,7 @@ class Desk:
         while time.monotonic() < end:
             try:
                 turn, work = self._due.popleft()
-            except IndexError:  # all done, or forgotten
+            except IndexError:  # all done, or dropped
                 break
             if turn.cancelled():
                 continue
@@ -61,14 +62,14 @@ class Desk:
                 done.append((turn, work(), None))
             except Exception as error:  # to whoever asked
                 done.append((turn, None, error))
-        loop.call_soon_threadsafe(self._tell, loop, done)
+        loop.call_soon_threadsafe(self._hand_over, loop, done)
 
-    def _tell(
+    def _hand_over(
         self,
         loop: asyncio.AbstractEventLoop,
         done: list[tuple[asyncio.Future[Any], Any, Exception | None]],
     ) -> None:
-        """On the loop: answer, and go on while more is due."""
+        """On the loop: give the results to those who wait, and go on while more is due."""
         if self._due:
             self._pool.submit(self._work, loop)
         else:
@@ -86,6 +87,7 @@ class LoopLag:
     """How late an event loop runs what is due: the time that something held it."""
 
     def __init__(self) -> None:
+        """Begin without a measurement."""
         self._worst_s = 0.0
 
     async def watch(self) -> None:

@@ -3,9 +3,9 @@
     drivers/ID.json    process, node and start of a driver, written again every `BEAT_S`
 
 Two drivers on one output do no harm: each block is committed once, whoever is first. But they do
-the work twice, so the second one says so, and while another is at work none removes what looks
-left behind. The signs decide nothing else. A driver that was killed leaves its sign: it is known to
-be dead at once on the same node, after `STALE_S` elsewhere, by the store's own clock.
+the work twice, so the second one warns, and while another is at work none removes what looks left
+behind. The signs decide nothing else. A driver that was killed leaves its sign: it is known to be
+dead at once on the same node, after `STALE_S` elsewhere, by the store's own clock.
 """
 
 from __future__ import annotations
@@ -35,20 +35,22 @@ class DriverSign:
     """The sign of this driver, kept while the context lasts."""
 
     def __init__(self, store: Store) -> None:
-        """Args:
-        store: of the output.
+        """Prepare a sign, which is written when the context begins.
+
+        Args:
+            store: of the output.
         """
         self._store = store
         self._beats = Store(store.location, retry_s=BEAT_S / 2)  # the next beat is another try
         self._name = f"{FOLDER}/{uuid.uuid4().hex}.json"
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        said = {"process": os.getpid(), "node": platform.node(), "since": since}
-        self._said = json.dumps(with_digest(said)).encode()
+        content = {"process": os.getpid(), "node": platform.node(), "since": since}
+        self._content = json.dumps(with_digest(content)).encode()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._live, name="driver-sign", daemon=True)
 
     def __enter__(self) -> DriverSign:
-        self._store.create(self._name, self._said)
+        self._store.create(self._name, self._content)
         self._thread.start()
         return self
 
@@ -65,11 +67,11 @@ class DriverSign:
             self._store.delete(self._name)
 
     def others(self) -> list[str]:
-        """What other drivers that are alive say of themselves; signs of dead ones are removed."""
-        self._store.replace(self._name, io.BytesIO(self._said))
+        """The signs of other drivers that are alive; those of dead ones are removed."""
+        self._store.replace(self._name, io.BytesIO(self._content))
         times = self._store.times(FOLDER)
         now = times.get(self._name)
-        found = []
+        signs = []
         for name in sorted(times):
             content = self._store.read(name) if name != self._name else None
             if content is None or now is None:
@@ -77,11 +79,11 @@ class DriverSign:
             if now - times[name] > timedelta(seconds=STALE_S) or self._is_dead(content):
                 self._store.delete(name)
             else:
-                found.append(content.decode(errors="replace")[:200])
-        return found
+                signs.append(content.decode(errors="replace")[:200])
+        return signs
 
     def warn(self) -> None:
-        """Say who else works on the output."""
+        """Warn if another driver works on the output."""
         if others := self.others():
             logger.warning(
                 "%s: another driver is at work on this output (%s). Nothing is lost or written "
@@ -93,12 +95,12 @@ class DriverSign:
     def _is_dead(self, content: bytes) -> bool:
         """Whether a driver of this node is gone."""
         try:
-            said, check = read_object(content)
+            sign, check = read_object(content)
             if check == "damaged":
-                return False  # whose it is cannot be told: its age decides
-            if said["node"] != platform.node():
+                return False  # nobody knows whose it is: its age decides
+            if sign["node"] != platform.node():
                 return False
-            os.kill(int(said["process"]), 0)
+            os.kill(int(sign["process"]), 0)
         except (ProcessLookupError, ValueError, KeyError, TypeError):
             return True
         except PermissionError:
@@ -108,6 +110,6 @@ class DriverSign:
     def _live(self) -> None:
         while not self._over.wait(BEAT_S):
             try:
-                self._beats.replace(self._name, io.BytesIO(self._said))
+                self._beats.replace(self._name, io.BytesIO(self._content))
             except ShardError as error:
                 logger.info("the sign of this driver could not be written: %s", error)

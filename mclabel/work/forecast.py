@@ -1,7 +1,7 @@
 """What a job will cost, from blocks of it that are done.
 
-A block's cost is taken to be a base for each problem, a price for each character of their texts and
-one for the squares of their lengths: lengths are known of every problem without an engine, and
+A block's cost is taken to be a base for each item, an amount for each character of their texts and
+one for the squares of their lengths: lengths are known of every item without an engine, and
 where costs vary a lot they vary with length. The three are fitted by weighted least squares, none
 negative, and the fit is scaled to what was seen in all (a ratio estimator, Cochran 1977, chapter
 6). The pilot is stratified by length, so that long blocks are in it in proportion. Intervals:
@@ -38,76 +38,78 @@ class CostModel:
         self._terms = np.zeros(_NUM_TERMS)
 
     def add(self, size: Size, cost: float) -> None:
-        """Take a block; the variance of its cost is taken to rise with its problems."""
+        """Record a block's cost, whose variance is taken to rise with the number of its items."""
         self._terms += _terms(size, cost)
 
     def predict(self, size: Size) -> float | None:
-        """Expected cost of problems; None before any block."""
+        """Expected cost of items of this size; None before any block."""
         return _predicted(self._terms, _row(size)) if self._terms.any() else None
 
 
 class Remainder:
-    """Forecasts the tokens that a job under way has yet to sample."""
+    """Forecasts what a running job has yet to spend, in tokens."""
 
-    def __init__(self, *, num_problems: int, size: Size | None = None) -> None:
-        """Args:
-        num_problems: to be labelled by this run.
-        size: of all problems of the job, of which these are a share like any other; None where
-            it is not known.
+    def __init__(self, *, num_items: int, size: Size | None = None) -> None:
+        """Begin with nothing done.
+
+        Args:
+            num_items: to be done by this run.
+            size: of all items of the job, of which these are a share like any other; None where
+                it is not known.
         """
-        self._num_problems, self._size = num_problems, size
+        self._num_items, self._size = num_items, size
         self._committed, self._model = Size(), CostModel()
         self._committed_tokens = 0
 
     def commit(self, size: Size, num_tokens: int) -> None:
-        """Take a block that is done."""
+        """Record the size and cost of a committed block."""
         self._committed += size
         self._committed_tokens += num_tokens
         self._model.add(size, num_tokens)
 
-    def left(self, *, num_labeled: int, labeled_tokens: int, open_tokens: int) -> float | None:
-        """Expected tokens; None before the first problem is labelled.
+    def left(self, *, num_done: int, done_tokens: int, open_tokens: int) -> float | None:
+        """Expected tokens; None before the first item is done.
 
-        Of problems that were begun together, those that end first cost little: their mean is too
-        low, while all tokens over the problems that have ended (which would be right were costs
-        exponential) are too high where costs are alike. Until half of what is labelled is
-        committed, the geometric mean of the two is taken, later the fit to the blocks.
+        Of items that were begun together, those that end first cost little: their mean is too
+        low, while all tokens over the items that have ended (which would be right were costs
+        exponential) are too high where costs are alike. Until half of what is done is committed,
+        the geometric mean of the two is taken, later the fit to the blocks.
 
         Args:
-            num_labeled: problems labelled by this run, those of blocks under way included.
-            labeled_tokens: of these.
-            open_tokens: had of the blocks under way so far.
+            num_done: items done by this run, those of running blocks included.
+            done_tokens: that these items have cost.
+            open_tokens: that the running blocks have cost so far.
         """
-        if not num_labeled:
+        if not num_done:
             return None
-        others = max(0, self._committed_tokens + open_tokens - labeled_tokens)
-        mean = sqrt(labeled_tokens * (labeled_tokens + others)) / num_labeled
-        num_done = self._committed.num_problems
-        num_left = max(0, self._num_problems - num_done)
+        others = max(0, self._committed_tokens + open_tokens - done_tokens)
+        mean = sqrt(done_tokens * (done_tokens + others)) / num_done
+        num_committed = self._committed.num_items
+        num_left = max(0, self._num_items - num_committed)
         cost = mean * num_left
-        if self._size is not None and 2 * num_done >= num_labeled:
-            whole, done = (self._model.predict(s) for s in (self._size, self._committed))
-            if whole is not None and done is not None:
-                cost = whole * self._num_problems / self._size.num_problems - done
-        unlabeled = max(0, self._num_problems - num_labeled)
-        return max(cost - open_tokens, _RESIDUE * mean * unlabeled)
+        if self._size is not None and 2 * num_committed >= num_done:
+            whole, committed = (self._model.predict(s) for s in (self._size, self._committed))
+            if whole is not None and committed is not None:
+                cost = whole * self._num_items / self._size.num_items - committed
+        undone = max(0, self._num_items - num_done)
+        return max(cost - open_tokens, _RESIDUE * mean * undone)
 
 
 _RESIDUE = 0.25
-"""Share of a problem's mean cost that at least is left of one that is not labelled, on average over
-those under way: a forecast that was too low does not say that nothing is left."""
+"""Share of an item's mean cost that at least is left of one that is not done, on average over those
+that are running: a forecast that was too low does not mean that nothing is left."""
 
 _NUM_TERMS = NUM_COEFFICIENTS * (NUM_COEFFICIENTS + 2) + 1
 
 
 def _row(size: Size) -> Floats:
-    return np.array([size.num_problems, size.num_chars, size.num_squares], dtype=np.float64)
+    return np.array([size.num_items, size.num_chars, size.num_squares], dtype=np.float64)
 
 
 def _terms(size: Size, cost: float) -> Floats:
     """What a block adds to the normal equations of the fit, and to the sums it is scaled to."""
     row = _row(size)
-    weighted = row / size.num_problems
+    weighted = row / size.num_items
     return np.concatenate([np.outer(weighted, row).ravel(), weighted * cost, row, [cost]])
 
 
@@ -142,7 +144,7 @@ class Interval:
 
 
 def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) -> Interval:
-    """Cost of problems that are not done, from blocks that are.
+    """Cost of items that are not done, from blocks that are.
 
     Args:
         seen: size and cost of each block, at least one.
@@ -161,8 +163,8 @@ def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) ->
     low, high = np.quantile(totals, [tail, 1 - tail])
     wider = float(student.ppf(1 - tail, count - 1) / student.ppf(1 - tail, np.inf))
     wider *= (count / max(1, count - NUM_COEFFICIENTS)) ** 0.5
-    num_seen = sum(size.num_problems for size, _ in seen)
-    wider *= (1 + num_seen / max(1, left.num_problems)) ** 0.5
+    num_seen = sum(size.num_items for size, _ in seen)
+    wider *= (1 + num_seen / max(1, left.num_items)) ** 0.5
     return Interval(
         expected=expected,
         low=max(0.0, expected - wider * (expected - float(low))),

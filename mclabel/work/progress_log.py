@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from mclabel.data.shards.digest import with_digest
 from mclabel.data.shards.store import Store
-from mclabel.work.job import JobState
-from mclabel.work.meter import Meter, progress_row
+from mclabel.work.meter import Meter, progress_row, totals
+from mclabel.work.tally import JobState
 
 PROGRESS_FILE = "progress.jsonl"
 LOCAL_S, REMOTE_S = 10.0, 60.0
 """Between two lines; a line costs an object store the whole file again."""
-
-TOTALS = (
-    "num_problems_done",
-    "num_blocks_done",
-    "num_steps",
-    "num_completions",
-    "num_tokens",
-    "num_prefill_tokens",
-    "num_cached_tokens",
-    "num_preemptions",
-    "num_truncated",
-    "num_ungraded",
-    "num_replayed",
-    "num_failures",
-    "gpu_hours",
-)
-"""Metrics that only rise."""
 
 
 class ProgressLog:
     """Writes `progress.jsonl`, and metrics where this process is connected to Ray."""
 
     def __init__(self, store: Store) -> None:
-        """Args:
-        store: of the run's output.
+        """Begin a log, or go on with one that is there.
+
+        Args:
+            store: of the run's output.
         """
         self._store = store
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
@@ -51,10 +36,11 @@ class ProgressLog:
         self._metrics: _RayMetrics | None = None
 
     def __call__(self, state: JobState) -> None:
+        """Record a state of the job."""
         now = time.monotonic()
         row = progress_row(state, self._meter.update(state, now), now - self._started)
         if self._metrics is None and _connected():
-            self._metrics = _RayMetrics(row, run=self._store.location)
+            self._metrics = _RayMetrics(row, totals(state), run=self._store.location)
         if self._metrics is not None:
             self._metrics.record(row)
         self._last = row
@@ -76,18 +62,18 @@ class ProgressLog:
 class _RayMetrics:
     """Gauges and counters `mclabel_*` of one job."""
 
-    def __init__(self, row: Mapping[str, Any], *, run: str) -> None:
+    def __init__(self, row: Mapping[str, Any], totals: Collection[str], *, run: str) -> None:
         from ray.util.metrics import Counter, Gauge
 
         tags = {"run": run.rsplit("/", 1)[-1]}
         self._counters: dict[str, Any] = {}
         self._gauges: dict[str, Any] = {}
         for name in row:
-            metric = (Counter if name in TOTALS else Gauge)(
-                f"mclabel_{name}", description=_said(name), tag_keys=("run",)
+            metric = (Counter if name in totals else Gauge)(
+                f"mclabel_{name}", description=_described(name), tag_keys=("run",)
             )
             metric.set_default_tags(tags)
-            if name in TOTALS:
+            if name in totals:
                 self._counters[name] = metric
             else:
                 self._gauges[name] = metric
@@ -103,7 +89,7 @@ class _RayMetrics:
                 self._counted[name] = row[name]
 
 
-def _said(name: str) -> str:
+def _described(name: str) -> str:
     return "mclabel: " + name.removeprefix("num_").replace("_", " ")
 
 

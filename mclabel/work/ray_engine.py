@@ -1,4 +1,4 @@
-"""An engine's actor as the driver sees it: what it holds, and how it ends once it has stopped."""
+"""An engine's actor as the driver sees it: what it runs, and how it ends once it has stopped."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Engine:
     watch: Watch | None = None
     """Since it was loaded."""
     blocks: list[str] = field(default_factory=list)
-    told_to_drain: bool = False
-    """Since it was loaded. All that it loses then is nobody's fault."""
+    is_draining: bool = False
+    """Whether its node is about to go. Blocks lost on it then do not count against their items."""
     ask_again: bool = False
-    """Where it has found room: the last call was not answered."""
+    """Whether to ask again where it has found room, as the last call was not answered."""
     num_loads: int = 0
     """Begun so far."""
     exchanging: bool = False
     """Whether an exchange is under way."""
     why: str | None = None
-    """It is being ended, as it has stopped."""
+    """Why it is being ended, where it has stopped."""
     _ended_at: float = 0.0
     _is_killed: bool = False
 
@@ -52,7 +52,7 @@ class Engine:
         return self.watch is not None and self.watch.is_silent
 
     def forget_load(self) -> None:
-        """Its process is gone, or given up."""
+        """Record that its process is gone, or no longer counted on."""
         self.loaded_at = self.progress = self.node = self.watch = self.why = None
 
     def watch_over(self, watch: Watch, now: float) -> bool:

@@ -1,12 +1,12 @@
-"""Which problem kills engines: a block under which they die is narrowed down to it.
+"""Which item kills engines: a block under which they die is narrowed down to it.
 
-An engine that dies takes all the blocks that it held with it, and mostly none of them is to blame:
+An engine that dies takes all the blocks that it ran with it, and mostly none of them is to blame:
 a first loss changes nothing for a block. After a second one it is leased alone: nothing beside it
-on the engine. If the engine dies again, its problems are tried one by one, each alone, on what the
-journals hold. A problem that has killed two engines so is set aside, and the block is committed
-without it: the death of the whole block counts for the first of its problems to kill one alone, so
-that a block with one such problem costs four engines. What a trial samples goes to the journals, so
-that nothing of it is done twice.
+on the engine. If the engine dies again, its items are tried one by one, each alone, on what the
+journals hold. An item that has killed two engines so is set aside, and the block is committed
+without it: the death of the whole block counts for the first of its items to kill one alone, so
+that a block with one such item costs four engines. What a trial does goes to the journals, so that
+nothing of it is done twice.
 
 Counts are the driver's memory: after a restart they begin anew. What was set aside stands in the
 metadata of the block's shard (`mclabel.data.shards.rejects`).
@@ -21,55 +21,57 @@ from dataclasses import dataclass, field
 from mclabel.data.readers.rows import Fault
 from mclabel.data.shards.rejects import bounded
 from mclabel.errors import EngineError
-from mclabel.work.worker import Block
+from mclabel.work.task import Block, TaskWords
 
 MAX_SHARED_LOSSES = 2
 """Losses of a block beside others; after these it is leased alone."""
 MAX_DEATHS = 2
-"""Engines that may die under a problem: alone, or once with its block."""
+"""Engines that may die under an item: alone, or once with its block."""
 MAX_WHOLE_LOSSES = 5
-"""Losses of a block alone, whose problems passed one by one."""
+"""Losses of a block alone, whose items passed one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """A block that is to be labelled."""
+    """A block that a worker is to run."""
 
     block: Block
     replay: bool
-    """Earlier attempts may have left journals."""
-    alone: bool = False
-    """Nothing else may run on the engine."""
+    """Whether earlier attempts may have left journals."""
     only: str | None = None
-    """Id of the one problem to try; its rollouts go to the journal, nothing is committed."""
+    """Id of the one item to try, whose work goes to the journal; None runs and commits all."""
     set_aside: Mapping[str, Fault] = field(default_factory=dict)
-    """Problems that are left out, by id."""
+    """Items that are left out, by id."""
 
 
 class Suspect:
     """A block that has lost its engine beside others too often."""
 
-    def __init__(self, block: Block) -> None:
-        self._block = block
+    def __init__(self, block: Block, words: TaskWords) -> None:
+        """Begin to examine a block.
+
+        Args:
+            block: to be leased alone from now on.
+            words: of the task.
+        """
+        self._block, self._words = block, words
         self._set_aside: dict[str, Fault] = {}
         self._untried: deque[str] = deque()
         self._deaths = self._whole_losses = 0
         self._unexplained = 0
-        """1 after a death of the whole block for which no problem has been set aside yet."""
+        """1 after a death of the whole block for which no item has been set aside yet."""
 
     def lease(self) -> Lease:
-        """What to run next."""
+        """What to run next, alone on its engine."""
         only = self._untried[0] if self._untried else None
-        return Lease(
-            block=self._block,
-            replay=True,
-            alone=True,
-            only=only,
-            set_aside=dict(self._set_aside),
-        )
+        return Lease(block=self._block, replay=True, only=only, set_aside=dict(self._set_aside))
 
     def passed(self) -> bool:
-        """The engine survived what was leased last; whether the block is done."""
+        """Record that the engine survived what was leased last.
+
+        Returns:
+            Whether the block is done.
+        """
         if not self._untried:
             return True
         self._untried.popleft()
@@ -77,20 +79,26 @@ class Suspect:
         return False
 
     def failed(self, reason: str) -> bool:
-        """The engine died under what was leased last; whether a problem was set aside for it.
+        """Record that the engine died under what was leased last.
+
+        Returns:
+            Whether an item was set aside for it.
 
         Raises:
-            EngineError: engines die under the block, but under none of its problems.
+            EngineError: engines die under the block, but under none of its items.
         """
         if not self._untried:
             self._whole_losses += 1
             if self._whole_losses >= MAX_WHOLE_LOSSES:
                 raise EngineError(
                     f"block {self._block.id} lost its engine {self._whole_losses} times with "
-                    f"nothing else on it, though its problems pass one by one; the last time: "
-                    f"{reason}. Make blocks smaller (block_problems), or give engines more memory"
+                    f"nothing else on it, though its {self._words.items} pass one by one; the "
+                    f"last time: {reason}. Make blocks smaller ({self._words.block_setting}), or "
+                    "give engines more memory"
                 )
-            self._untried.extend(p.id for p in self._block.problems if p.id not in self._set_aside)
+            self._untried.extend(
+                item.id for item in self._block.items if item.id not in self._set_aside
+            )
             self._deaths, self._unexplained = 0, 1
             return False
         self._deaths += 1

@@ -1,10 +1,12 @@
-"""Whether an engine still works: one without a new token for too long by its own pace has stopped.
+"""Whether an engine still works: one without a sign of life for too long has stopped.
 
 An engine stops without a word when its process is stopped, a kernel hangs, or a file system does
 not answer. Nothing but its silence shows it, and how long a silence is too long depends on the
 engine: a large model on a CPU needs seconds for a token. So an engine is measured by the longest
 pause that it has made itself within the last minutes. Loading is not measured, and an engine that
 has nothing to do is not silent.
+
+Signs of life are the counts that rise as an engine works (`RunnerState`).
 """
 
 from __future__ import annotations
@@ -18,32 +20,34 @@ STALL_S = 120.0
 PACE = 5.0
 """Times the longest pause of late that a silence must last to be remarkable."""
 FIRST = 5.0
-"""Times the floor for the first token after loading, of which no pace is known."""
+"""Times the floor for the first sign after loading, of which no pace is known."""
 PATIENCE = 2.0
 """Times the remarkable silence after which the engine is replaced."""
 WINDOW_S = 600.0
 """Time within which pauses count, by the watch's own clock."""
 MAX_TICK_S = 2.0
-"""Counted between two ticks at most: a driver that was itself held up has not listened."""
+"""Counted between two ticks at most: a driver that was itself held up could receive nothing."""
 
 
 class Watch:
     """Measures the silence of one engine, from its loading on."""
 
     def __init__(self, *, stall_s: float = STALL_S) -> None:
-        """Args:
-        stall_s: seconds of silence under which the engine is never suspected.
+        """Begin to watch an engine that has just been loaded.
+
+        Args:
+            stall_s: seconds of silence under which the engine is never suspected.
         """
         self._stall_s = stall_s
         self._clock_s = 0.0
         self._ticked: float | None = None
-        self._seen: tuple[int | None, ...] | None = None
+        self._signs: tuple[int | None, ...] | None = None
         self._has_begun = False
-        self._counts_as_sampled = True
+        self._is_steady = True
         self._pauses: deque[tuple[float, float]] = deque()
         """When pauses ended and how long they were, each shorter than the one before."""
         self.silent_s = 0.0
-        """Since the last sign of work."""
+        """Seconds since the last sign of life."""
 
     def tick(self, now: float) -> None:
         """Let time pass.
@@ -56,22 +60,16 @@ class Watch:
         self._clock_s += passed
         self.silent_s += passed
 
-    def heard(self, progress: WorkerProgress) -> None:
-        """Take what the engine's worker says; only new work ends a silence."""
-        engine = progress.engine
-        seen = (
-            engine.num_sampled_tokens,
-            engine.num_prefill_tokens,
-            engine.num_cached_tokens,
-            engine.num_preemptions,
-            progress.num_completions,
-        )
+    def record(self, progress: WorkerProgress) -> None:
+        """Take in a snapshot of the engine's worker; only new work ends a silence."""
+        engine = progress.runner
+        signs = (engine.num_tokens, *engine.counters.values())
         is_idle = engine.num_live == 0 and engine.num_waiting == 0
-        moved = seen != self._seen
-        self._counts_as_sampled = engine.counts_as_sampled
-        if self._seen is not None and moved:
+        moved = signs != self._signs
+        self._is_steady = engine.is_steady
+        if self._signs is not None and moved:
             self._has_begun = True
-        self._seen = seen
+        self._signs = signs
         if moved or is_idle:
             self._note_pause()
             self.silent_s = 0.0
@@ -93,13 +91,13 @@ class Watch:
     def has_stopped(self) -> bool:
         """Whether the engine is to be replaced.
 
-        Never one whose tokens are counted at the end of a completion alone: its silence may be a
-        long completion, and its requests have time limits of their own.
+        Never one that gives signs only when a request has ended: its silence may be a long request,
+        and its requests have time limits of their own.
         """
-        return self._counts_as_sampled and self.silent_s >= PATIENCE * self.limit_s
+        return self._is_steady and self.silent_s >= PATIENCE * self.limit_s
 
     def report(self) -> str:
-        """What there is to say of a silence."""
+        """A clause that describes the silence."""
         longest = f"{self._pauses[0][1]:.1f} s" if self._pauses else "not known"
         return (
             f"gave no token and no answer for {self.silent_s:.0f} s (its longest pause of late: "

@@ -255,7 +255,7 @@ class Nodes:
         found = []
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if child.pid not in self._before and "LabelActor" in " ".join(child.cmdline()):
+                if child.pid not in self._before and "WorkerActor" in " ".join(child.cmdline()):
                     found.append(child)
         return found
 

@@ -18,11 +18,13 @@ from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
 from mclabel.evaluation.label_quality import arith_truth
+from mclabel.labeling.items import ProblemItems
+from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.records import Completion, Problem
 from mclabel.work.blocks import plan_blocks
-from mclabel.work.fleet import run_blocks
 from mclabel.work.leases import LeaseBook
-from mclabel.work.worker import LabelWorker, WorkerProgress
+from mclabel.work.local_fleet import run_blocks
+from mclabel.work.worker import Worker, WorkerProgress
 
 MAX_LIVE = 384
 LOOK_S = 0.02
@@ -126,17 +128,15 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
     await policy.forget()
     with tempfile.TemporaryDirectory(prefix="mclabel-benchmark-") as folder:
         config = LabelConfig.model_validate({"out": folder, "estimator": estimator})
-        worker = LabelWorker(
-            make_policy=partial(_same, policy),
-            out=folder,
-            settings=config,
-            provenance={},
-            keep_rollouts=True,
-        )
+        task = LabelTask(make_policy=partial(_same, policy), settings=config, provenance={})
+        worker = Worker(task, out=folder)
         await worker.start()
-        semantic = config.semantic()
         planned = plan_blocks(
-            None, problems, semantic=semantic, block_problems=config.block_problems
+            None,
+            ProblemItems(problems),
+            LABEL_OUTPUTS,
+            identity=config.identity(),
+            block_items=config.block_problems,
         )
         blocks = list(planned.blocks())
         book = LeaseBook(blocks, num_blocks=len(blocks))
@@ -148,7 +148,7 @@ async def label_job(policy: LoadedPolicy, problems: list[Problem], **estimator: 
 
         async with _Watch(policy) as watch:
             async for report in run_blocks(worker, book, look):
-                solutions += report.num_solutions
+                solutions += report.counts["num_solutions"]
         await worker.close()
         assert len(list(Path(folder, "labels").iterdir())) == len(blocks)
         rows = list(read_labels(Store(folder)))

@@ -38,8 +38,8 @@ TICK_S = 0.002
 class TimedDecisions(Decisions):
     """Keeps time."""
 
-    def __init__(self) -> None:
-        super().__init__(Desk())
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
         self.seconds, self.num_decisions, self.num_turns = 0.0, 0, 0
 
     def together(self, estimators: Sequence[Estimator]) -> list[Sequence[int]]:
@@ -61,7 +61,7 @@ async def _run(problems: int, block: int, num_steps: int, delay_s: float) -> dic
     await policy.start()
     desk, learner, fitting = Desk(), run_learner(settings), asyncio.Lock()
     assert learner is not None
-    timed = TimedDecisions()
+    timed = TimedDecisions(desk)
     shared = Shared(
         policy=policy,
         settings=settings,

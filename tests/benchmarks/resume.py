@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mclabel.config import LabelConfig, load_config
+from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.pipelines.label import load_work, semantic_config
 from mclabel.work.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
@@ -44,7 +45,7 @@ started = time.monotonic()
 report = pipelines.label(load_config(LabelConfig, None, sys.argv[1:]), lambda state: None)
 seconds = time.monotonic() - started
 rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps([seconds, rss_mb, report.num_blocks_resumed, report.num_problems]))
+print(json.dumps([seconds, rss_mb, report.num_blocks_resumed, report.num_items]))
 """
 
 Put = Callable[[str], None]
@@ -86,9 +87,9 @@ def _resume(
     changes = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
     changes += ["ray.address=none", "block_problems=1", "estimator.kind=fixed"]
     config = load_config(LabelConfig, None, changes)
-    problems = load_work(config).problems
     identity = semantic_config(config).identity
-    planned = plan_blocks(None, problems, semantic=identity, block_problems=1)
+    items = load_work(config).items
+    planned = plan_blocks(None, items, LABEL_OUTPUTS, identity=identity, block_items=1)
     blocks = [block_id for block_id, _ in planned.sizes()]
     for block in blocks[:-NUM_LEFT]:
         put(f"labels/{block}.parquet")

@@ -28,16 +28,19 @@ from rich.table import Table
 
 from mclabel.config import LabelConfig
 from mclabel.data.shards.store import Store
-from mclabel.engines import EngineStats, Policy, PolicySettings
+from mclabel.engines import Policy, PolicySettings
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.scripted import ScriptedEngine
+from mclabel.labeling.items import ProblemItems
+from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.records import Problem
 from mclabel.work.blocks import plan_blocks
 from mclabel.work.fleet import OnProgress
-from mclabel.work.job import run_label_job
+from mclabel.work.job import run_job
 from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_fleet import RayFleet
-from mclabel.work.worker import BlockReport, LabelWorker
+from mclabel.work.task import RunnerState
+from mclabel.work.worker import BlockReport, Worker
 
 NUM_CLIENTS, NUM_ACTORS = 1000, 8
 NUM_PROBLEMS, BLOCK_PROBLEMS = 1_000_000, 8
@@ -86,11 +89,12 @@ def _book() -> tuple[float, float]:
     """Leases a second, and growth of memory in MB after the first tenth."""
     rng = random.Random(0)
     problems = _Problems(NUM_PROBLEMS)
-    semantic = LabelConfig(out="x").semantic()
-    planned = plan_blocks(None, problems, semantic=semantic, block_problems=BLOCK_PROBLEMS)
+    identity = LabelConfig(out="x").identity()
+    items = ProblemItems(problems)
+    planned = plan_blocks(None, items, LABEL_OUTPUTS, identity=identity, block_items=BLOCK_PROBLEMS)
     num_blocks = len(planned)
     book = LeaseBook(planned.blocks(), num_blocks=num_blocks)
-    busy = EngineStats(num_live=256, max_live=256, num_waiting=256)
+    busy = RunnerState(num_live=256, max_live=256, num_waiting=256)
     held: list[list[str]] = [[] for _ in range(NUM_CLIENTS)]
     count, before = 0, 0
     started = time.process_time()
@@ -98,7 +102,7 @@ def _book() -> tuple[float, float]:
         client = rng.randrange(NUM_CLIENTS)
         for block_id in held[client]:
             if rng.random() < LOST:
-                book.lost(client, block_id, "simulated", counts=False)
+                book.release(client, block_id, "simulated", counts=False)
             else:
                 book.done(client, block_id)
         leases = book.take(client, busy, num_workers=NUM_CLIENTS)
@@ -138,14 +142,8 @@ def _job(count: int, folder: Path) -> float:
             "estimator": {"kind": "fixed", "rollouts": 1},
         }
     )
-    make_worker = partial(
-        LabelWorker,
-        make_policy=_make_policy,
-        out=str(folder),
-        settings=config,
-        provenance={},
-        keep_rollouts=True,
-    )
+    task = LabelTask(make_policy=_make_policy, settings=config, provenance={})
+    make_worker = partial(Worker, task, out=str(folder))
     fleet = _TimedFleet(
         make_worker,
         address="local",
@@ -154,11 +152,11 @@ def _job(count: int, folder: Path) -> float:
         resources=EngineResources(num_cpus=1 / NUM_ACTORS, num_gpus=0),
     )
     problems = list(_Problems(count))
-    semantic = config.semantic()
+    items, identity = ProblemItems(problems), config.identity()
     store = Store(str(folder))
-    blocks = plan_blocks(store, problems, semantic=semantic, block_problems=1)
-    report = run_label_job(blocks, fleet, store)
-    assert report.num_problems == count
+    blocks = plan_blocks(store, items, LABEL_OUTPUTS, identity=identity, block_items=1)
+    report = run_job(blocks, LABEL_OUTPUTS, fleet, store)
+    assert report.num_items == count
     return fleet.seconds
 
 

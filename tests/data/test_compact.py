@@ -29,7 +29,7 @@ from mclabel.data.shards.labels import (
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.records import LabeledSolution, Rollout
-from mclabel.work.job import JobReport
+from mclabel.work.tally import JobReport
 
 
 def label(out: Path, *overrides: str) -> JobReport:

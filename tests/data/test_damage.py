@@ -23,7 +23,7 @@ from mclabel.data.shards.labels import committed_blocks, read_labels, read_rollo
 from mclabel.data.shards.schema import LABELS_SCHEMA
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile, ShardError
-from mclabel.work.job import JobReport
+from mclabel.work.tally import JobReport
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["small shards", "merged"])

@@ -23,6 +23,7 @@ from mclabel.data.shards.store import Store
 from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.run import verify
 from mclabel.errors import ShardError
+from mclabel.labeling.journal import solution_line
 from mclabel.records import LabeledSolution
 
 
@@ -184,7 +185,7 @@ def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path) -> No
     store.delete(priors)
     block = rollouts[1].removeprefix("rollouts/").partition(".")[0]
     solution = next(read_labels(store)).solution
-    write_journal(store, block, "late", 0, [solution], [])
+    write_journal(store, block, "late", 0, [solution_line(solution)])
     found = verify(store)
     missing, gone = faults(found)
     assert missing.startswith(f"{rollouts[0]}: missing, though a labels shard names it")

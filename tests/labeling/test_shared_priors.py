@@ -13,10 +13,13 @@ from mclabel.data.shards.store import Store
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.priors import Priors, wide_priors
+from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.task import LabelTask
 from mclabel.records import Problem
-from mclabel.work.worker import Block, LabelWorker
+from mclabel.work.task import Block
+from mclabel.work.worker import Worker
 
 
 def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
@@ -25,7 +28,7 @@ def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
         for i in range(30)
     ]
     blocks = [
-        Block(id=f"b{i}", problems=tuple(problems[i : i + 10]), given={}, priority=i)
+        Block(id=f"b{i}", items=tuple(map(ProblemItem, problems[i : i + 10])), priority=i)
         for i in (0, 10, 20)
     ]
     store = Store(str(tmp_path / "run"), create=True)
@@ -36,13 +39,10 @@ def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:
     )
 
     async def run(some: list[Block]) -> None:
-        worker = LabelWorker(
-            make_policy=make_policy,
-            out=str(tmp_path / "run"),
-            settings=settings,
-            provenance={},
-            keep_rollouts=False,
+        task = LabelTask(
+            make_policy=make_policy, settings=settings, provenance={}, keep_rollouts=False
         )
+        worker = Worker(task, out=str(tmp_path / "run"))
         await worker.start()
         for block in some:
             await worker.run_block(block)

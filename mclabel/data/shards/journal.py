@@ -1,15 +1,12 @@
-"""Journals: what an attempt at a block has sampled so far, for the attempt after it.
+"""Journals: what an attempt at a block has done so far, for the attempt after it.
 
     journals/BLOCK/ATTEMPT.NUMBER.jsonl.gz
 
 An attempt writes what is new each time it flushes, whole files that are never changed; what it
-took from a journal itself is not written again. A completion is known by what it continued and
-by its index, so of two attempts that sampled the same one, the first in the order of names
-counts, and the other is forgotten: nothing enters a label twice. A block's journals are deleted
-once it is committed.
-
-A kill redraws the completions that were under way. Engines that honour seeds give the same
-ones again; on others long ones are a little likelier to be redrawn.
+took from a journal itself is not written again. What an entry holds is the task's own matter, and
+so is its key: of two attempts that did the same, the first in the order of names counts, and the
+other is dropped, so nothing enters a result twice. A block's journals are deleted once it is
+committed.
 """
 
 from __future__ import annotations
@@ -18,51 +15,40 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mclabel.data.shards.store import Store
-from mclabel.records import Completion, Outcome, Rollout, Solution, Step
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
 FOLDER = "journals"
 
+Line = Mapping[str, Any]
+"""What one line of a journal holds, JSON-serialisable."""
+Key = tuple[str | int, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
-class Rolled:
-    """A graded rollout and the ids that were sampled."""
+class JournalEntry:
+    """One piece of a task's work, read from a journal."""
 
-    rollout: Rollout
-    ids: tuple[int, ...]
-
-    @property
-    def completion(self) -> Completion:
-        """What the policy sampled."""
-        return Completion(
-            ids=self.ids, text=self.rollout.text, finish_reason=self.rollout.finish_reason
-        )
+    key: Key
+    """Names the piece within the block."""
+    content: Any
+    num_tokens: int
+    """What the piece has cost."""
 
 
-@dataclass(kw_only=True)
-class Replay:
-    """What earlier attempts at a block have sampled."""
-
-    solutions: dict[tuple[str, int], Solution] = field(default_factory=dict)
-    """By problem id and sample index."""
-    rollouts: dict[tuple[str, int], Rolled] = field(default_factory=dict)
-    """By prefix id and index."""
+ReadEntry = Callable[[Line], JournalEntry]
+"""Reads a line that the task has written. A line of another form raises LookupError, TypeError,
+ValueError or AttributeError."""
 
 
 def write_journal(
-    store: Store,
-    block_id: str,
-    attempt: str,
-    number: int,
-    solutions: Iterable[Solution],
-    rollouts: Iterable[Rolled],
+    store: Store, block_id: str, attempt: str, number: int, lines: Iterable[Line]
 ) -> None:
     """Write one file of an attempt's journal.
 
@@ -71,55 +57,73 @@ def write_journal(
         block_id: of the block.
         attempt: unique to the attempt at the block.
         number: counts the attempt's files.
-        solutions: sampled since its last file.
-        rollouts: sampled and graded since its last file.
+        lines: what the attempt has done since its last file.
     """
-    lines: list[dict[str, Any]] = [{"format": FORMAT, "block": block_id, "attempt": attempt}]
-    lines += [{"solution": asdict(solution)} for solution in solutions]
-    lines += [{"rollout": asdict(one.rollout), "ids": one.ids} for one in rollouts]
-    text = "\n".join(json.dumps(line, ensure_ascii=True, separators=(",", ":")) for line in lines)
-    content = gzip.compress(text.encode(), compresslevel=3, mtime=0)
+    header = {"format": FORMAT, "block": block_id, "attempt": attempt}
+    written = (
+        json.dumps(line, ensure_ascii=True, separators=(",", ":")) for line in (header, *lines)
+    )
+    content = gzip.compress("\n".join(written).encode(), compresslevel=3, mtime=0)
     store.create(f"{FOLDER}/{block_id}/{attempt}.{number:05d}.jsonl.gz", content)
 
 
-def read_journal(store: Store, block_id: str) -> Replay:
-    """What all earlier attempts at a block have written down.
+def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key, JournalEntry]:
+    """The entries that all earlier attempts at a block have written, by key.
 
-    A journal that is damaged is left out, with a warning: what it holds is sampled again.
+    A journal that is damaged is left out, with a warning: what it holds is done again.
+
+    Args:
+        store: the run's.
+        block_id: of the block.
+        read_entry: the task's.
     """
-    replay = Replay()
+    entries: dict[Key, JournalEntry] = {}
     for name in store.names(f"{FOLDER}/{block_id}"):
         content = store.read(name)
         if content is None:
             continue  # an attempt that has just committed the block deletes them
         try:
-            one = parse_journal(content)
+            found = parse_journal(content, read_entry)
         except ValueError as error:
             logger.warning(
                 "%s/%s: damaged, or a journal of another mclabel (%s). It is left out: what it "
-                "holds is sampled again",
+                "holds is done again",
                 store.location,
                 name,
                 error,
             )
             continue
-        replay.solutions = one.solutions | replay.solutions
-        replay.rollouts = one.rollouts | replay.rollouts
-    return replay
+        for entry in found:
+            entries.setdefault(entry.key, entry)
+    return entries
 
 
-def parse_journal(content: bytes) -> Replay:
-    """What one file of a journal holds.
+def parse_journal(content: bytes, read_entry: ReadEntry) -> list[JournalEntry]:
+    """The entries in one file of a journal.
 
     Raises:
         ValueError: it is damaged (gzip has a checksum), or of another format.
     """
-    replay = Replay()
     try:
-        _read(content, replay)
-    except (OSError, EOFError, zlib.error, LookupError, TypeError, AttributeError) as error:
+        return [read_entry(line) for line in journal_lines(content)]
+    except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    return replay
+
+
+def journal_lines(content: bytes) -> Iterator[Line]:
+    """The lines of one file of a journal.
+
+    Raises:
+        ValueError: the file is damaged, or of another format.
+    """
+    try:
+        header, *lines = map(json.loads, gzip.decompress(content).decode().splitlines())
+        found = header.get("format")
+    except (OSError, EOFError, zlib.error, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if found != FORMAT:
+        raise ValueError(f"format {found!r}, must be {FORMAT}")
+    yield from lines
 
 
 def journaled_blocks(store: Store) -> set[str]:
@@ -134,29 +138,3 @@ def delete_journal(store: Store, block_id: str) -> None:
         store.delete(name)
     store.delete_folder(folder)
     store.delete_folder(FOLDER)
-
-
-def _read(content: bytes, replay: Replay) -> None:
-    header, *lines = map(json.loads, gzip.decompress(content).decode().splitlines())
-    if header.get("format") != FORMAT:
-        raise ValueError(f"format {header.get('format')!r}, must be {FORMAT}")
-    for line in lines:
-        if "solution" in line:
-            solution = _solution(line["solution"])
-            replay.solutions.setdefault((solution.problem_id, solution.sample_index), solution)
-        else:
-            row = line["rollout"]
-            rollout = Rollout(**{**row, "outcome": Outcome(row["outcome"])})
-            rolled = Rolled(rollout=rollout, ids=tuple(line["ids"]))
-            replay.rollouts.setdefault((rollout.prefix_id, rollout.index), rolled)
-
-
-def _solution(row: Mapping[str, Any]) -> Solution:
-    return Solution(
-        **{
-            **row,
-            "ids": tuple(row["ids"]),
-            "steps": tuple(Step(**step) for step in row["steps"]),
-            "outcome": Outcome(row["outcome"]),
-        }
-    )

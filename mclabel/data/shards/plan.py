@@ -1,14 +1,16 @@
-"""The plan of a labelling run: which problem belongs to which block.
+"""The plan of a run: which item belongs to which block.
 
-    plan/NUMBER.parquet    one row a problem, with the block that it belongs to from then on
+    plan/NUMBER.parquet    one row an item, with the block that it belongs to from then on
+
+The items of a labelling job are problems, those of a scoring job solutions.
 
 A driver writes the plan before it leases anything, by exclusive create under the next free number.
 So two drivers with different inputs cannot cut different blocks: the second one finds the number
 taken, reads what the first one wrote and plans only what is missing. A part is never changed.
 
-Where problems have changed or gone and the user accepts that, a new part has a row with
-`superseded` for each of them: from then on readers skip the labels that the named block holds of
-the problem. The shard itself stays as it is.
+Where items have changed or gone and the user accepts that, a new part has a row with `superseded`
+for each of them: from then on readers skip what the named block holds of the item. The shard itself
+stays as it is.
 """
 
 from __future__ import annotations
@@ -32,15 +34,17 @@ FOLDER = "plan"
 CONTENT_BYTES, META_BYTES = 16, 8
 PLAN_SCHEMA = pa.schema(
     [
-        pa.field("problem_id", pa.string(), nullable=False),
+        pa.field("item_id", pa.string(), nullable=False),
         pa.field("content", pa.binary(CONTENT_BYTES), nullable=False),
         pa.field("meta", pa.binary(META_BYTES), nullable=False),
         pa.field("block", pa.string(), nullable=False),
         pa.field("superseded", pa.bool_(), nullable=False),
     ]
 )
-"""`content` is a digest of what labels depend on (text, gold, given solutions), `meta` one of the
-problem's other columns."""
+"""`content` is a digest of what an item's result depends on (a problem's text, gold and given
+solutions), `meta` one of its other columns."""
+_FORMER_ID = "problem_id"
+"""What `item_id` was called in plans that held problems alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +54,7 @@ class PlannedBlocks:
     names: PackedNames
     """Ids of all blocks."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By block: ids of the problems whose labels in it no longer count."""
+    """By block: ids of the items whose results in it no longer count."""
 
 
 def read_parts(store: Store) -> Iterator[pa.Table]:
@@ -71,6 +75,8 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
             table.validate(full=check == "none")
         except (pa.ArrowException, OSError) as error:  # of a plan without a digest
             raise damaged(store, name, f"damaged, or not a plan ({error})") from error
+        if _FORMER_ID in table.column_names:
+            table = table.rename_columns({_FORMER_ID: "item_id"})
         if not table.schema.equals(PLAN_SCHEMA):
             raise damaged(store, name, "not a plan: it has other columns")
         yield table
@@ -97,7 +103,7 @@ def planned_blocks(store: Store) -> PlannedBlocks | None:
     for table in read_parts(store):
         names.append(pc.unique(table.column("block")))
         for row in table.filter(table.column("superseded")).to_pylist():
-            superseded[row["block"]].add(row["problem_id"])
+            superseded[row["block"]].add(row["item_id"])
     if not names:
         return None
     return PlannedBlocks(

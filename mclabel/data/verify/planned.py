@@ -47,5 +47,5 @@ class PlannedProblems:
 def _entries(part: pa.Table) -> NDArray[np.void]:
     entries = np.zeros(part.num_rows, _ENTRY)
     entries["block"] = name_hashes(part["block"].to_pylist())
-    entries["problem"] = name_hashes(part["problem_id"].to_pylist())
+    entries["problem"] = name_hashes(part["item_id"].to_pylist())
     return entries

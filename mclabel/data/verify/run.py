@@ -19,7 +19,7 @@ from mclabel.data.shards.catalog import MERGED, Catalog, read_catalog
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import Check, check_lines, log_lines, read_object
 from mclabel.data.shards.journal import FOLDER as JOURNALS
-from mclabel.data.shards.journal import parse_journal
+from mclabel.data.shards.journal import journal_lines
 from mclabel.data.shards.labels import named_rollouts
 from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_claim
 from mclabel.data.shards.priors import FOLDER as PRIORS
@@ -279,7 +279,7 @@ class _Verifying:
             self.found.num_journals += 1
             late[name.split("/")[1] in blocks] += 1
             try:
-                parse_journal(content)
+                list(journal_lines(content))
             except ValueError as error:
                 self.found.add(damaged(self._store, name, f"damaged ({error})"))
         if late[True]:

@@ -15,8 +15,8 @@ from rich.console import Console
 from mclabel.data.sizes import Size
 from mclabel.report.job_progress import job_progress
 from mclabel.work.forecast import Remainder
-from mclabel.work.job import JobState
 from mclabel.work.meter import Meter
+from mclabel.work.tally import JobState
 
 BLOCK = 8
 CHARS = 100
@@ -43,7 +43,7 @@ class Job:
     def states(self) -> Iterator[JobState]:
         """A state a second, until all is done; the forecast as a job makes it."""
         count = len(self.costs)
-        remainder = Remainder(num_problems=count, size=_size(count))
+        remainder = Remainder(num_items=count, size=_size(count))
         blocks = deque(
             [Problem(cost) for cost in self.costs[i : i + BLOCK]] for i in range(0, count, BLOCK)
         )
@@ -67,15 +67,15 @@ class Job:
             under_way = [p for engine in held for block in engine for p in block]
             labeled = [*done, *(p for p in under_way if p.had >= p.cost)]
             left = remainder.left(
-                num_labeled=len(labeled),
-                labeled_tokens=round(sum(p.cost for p in labeled)),
+                num_done=len(labeled),
+                done_tokens=round(sum(p.cost for p in labeled)),
                 open_tokens=round(sum(p.had for p in under_way)),
             )
             yield replace(
                 STATE,
-                num_problems=count,
-                num_problems_resumed=0,
-                num_problems_done=len(labeled),
+                num_items=count,
+                num_items_resumed=0,
+                num_items_done=len(labeled),
                 num_workers=up,
                 num_tokens=round(sampled),
                 num_tokens_left=left,
@@ -119,7 +119,7 @@ def test_the_time_left_is_about_what_is_left(name: str) -> None:
         for second, (left, eta) in enumerate(found)
         if eta is not None
         and second > joined + 1
-        and states[second].num_problems_done >= states[second].num_problems / 10
+        and states[second].num_items_done >= states[second].num_items / 10
         and left >= 5
     ]
     assert len(judged) > 5
@@ -132,16 +132,16 @@ def test_the_time_left_is_about_what_is_left(name: str) -> None:
 def test_never_far_more_and_never_nothing_while_work_is_open(name: str) -> None:
     found, states = said(JOBS[name])
     for (left, eta), state in zip(found, states, strict=True):
-        if eta is not None and state.num_problems_done < state.num_problems:
+        if eta is not None and state.num_items_done < state.num_items:
             assert 0 < eta < 4 * (left + 15)
 
 
 def test_without_a_forecast_no_time_is_said() -> None:
     """Not what it would take if problems were done one after the other."""
     output = io.StringIO()
-    state = replace(STATE, num_problems_resumed=0, num_problems_done=1, num_problems=100)
+    state = replace(STATE, num_items_resumed=0, num_items_done=1, num_items=100)
     with job_progress(Console(file=output, width=400), "label") as show:
-        show(replace(state, num_problems_done=0))
+        show(replace(state, num_items_done=0))
         show(replace(state, num_tokens=100))
     assert "label: 1/100 problems" in output.getvalue() and "eta" not in output.getvalue()
 

@@ -33,7 +33,7 @@ def actors_of(driver: int) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(driver).children(recursive=True):
         try:
-            if "LabelActor" in " ".join(child.cmdline()):
+            if "WorkerActor" in " ".join(child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue

@@ -99,7 +99,7 @@ def test_intervals() -> None:
 def test_the_eta_is_that_of_the_tokens_that_are_left() -> None:
     meter = Meter()
     meter.update(STATE, 0.0)
-    state = replace(STATE, num_problems_done=90, num_tokens=5000, num_tokens_left=20000.0)
+    state = replace(STATE, num_items_done=90, num_tokens=5000, num_tokens_left=20000.0)
     assert meter.update(state, 10.0).eta_s == pytest.approx(40)
     assert meter.update(replace(state, num_tokens_left=None), 10.0).eta_s is None
 
@@ -116,9 +116,9 @@ def test_a_pilot_is_part_of_the_job_and_forecasts_it(tmp_path: Path) -> None:
     report = pipelines.run_pilot(config, lambda state: None, num_problems=40)
     out = Store(str(tmp_path / "out"))
     pilot = committed_blocks(out)
-    assert len(pilot) == 10 and (report.num_problems, report.num_blocks_left) == (40, 20)
+    assert len(pilot) == 10 and (report.num_items, report.num_blocks_left) == (40, 20)
     again = pipelines.run_pilot(config, lambda state: None, num_problems=40)
-    assert again.num_problems == 0 and committed_blocks(out) == pilot
+    assert again.num_items == 0 and committed_blocks(out) == pilot
     found = pipelines.forecast(config)
     assert found is not None
     assert (found.num_blocks, found.num_blocks_done, found.num_blocks_seen) == (30, 10, 10)

@@ -17,7 +17,7 @@ from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import label_tables
 from mclabel.data.shards.rejects import FILE, set_aside, write_rejects
 from mclabel.data.shards.store import Store
-from mclabel.work.job import JobReport
+from mclabel.work.tally import JobReport
 
 POISON = {3, 13}
 NUM_PROBLEMS = 16
@@ -82,7 +82,7 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, 
     assert not list((out / "journals").rglob("*.gz"))
     # Again: nothing is left to do, and nothing is said twice.
     again = label(tmp_path, *more)
-    assert (again.num_problems, again.num_rejected) == (0, 2)
+    assert (again.num_items, again.num_rejected) == (0, 2)
     assert rejects(out) == found
 
 

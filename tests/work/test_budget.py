@@ -20,7 +20,7 @@ from mclabel.data.shards.labels import committed_blocks
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.work.budget import Ledger, Limits, Spent, read_spent
-from mclabel.work.job import JobReport
+from mclabel.work.tally import JobReport
 
 SLOW = "policy.engine={kind: scripted, delay_s: 0.05, repeatable: false}"
 
@@ -45,7 +45,7 @@ def test_a_job_stops_at_its_tokens_and_goes_on_with_more(tmp_path: Path) -> None
     assert after_first >= 20000
     assert Store(str(tmp_path / "out")).names("journals")  # what was under way is kept
     again = label(tmp_path, *fixed, "budget.max_tokens=20000")
-    assert again.stopped_by is not None and again.num_problems == again.num_tokens == 0
+    assert again.stopped_by is not None and again.num_items == again.num_tokens == 0
     assert spent(tmp_path)["num_tokens"] == after_first  # no engine was asked
     last = label(tmp_path, *fixed, "budget.max_tokens=10000000")
     assert (last.stopped_by, last.num_blocks_left) == (None, 0)
@@ -69,7 +69,7 @@ def test_a_job_stops_at_its_hours_with_its_own_exit_code(tmp_path: Path) -> None
 
 def test_a_budget_that_is_not_reached_changes_nothing(tmp_path: Path) -> None:
     report = label(tmp_path, "estimator.kind=bisect", "budget.max_tokens=100000000")
-    assert (report.stopped_by, report.num_blocks_left, report.num_problems) == (None, 0, 40)
+    assert (report.stopped_by, report.num_blocks_left, report.num_items) == (None, 0, 40)
     assert label(tmp_path, "estimator.kind=bisect").num_blocks_resumed == 10
 
 

@@ -23,9 +23,11 @@ from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
 from mclabel.engines import Policy
 from mclabel.errors import EngineError
+from mclabel.labeling.task import LabelTask
 from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_fleet import RayFleet
-from mclabel.work.worker import Block, LabelWorker
+from mclabel.work.task import Block
+from mclabel.work.worker import Worker
 
 pytestmark = pytest.mark.ray
 
@@ -70,22 +72,16 @@ def test_three_failed_loads_stop_the_job(
     tmp_path: Path, make_policy: Callable[[], Policy], reason: str
 ) -> None:
     config = LabelConfig(out=str(tmp_path))
-    make_worker = partial(
-        LabelWorker,
-        make_policy=make_policy,
-        out=str(tmp_path),
-        settings=config,
-        provenance={},
-        keep_rollouts=True,
-    )
+    task = LabelTask(make_policy=make_policy, settings=config, provenance={})
+    make_worker = partial(Worker, task, out=str(tmp_path))
     fleet = RayFleet(make_worker, address="local", max_engines=1)
-    book = LeaseBook([Block(id="b", problems=(), given={}, priority=0)], num_blocks=1)
+    book = LeaseBook([Block(id="b", items=(), priority=0)], num_blocks=1)
     with pytest.raises(EngineError, match="failed to load 3 times") as caught:
         list(fleet.run(book, lambda progress: None))
     assert reason in str(caught.value) and "session_latest/logs" in str(caught.value)
 
 
-def test_an_engine_that_is_told_to_go_leaves_its_journal(tmp_path: Path) -> None:
+def test_an_engine_that_is_asked_to_go_leaves_its_journal(tmp_path: Path) -> None:
     source, out = write_problems(tmp_path, 8), tmp_path / "out"
     more = ["ray.max_engines=1", "journal_s=1000", "block_problems=8"]
     more += ["policy.engine={kind: scripted, repeatable: false, delay_s: 1.0}"]
@@ -118,13 +114,13 @@ def last_state(out: Path) -> dict[str, int]:
 def wait_for_actors(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and driver.poll() is None:
-        if actors := label_actors(driver.pid):
+        if actors := worker_actors(driver.pid):
             return actors
         time.sleep(0.1)
     raise TimeoutError("the driver started no actors")
 
 
-def label_actors(driver: int) -> list[psutil.Process]:
+def worker_actors(driver: int) -> list[psutil.Process]:
     """Processes of the driver's label actors."""
     try:
         children = psutil.Process(driver).children(recursive=True)
@@ -133,7 +129,7 @@ def label_actors(driver: int) -> list[psutil.Process]:
     found = []
     for child in children:
         try:
-            if "LabelActor" in " ".join(child.cmdline()):
+            if "WorkerActor" in " ".join(child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue

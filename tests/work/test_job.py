@@ -25,7 +25,7 @@ from mclabel.data.shards.schema import LABELS_SCHEMA
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.pipelines.label import semantic_config
-from mclabel.work.job import JobReport
+from mclabel.work.tally import JobReport
 
 
 def run(out: Path, *overrides: str) -> JobReport:
@@ -42,10 +42,10 @@ def run(out: Path, *overrides: str) -> JobReport:
 
 def test_a_job_labels_everything_and_a_rerun_finds_it_done(tmp_path: Path) -> None:
     report = run(tmp_path / "out")
-    assert (report.num_blocks, report.num_problems, report.num_solutions) == (5, 20, 80)
+    assert (report.num_blocks, report.num_items, report.counts["num_solutions"]) == (5, 20, 80)
     check_exact(tmp_path / "out")
     again = run(tmp_path / "out")
-    assert (again.num_blocks_resumed, again.num_problems) == (5, 0)
+    assert (again.num_blocks_resumed, again.num_items) == (5, 0)
 
 
 def test_a_lost_block_is_made_again_and_nothing_else(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_lost_block_is_made_again_and_nothing_else(tmp_path: Path) -> None:
     before = [s.read_bytes() for s in shards]
     shards[2].unlink()
     report = run(tmp_path / "out", "policy.engine={kind: scripted, repeatable: false}")
-    assert (report.num_blocks_resumed, report.num_problems) == (4, 4)
+    assert (report.num_blocks_resumed, report.num_items) == (4, 4)
     after = [s.read_bytes() for s in sorted((tmp_path / "out" / "labels").iterdir())]
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, True, True]
     check_exact(tmp_path / "out")

@@ -84,7 +84,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
 
 
 HANG = """
-import mclabel.work.attempt as journal, time
+import mclabel.work.journal as journal, time
 journal.write_journal = lambda *arguments: time.sleep(600)
 """
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from mclabel.data.readers.rows import Fault
-from mclabel.engines import EngineStats
 from mclabel.errors import EngineError
+from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.records import Problem
 from mclabel.work.leases import MAX_LEASES, LeaseBook, num_more_leases
-from mclabel.work.suspects import Lease
-from mclabel.work.worker import Block
+from mclabel.work.suspects import MAX_SHARED_LOSSES, Lease
+from mclabel.work.task import Block, RunnerState
 
 
 @pytest.mark.parametrize(
@@ -28,12 +31,12 @@ from mclabel.work.worker import Block
     ],
 )
 def test_leases_follow_the_engine(held: int, live: int, waiting: int, more: int) -> None:
-    stats = EngineStats(num_live=live, num_waiting=waiting, max_live=256)
+    stats = RunnerState(num_live=live, num_waiting=waiting, max_live=256)
     assert num_more_leases(held, stats) == more
 
 
 def test_an_engine_without_a_bound_holds_two_blocks() -> None:
-    assert num_more_leases(2, EngineStats(num_live=10)) == 0
+    assert num_more_leases(2, RunnerState(num_live=10)) == 0
 
 
 @pytest.mark.parametrize(
@@ -47,19 +50,23 @@ def test_an_engine_without_a_bound_holds_two_blocks() -> None:
     ],
 )
 def test_a_worker_holds_twice_what_ends_between_two_looks(held: int, ended: int, more: int) -> None:
-    assert num_more_leases(held, EngineStats(), num_ended=ended) == more
+    assert num_more_leases(held, RunnerState(), num_ended=ended) == more
 
 
 def block(number: int) -> Block:
-    problem = Problem(id=f"p{number}", text="t", answer="1")
-    return Block(id=f"b{number}", problems=(problem,), given={}, priority=number)
+    return Block(id=f"b{number}", items=(item(f"p{number}"),), priority=number)
+
+
+def item(name: str) -> ProblemItem:
+    return ProblemItem(Problem(id=name, text="t", answer="1"))
 
 
 def ids(leases: list[Lease]) -> list[str]:
     return [lease.block.id for lease in leases]
 
 
-IDLE = EngineStats()
+IDLE = RunnerState()
+WORDS = LABEL_OUTPUTS.words
 
 
 def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> None:
@@ -69,8 +76,8 @@ def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> No
     assert [lease.replay for lease in first] == [False, True]
     assert ids(book.take("one", IDLE)) == []
     assert ids(book.take("two", IDLE, num_workers=2)) == ["b2", "b3"]
-    book.lost("one", "b0", "gone")
-    book.lost("one", "b1", "gone")
+    book.release("one", "b0", "gone")
+    book.release("one", "b1", "gone")
     book.done("two", "b2")
     again = book.take("two", IDLE, num_workers=2)
     assert ids(again) == ["b0"] and again[0].replay
@@ -80,7 +87,7 @@ def test_every_block_is_leased_until_it_is_done_and_lost_ones_come_first() -> No
     for worker, name in [("two", "b3"), ("two", "b0"), ("one", "b1"), ("one", "b4")]:
         book.done(worker, name)
     assert book.finished
-    assert book.held("one") == book.held("two") == 0
+    assert book.num_running("one") == book.num_running("two") == 0
 
 
 def test_the_last_blocks_are_shared() -> None:
@@ -92,7 +99,7 @@ def test_the_last_blocks_are_shared() -> None:
     for name in ("b0", "b1"):
         book.done("one", name)
     assert book.take("one", IDLE, num_workers=2) == []
-    book.lost("two", "b2", "gone")
+    book.release("two", "b2", "gone")
     assert ids(book.take("one", IDLE, num_workers=1)) == ["b2"]
 
 
@@ -109,14 +116,13 @@ def test_a_first_loss_or_a_preempted_node_changes_nothing_for_a_block() -> None:
     book = LeaseBook(map(block, range(2)), num_blocks=2)
     for counts in (False, False, False, True):
         first, second = book.take("one", IDLE)
-        assert not first.alone and not second.alone
         for lease in (first, second):
-            book.lost("one", lease.block.id, "the node went away", counts=counts)
+            book.release("one", lease.block.id, "the node went away", counts=counts)
 
 
 def big(number: int, count: int) -> Block:
-    problems = tuple(Problem(id=f"p{number}.{i}", text="t", answer="1") for i in range(count))
-    return Block(id=f"b{number}", problems=problems, given={}, priority=number)
+    items = tuple(item(f"p{number}.{i}") for i in range(count))
+    return Block(id=f"b{number}", items=items, priority=number)
 
 
 def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) -> int:
@@ -125,6 +131,7 @@ def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) 
     Two blocks fit a worker, and all that a worker holds ends at the same time.
     """
     deaths, held = 0, {worker: list[Lease]() for worker in range(workers)}
+    losses: Counter[str] = Counter()
     for step in range(steps):
         if book.finished:
             assert not any(held.values())
@@ -132,18 +139,20 @@ def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) 
         worker = step % workers
         held[worker] += book.take(worker, IDLE, num_workers=workers)
         leases, held[worker] = held[worker], []
-        assert len(leases) == 1 or not any(lease.alone for lease in leases)
+        suspects = [lease for lease in leases if losses[lease.block.id] >= MAX_SHARED_LOSSES]
+        assert len(leases) == 1 or not suspects
         run_now = {
             p.id
             for lease in leases
-            for p in lease.block.problems
+            for p in lease.block.items
             if lease.only in (None, p.id) and p.id not in lease.set_aside
         }
-        died = run_now & poison
-        deaths += bool(died)
+        died = bool(run_now & poison)
+        deaths += died
         for lease in leases:
+            losses[lease.block.id] += died
             if died:
-                book.lost(worker, lease.block.id, "out of  memory\n" + "x" * 1000)
+                book.release(worker, lease.block.id, "out of  memory\n" + "x" * 1000)
             else:
                 if lease.only is None:
                     DONE[lease.block.id] = dict(lease.set_aside)
@@ -176,10 +185,10 @@ def test_a_death_that_counts_not_sets_nothing_aside() -> None:
     book = LeaseBook([big(0, 1)], num_blocks=1)
     for counts in (True, True, True, False, False):
         (lease,) = book.take("one", IDLE)
-        book.lost("one", "b0", "gone", counts=counts)
+        book.release("one", "b0", "gone", counts=counts)
     (lease,) = book.take("one", IDLE)
     assert lease.only == "p0.0" and not lease.set_aside and book.take("one", IDLE) == []
-    book.lost("one", "b0", "gone")
+    book.release("one", "b0", "gone")
     (lease,) = book.take("one", IDLE)
     assert lease.only is None and set(lease.set_aside) == {"p0.0"}
 
@@ -187,16 +196,16 @@ def test_a_death_that_counts_not_sets_nothing_aside() -> None:
 def test_engines_that_die_whatever_they_are_given_stop_the_job() -> None:
     every = {f"p{i}.{j}" for i in range(6) for j in range(4)}
     with pytest.raises(EngineError, match=r"(?s)under each of 3 problems in a row.*session_latest"):
-        run(LeaseBook([big(i, 4) for i in range(6)], num_blocks=6), every)
+        run(LeaseBook([big(i, 4) for i in range(6)], num_blocks=6, words=WORDS), every)
 
 
 def test_a_block_that_dies_whole_and_passes_in_parts_stops_the_job() -> None:
-    book = LeaseBook([big(0, 2)], num_blocks=1)
+    book = LeaseBook([big(0, 2)], num_blocks=1, words=WORDS)
     with pytest.raises(EngineError, match=r"block b0 lost its engine 5 times.*block_problems"):
         for _ in range(100):
             for lease in book.take("one", IDLE):
                 if lease.only is None:
-                    book.lost("one", "b0", "out of memory")
+                    book.release("one", "b0", "out of memory")
                 else:
                     book.done("one", "b0")
 
@@ -205,14 +214,14 @@ def test_while_a_block_is_alone_other_workers_go_on() -> None:
     book = LeaseBook(map(block, range(40)), num_blocks=40)
     for _ in range(2):
         for lease in book.take("one", IDLE):
-            book.lost("one", lease.block.id, "gone")
-    assert [lease.alone for lease in book.take("one", IDLE)] == [True]
+            book.release("one", lease.block.id, "gone")
+    assert ids(book.take("one", IDLE)) == ["b0"] and book.take("one", IDLE) == []
     book.done("one", "b0")
     assert ids(book.take("two", IDLE, num_workers=2)) == ["b1"]
     assert book.take("two", IDLE, num_workers=2) == []
     for _ in range(3):
         leases = book.take("one", IDLE, num_workers=2)
-        assert [lease.alone for lease in leases] == [False, False]
+        assert len(leases) == 2
         for lease in leases:
             book.done("one", lease.block.id)
 

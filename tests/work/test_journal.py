@@ -16,11 +16,12 @@ import pytest
 from exactness import check_exact
 
 from mclabel.data.shards import durable
-from mclabel.data.shards.journal import Rolled, delete_journal, read_journal, write_journal
+from mclabel.data.shards.journal import delete_journal, read_journal, write_journal
 from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
+from mclabel.labeling.journal import LabelJournal, read_entry, rollout_line, solution_line
 from mclabel.records import Completion, Outcome, Rollout, Solution, Step
-from mclabel.work.attempt import BlockJournal
+from mclabel.work.journal import BlockJournal
 
 NUM_PROBLEMS = 6
 
@@ -37,6 +38,18 @@ def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
         prediction="1",
         outcome=Outcome.RIGHT,
     )
+
+
+def solutions_in(store: Store, block: str) -> dict[tuple[str | int, ...], Solution]:
+    """Solutions in a block's journals, by problem and index."""
+    entries = read_journal(store, block, read_entry)
+    return {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
+
+
+def rollouts_in(store: Store, block: str) -> dict[tuple[str | int, ...], Rollout]:
+    """Rollouts in a block's journals, by prefix and index."""
+    entries = read_journal(store, block, read_entry)
+    return {key[1:]: entry.content.rollout for key, entry in entries.items() if key[0] == "rollout"}
 
 
 def completion(text: str) -> Completion:
@@ -59,57 +72,67 @@ SOLUTION = Solution(
 
 def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    first = BlockJournal(store, "b", "one")
+    journal = BlockJournal(store, "b", "one", read_entry)
+    first = LabelJournal(journal)
     first.add_solution(SOLUTION)
     first.add_rollout(rollout(0), completion("so \\boxed{1}"))
-    first.flush()
-    first.flush()  # nothing new: no file
+    journal.flush()
+    journal.flush()  # nothing new: no file
     first.add_rollout(rollout(2), completion("so \\boxed{1}"))
-    first.flush()
+    journal.flush()
     assert store.names("journals") == [f"journals/b/one.0000{n}.jsonl.gz" for n in (0, 1)]
-    second = BlockJournal(store, "b", "two")
-    second.read()
+    journal = BlockJournal(store, "b", "two", read_entry)
+    second = LabelJournal(journal)
+    journal.read()
     assert second.take_solution("p", 3) == SOLUTION
     assert second.take_solution("p", 3) is None
     assert second.take_rollout("x", 1) is None
     taken = second.take_rollout("x", 2)
     assert taken is not None and taken.rollout == rollout(2)
     assert taken.completion == completion("so \\boxed{1}")
-    assert second.num_replayed == 2
-    second.flush()
+    assert journal.num_replayed == 2
+    assert journal.num_replayed_tokens == len(SOLUTION.ids) + rollout(2).num_tokens
+    journal.flush()
     assert len(store.names("journals")) == 2  # what was taken is not written again
-    second.delete()
+    journal.delete()
     assert store.names("journals") == []
 
 
 def test_of_two_attempts_the_first_by_name_counts(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for attempt, text in (("b", "late"), ("a", "early")):
-        rolled = Rolled(rollout=rollout(0, text), ids=(1,))
-        write_journal(store, "block", attempt, 0, [], [rolled])
-    assert read_journal(store, "block").rollouts["x", 0].rollout.text == "early"
+        write_journal(store, "block", attempt, 0, [rollout_line(rollout(0, text), (1,))])
+    assert rollouts_in(store, "block")["x", 0].text == "early"
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x1f\x8b\x08torn", b"{}", gzip.compress(b"[]", mtime=0)]
+    "content",
+    [
+        b"",
+        b"\x1f\x8b\x08torn",
+        b"{}",
+        gzip.compress(b"[]", mtime=0),
+        gzip.compress(b'{"format":1}\n{"solution":{"ids":[1]}}', mtime=0),
+        gzip.compress(b'{"format":1}\n{"another task\'s":1}', mtime=0),
+    ],
 )
 def test_a_torn_journal_costs_what_it_held(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Store(str(tmp_path))
     other = replace(SOLUTION, sample_index=4)
-    write_journal(store, "b", "a", 0, [SOLUTION], [])
-    write_journal(store, "b", "a", 1, [other], [])
+    write_journal(store, "b", "a", 0, [solution_line(SOLUTION)])
+    write_journal(store, "b", "a", 1, [solution_line(other)])
     (tmp_path / "journals/b/a.00000.jsonl.gz").write_bytes(content)
-    assert read_journal(store, "b").solutions == {("p", 4): other}
+    assert solutions_in(store, "b") == {("p", 4): other}
     assert "journals/b/a.00000.jsonl.gz: damaged" in caplog.text
-    assert "what it holds is sampled again" in caplog.text
+    assert "what it holds is done again" in caplog.text
 
 
 def test_a_block_s_journals_leave_no_empty_folder(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for block in ("a", "b"):
-        write_journal(store, block, "one", 0, [SOLUTION], [])
+        write_journal(store, block, "one", 0, [solution_line(SOLUTION)])
     delete_journal(store, "a")
     assert [path.name for path in (tmp_path / "journals").iterdir()] == ["b"]
     delete_journal(store, "b")
@@ -131,21 +154,21 @@ def test_a_folder_that_is_removed_meanwhile_is_made_again(
             folder.rmdir()
 
     monkeypatch.setattr(durable, "_make_folder", removed_at_once)
-    write_journal(Store(str(tmp_path)), "b", "a", 0, [SOLUTION], [])
-    assert read_journal(Store(str(tmp_path)), "b").solutions == {("p", 3): SOLUTION}
+    write_journal(Store(str(tmp_path)), "b", "a", 0, [solution_line(SOLUTION)])
+    assert solutions_in(Store(str(tmp_path)), "b") == {("p", 3): SOLUTION}
 
 
 def test_what_a_failing_store_refused_is_written_by_the_next_flush(tmp_path: Path) -> None:
     blocked = tmp_path / "journals"
     blocked.write_text("a file where the folder should be")
     store = Store(str(tmp_path))
-    journal = BlockJournal(store, "b", "a")
-    journal.add_solution(SOLUTION)
+    journal = BlockJournal(store, "b", "a", read_entry)
+    LabelJournal(journal).add_solution(SOLUTION)
     with pytest.raises(Exception, match="journals"):
         journal.flush()
     blocked.unlink()
     journal.flush()
-    assert read_journal(store, "b").solutions == {("p", 3): SOLUTION}
+    assert solutions_in(store, "b") == {("p", 3): SOLUTION}
 
 
 def start(out: Path, kind: str, *more: str) -> subprocess.Popen[str]:
@@ -180,8 +203,8 @@ def journaled(out: Path) -> dict[tuple[str, int], str]:
     store = Store(str(out), create=True)
     found: dict[tuple[str, int], str] = {}
     for block in {path.parent.name for path in journal_files(out)}:
-        rollouts = read_journal(store, block).rollouts
-        found |= {key: one.rollout.text for key, one in rollouts.items()}
+        rollouts = rollouts_in(store, block)
+        found |= {(str(prefix), int(i)): one.text for (prefix, i), one in rollouts.items()}
     return found
 
 
@@ -194,7 +217,7 @@ def num_lines(out: Path) -> int:
 def journaled_solutions(out: Path) -> dict[str, Solution]:
     """Every solution in the journals, by its id."""
     (block,) = {path.parent.name for path in journal_files(out)}
-    return {one.id: one for one in read_journal(Store(str(out)), block).solutions.values()}
+    return {one.id: one for one in solutions_in(Store(str(out)), block).values()}
 
 
 def wait_for_more(out: Path, known: Collection[object], job: subprocess.Popen[str]) -> None:

@@ -17,7 +17,7 @@ from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import committed_blocks, read_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
-from mclabel.work.job import JobReport, JobState
+from mclabel.work.tally import JobReport, JobState
 
 LONG = "long " * 40
 
@@ -75,7 +75,10 @@ def found(folder: Path) -> list[tuple[int | None, str | None, str]]:
 def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
     source = write_rows(tmp_path)
     report = label(tmp_path)
-    assert report.num_rejected == 5 and (report.num_blocks, report.num_solutions) == (6, 80)
+    assert report.num_rejected == 5 and (report.num_blocks, report.counts["num_solutions"]) == (
+        6,
+        80,
+    )
     assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
     check_exact(tmp_path / "out")
     first, *_, last = rejected(tmp_path)
@@ -88,7 +91,7 @@ def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
     # Again, and after a merge: the same file, and nothing to do.
     before = (tmp_path / "out" / "rejects.jsonl").read_bytes()
     again = label(tmp_path)
-    assert (again.num_blocks_resumed, again.num_problems, again.num_rejected) == (6, 0, 5)
+    assert (again.num_blocks_resumed, again.num_items, again.num_rejected) == (6, 0, 5)
     assert compact(Store(str(tmp_path / "out")), rows=1000).num_after == 1
     assert label(tmp_path).num_rejected == 5
     assert (tmp_path / "out" / "rejects.jsonl").read_bytes() == before
@@ -193,7 +196,7 @@ def test_problems_without_a_given_solution_are_left_out(tmp_path: Path) -> None:
     solutions = tmp_path / "s.jsonl"
     solutions.write_text("\n".join(map(json.dumps, [*rows, {"problem_id": "none", "steps": []}])))
     report = label(tmp_path, f"solutions.path={solutions}")
-    assert report.num_solutions == 19
+    assert report.counts["num_solutions"] == 19
     assert {row.problem.id for row in read_labels(Store(str(tmp_path / "out")))} == {
         f"p{i}" for i in range(19)
     }

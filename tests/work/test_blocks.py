@@ -23,11 +23,14 @@ from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.plan import read_parts
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError, ShardError
+from mclabel.labeling.items import ProblemItems
+from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.records import Problem
 from mclabel.report.index import Index
 from mclabel.report.runs import find_runs
-from mclabel.work.blocks import plan_blocks
-from mclabel.work.job import JobReport, JobState
+from mclabel.work.blocks import JobBlocks, plan_blocks
+from mclabel.work.tally import JobReport, JobState
+from mclabel.work.task import Block
 
 PER_PROBLEM = 2
 
@@ -43,6 +46,14 @@ def problem(name: str, version: int = 0, level: str = "1") -> dict[str, str]:
 
 def numbered(*numbers: int) -> list[dict[str, str]]:
     return [problem(f"p{i}") for i in numbers]
+
+
+def planned(store: Store | None, problems: Sequence[Problem], size: int) -> JobBlocks:
+    return plan_blocks(store, ProblemItems(problems), LABEL_OUTPUTS, identity={}, block_items=size)
+
+
+def problems_of(block: Block) -> tuple[Problem, ...]:
+    return tuple(item.problem for item in block.items)
 
 
 class Killed(Exception):
@@ -106,9 +117,9 @@ def test_a_grown_input_costs_its_new_problems_alone(run: Run, before: int, after
     run.label()
     run.write(numbered(*range(after)))
     report = run.label()
-    assert (report.num_problems, report.changes.num_added) == (after - before, after - before)
+    assert (report.num_items, report.changes.num_added) == (after - before, after - before)
     run.check(numbered(*range(after)))
-    assert run.label().num_problems == 0
+    assert run.label().num_items == 0
 
 
 def test_other_problems_are_refused_and_named(run: Run) -> None:
@@ -122,7 +133,7 @@ def test_other_problems_are_refused_and_named(run: Run) -> None:
         run.label()
     assert files == sorted(run.out.rglob("*"))
     run.write(numbered(*range(16)))
-    assert run.label().num_problems == 0
+    assert run.label().num_items == 0
 
 
 def test_a_mended_gold_is_refused_then_labelled_anew(run: Run) -> None:
@@ -135,11 +146,11 @@ def test_a_mended_gold_is_refused_then_labelled_anew(run: Run) -> None:
     ):
         run.label()
     report = run.label(accept=True)
-    assert (report.num_problems, report.changes.num_changed, report.changes.num_gone) == (1, 1, 1)
+    assert (report.num_items, report.changes.num_changed, report.changes.num_gone) == (1, 1, 1)
     run.check(rows)
-    assert run.label().num_problems == 0
+    assert run.label().num_items == 0
     run.write(numbered(*range(8)))  # back again: what was superseded stays so
-    assert run.label(accept=True).num_problems == 2
+    assert run.label(accept=True).num_items == 2
     run.check(numbered(*range(8)))
 
 
@@ -148,7 +159,7 @@ def test_other_columns_are_no_change_of_the_problem(run: Run) -> None:
     run.label()
     run.write([problem(f"p{i}", level="2") for i in range(4)])
     report = run.label()
-    assert (report.num_problems, report.changes.num_other_meta) == (0, 4)
+    assert (report.num_items, report.changes.num_other_meta) == (0, 4)
     run.check(numbered(*range(4)))
 
 
@@ -158,7 +169,7 @@ def test_an_input_may_move_and_blocks_may_be_of_another_size(run: Run) -> None:
     run.source = run.source.rename(run.folder / "elsewhere.jsonl")
     run.write(numbered(*range(12)))
     report = run.label("block_problems=2")
-    assert (report.num_blocks_resumed, report.num_blocks, report.num_problems) == (2, 4, 4)
+    assert (report.num_blocks_resumed, report.num_blocks, report.num_items) == (2, 4, 4)
     run.check(numbered(*range(12)))
 
 
@@ -187,7 +198,7 @@ def test_a_file_that_is_none_of_the_runs_does_not_count(
     shards = sorted((run.out / "labels").iterdir())
     shutil.copy(shards[0], run.out / "labels" / "0123456789abcdef.parquet")
     shards[1].unlink()
-    assert run.label().num_problems == 4
+    assert run.label().num_items == 4
     assert "1 files in labels/ belong to no block of this run" in caplog.text
     assert read_catalog(run.store).foreign == ("labels/0123456789abcdef.parquet",)
     run.check(numbered(*range(8)))
@@ -223,15 +234,15 @@ def test_two_drivers_with_different_inputs_agree_on_blocks(tmp_path: Path) -> No
         def __iter__(self):  # type: ignore[no-untyped-def]
             if not other:
                 other.update({"": 0})
-                other.update(plan_blocks(store, few, semantic={}, block_problems=4).sizes())
+                other.update(planned(store, few, 4).sizes())
             return super().__iter__()
 
-    blocks = plan_blocks(store, Slow(many), semantic={}, block_problems=4)
+    blocks = planned(store, Slow(many), 4)
     del other[""]
     assert sorted(other.values()) == [2, 4]
     assert sorted(dict(blocks.sizes()).values()) == [2, 4, 4]
     assert other.items() <= dict(blocks.sizes()).items()
-    ids = [name for part in read_parts(store) for name in part["problem_id"].to_pylist()]
+    ids = [name for part in read_parts(store) for name in part["item_id"].to_pylist()]
     assert sorted(ids) == sorted(p.id for p in many)
 
 
@@ -241,20 +252,20 @@ def test_large_plans_are_written_in_parts_and_found_again(
     monkeypatch.setattr("mclabel.work.blocks.MAX_PART_ROWS", 10)
     problems = [Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(50)]
     store = Store(str(tmp_path / "out"), create=True)
-    blocks = plan_blocks(store, problems, semantic={}, block_problems=4)
+    blocks = planned(store, problems, 4)
     assert len(store.names("plan")) == 5
-    whole = [block.problems for block in blocks.blocks()]
+    whole = [problems_of(block) for block in blocks.blocks()]
     assert whole == [tuple(problems[i : i + 4]) for i in range(0, 50, 4)]
     shuffled = random.Random(0).sample(problems, 50)
-    again = plan_blocks(store, shuffled, semantic={}, block_problems=7)
-    assert {b.id: b.problems for b in again.blocks()} == {b.id: b.problems for b in blocks.blocks()}
-    dry = plan_blocks(None, problems, semantic={}, block_problems=4)
+    again = planned(store, shuffled, 7)
+    assert {b.id: b.items for b in again.blocks()} == {b.id: b.items for b in blocks.blocks()}
+    dry = planned(None, problems, 4)
     assert list(dry.sizes()) == list(blocks.sizes())
 
 
 def test_an_input_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     problems = [Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(8)]
-    blocks = plan_blocks(None, problems, semantic={}, block_problems=4)
+    blocks = planned(None, problems, 4)
     del problems[2]
     with pytest.raises(DataError, match="'p0': the input has changed while it was read"):
         list(blocks.blocks())
@@ -273,7 +284,7 @@ def test_a_damaged_plan_is_named(run: Run) -> None:
     with pytest.raises(ShardError, match=r"plan/000001.parquet: damaged.*Restore it from a copy"):
         list(read_labels(run.store))
     shutil.rmtree(part.parent)
-    assert run.label().num_problems == 0
+    assert run.label().num_items == 0
     run.check(numbered(*range(4)))
 
 
@@ -333,4 +344,4 @@ def test_any_sequence_labels_the_current_problems_once(steps: list[str], seed: i
                     run.label(accept=True, die_after=0)
             run.label(accept=True)
             run.check(rows)
-            assert run.label().num_problems == 0
+            assert run.label().num_items == 0

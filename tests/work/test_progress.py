@@ -14,10 +14,10 @@ from scripted_jobs import scripted_overrides, write_problems
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.store import Store
+from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.report.job_progress import job_progress
-from mclabel.work.job import JobState
-from mclabel.work.meter import Meter
-from mclabel.work.progress_log import TOTALS
+from mclabel.work.meter import Meter, totals
+from mclabel.work.tally import JobState
 
 
 def at(seconds: int) -> JobState:
@@ -25,8 +25,8 @@ def at(seconds: int) -> JobState:
     amount = seconds + max(0, seconds - 100)
     return replace(
         STATE,
-        num_problems_done=80 + amount,
-        num_completions=40 * amount,
+        num_items_done=80 + amount,
+        counters={**STATE.counters, "num_completions": 40 * amount},
         num_tokens=2000 * amount,
         num_tokens_left=2000.0 * (720 - amount),
     )
@@ -38,7 +38,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
     for second in range(1, 201):
         rates = meter.update(at(second), float(second))
         if second == 50:
-            assert (rates.problems_per_s, rates.completions_per_s) == (1.0, 40.0)
+            assert (rates.items_per_s, rates.counters_per_s) == (1.0, {"num_completions": 40.0})
             assert rates.tokens_per_s == 2000.0
             assert rates.eta_s == 670.0  # 720 - 50 left, one a second
     assert rates.tokens_per_s == 4000.0
@@ -58,8 +58,10 @@ def test_nothing_done_has_no_eta_and_a_cache_that_is_not_told_of_has_no_hits() -
     meter.update(STATE, 0.0)
     rates = meter.update(STATE, 10.0)
     assert (rates.eta_s, rates.tokens_per_s) == (None, 0.0)
-    assert STATE.cache_hits is None
-    assert replace(STATE, num_prefill_tokens=25, num_cached_tokens=75).cache_hits == 0.75
+    counters = STATE.counters
+    assert LABEL_OUTPUTS.derived(counters) == {"cache_hits": None}
+    told = {**counters, "num_prefill_tokens": 25, "num_cached_tokens": 75}
+    assert LABEL_OUTPUTS.derived(told) == {"cache_hits": 0.75}
 
 
 def test_a_line_says_what_there_is_to_say() -> None:
@@ -67,7 +69,11 @@ def test_a_line_says_what_there_is_to_say() -> None:
     with job_progress(Console(file=output, width=400), "label") as show:
         show(
             replace(
-                STATE, kv_usage=0.871, num_preemptions=3, num_failures=1, num_live=1234, num_steps=9
+                STATE,
+                gauges={**STATE.gauges, "kv_usage": 0.871},
+                counters={**STATE.counters, "num_preemptions": 3, "num_steps": 9},
+                num_failures=1,
+                num_live=1234,
             )
         )
     line = output.getvalue()
@@ -85,12 +91,12 @@ def test_a_run_leaves_its_last_state(tmp_path: Path) -> None:
     lines = (out / "progress.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
     assert last["num_problems"] == 8
-    assert 0 < last["num_completions"] <= report.num_solutions + report.num_rollouts
+    assert 0 < last["num_completions"] <= sum(report.counts.values())
     assert 0 < last["num_truncated"] < last["num_completions"]
     assert last["num_tokens"] > 0 and last["num_replayed"] == 0
-    assert set(TOTALS) < set(last)
+    assert totals(STATE) < set(last)
     documented = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
-    for name in TOTALS:
+    for name in totals(STATE):
         assert name in documented
 
 

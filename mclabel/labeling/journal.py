@@ -1,0 +1,96 @@
+"""What labelling writes to the journals of its blocks: solutions and rollouts, as sampled.
+
+A completion is known by what it continued and by its index. A kill redraws the completions that
+were under way. Engines that honour seeds give the same ones again; on others long ones are a little
+likelier to be redrawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from mclabel.data.shards.journal import JournalEntry, Line
+from mclabel.records import Completion, Outcome, Rollout, Solution, Step
+from mclabel.work.journal import BlockJournal
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournaledRollout:
+    """A graded rollout and the ids that were sampled."""
+
+    rollout: Rollout
+    ids: tuple[int, ...]
+
+    @property
+    def completion(self) -> Completion:
+        """What the policy sampled."""
+        return Completion(
+            ids=self.ids, text=self.rollout.text, finish_reason=self.rollout.finish_reason
+        )
+
+
+class LabelJournal:
+    """The journal of a block of problems."""
+
+    def __init__(self, journal: BlockJournal) -> None:
+        """Read and write solutions and rollouts in a journal.
+
+        Args:
+            journal: of an attempt at the block.
+        """
+        self._journal = journal
+
+    def take_solution(self, problem_id: str, index: int) -> Solution | None:
+        """A solution that an earlier attempt has sampled."""
+        return self._journal.take(("solution", problem_id, index))
+
+    def take_rollout(self, prefix_id: str, index: int) -> JournaledRollout | None:
+        """A rollout that an earlier attempt has sampled and graded."""
+        return self._journal.take(("rollout", prefix_id, index))
+
+    def add_solution(self, solution: Solution) -> None:
+        """Record a solution that this attempt has sampled."""
+        self._journal.add(partial(solution_line, solution))
+
+    def add_rollout(self, rollout: Rollout, completion: Completion) -> None:
+        """Record a rollout that this attempt has sampled and graded."""
+        self._journal.add(partial(rollout_line, rollout, completion.ids))
+
+
+def solution_line(solution: Solution) -> Line:
+    """The line of a journal that holds a solution."""
+    return {"solution": asdict(solution)}
+
+
+def rollout_line(rollout: Rollout, ids: tuple[int, ...]) -> Line:
+    """The line of a journal that holds a rollout.
+
+    Args:
+        rollout: graded.
+        ids: tokens that were sampled.
+    """
+    return {"rollout": asdict(rollout), "ids": ids}
+
+
+def read_entry(line: Line) -> JournalEntry:
+    """The solution or rollout that a line holds."""
+    if "solution" in line:
+        row = line["solution"]
+        solution = Solution(
+            **{
+                **row,
+                "ids": tuple(row["ids"]),
+                "steps": tuple(Step(**step) for step in row["steps"]),
+                "outcome": Outcome(row["outcome"]),
+            }
+        )
+        key = ("solution", solution.problem_id, solution.sample_index)
+        return JournalEntry(key=key, content=solution, num_tokens=len(solution.ids))
+    row = line["rollout"]
+    rollout = Rollout(**{**row, "outcome": Outcome(row["outcome"])})
+    return JournalEntry(
+        key=("rollout", rollout.prefix_id, rollout.index),
+        content=JournaledRollout(rollout=rollout, ids=tuple(line["ids"])),
+        num_tokens=rollout.num_tokens,
+    )
