@@ -77,9 +77,9 @@ class Wrong(Settings):
 
     @rule
     def _reads_a_field_that_is_not_there(self) -> str | None:
-        return str(self.nubmer)  # type: ignore[attr-defined]
+        return str(self.nothing)  # type: ignore[attr-defined]
 
 
 def test_an_error_in_a_rule_is_not_hidden() -> None:
-    with pytest.raises(AttributeError, match="nubmer"):
+    with pytest.raises(AttributeError, match="nothing"):
         Wrong()
