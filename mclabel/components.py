@@ -24,6 +24,9 @@ BUILT_IN: Mapping[str, str] = {
     "checkers": "mclabel.checkers:CHECKERS",
     "readers": "mclabel.data.readers:READERS",
     "formats": "mclabel.data.exchange:FORMATS",
+    "targets": "mclabel.prm.examples.targets:TARGETS",
+    "weights": "mclabel.prm.examples.targets:WEIGHTS",
+    "losses": "mclabel.prm.training.settings:LOSSES",
 }
 """By kind: `module:NAME` of the dict that holds each built-in component's name and
 `module:object`."""

@@ -15,12 +15,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from mclabel.components import component_name, find_component
+from mclabel.components import component_name, component_names, find_component
 from mclabel.errors import ConfigError
+from mclabel.rules import check_rules
 
 OPERATIONAL = "operational"
 """Marks a field that does not change what a label means."""
@@ -62,15 +71,55 @@ def at_most(limit: int, why: str) -> AtMost:
     return AtMost(check, limit)
 
 
+@dataclass(frozen=True)
+class OneOf:
+    """Annotates a text that must be one of the names of a dict, where these stand once."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic take the names alone."""
+        return core_schema.literal_schema(list(self.names))
+
+
+@dataclass(frozen=True)
+class Named:
+    """Annotates a text that must name a component of a kind that has no settings of its own."""
+
+    component_kind: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic take the names of components; a built-in one is not imported for that."""
+        return core_schema.no_info_after_validator_function(self._check, core_schema.str_schema())
+
+    def _check(self, name: str) -> str:
+        if name not in component_names(self.component_kind):
+            try:
+                find_component(self.component_kind, name)
+            except ConfigError as error:
+                raise _fault(str(error)) from error
+        return name
+
+
 class Settings(BaseModel):
     """Base of all settings: frozen, and an unknown key is an error.
 
-    The docstring under a field is its description, from which the reference of keys is made.
+    The docstring under a field is its description, from which the reference of keys is made. What
+    must hold between fields is a method that is marked by `mclabel.rules.rule`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
     moved: ClassVar[Mapping[str, str]] = {}
     """Keys of earlier versions, and the keys of these settings that stand in their place."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, content: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        return check_rules(cls, content, handler)
 
     def identity(self) -> dict[str, Any]:
         """The semantic fields that differ from the defaults they were born with, as JSON values."""

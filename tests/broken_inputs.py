@@ -15,8 +15,9 @@ from labelled import arith_rows, tiny_model, write_run
 from mclabel.config import LabelConfig, load_config
 from mclabel.engines.text import PolicyText
 from mclabel.pipelines.label import label
-from mclabel.prm.model.network import start_step_model
-from mclabel.prm.scoring.score import PrmManifest
+from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.scoring.manifest import PrmManifest
 
 DEEP = 100_000
 PROBLEMS = [
@@ -74,7 +75,7 @@ class World:
     def _save_prm(self, base: str) -> None:
         prm = self.folder / "prm"
         prm.mkdir()
-        start_step_model(base, "token").save(prm)
+        start_step_model(ModelSettings(base=base, head="token")).save(prm)
         PolicyText.load(base, revision=None, template=None, system=None).save(prm)
         PrmManifest(
             kind="prm",

@@ -13,7 +13,7 @@ from labelled import tiny_model
 from safetensors.torch import load_file, save_file
 
 from mclabel.cli import main
-from mclabel.prm.model.network import HEAD_FILE
+from mclabel.prm.model.settings import HEAD_FILE
 
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 
@@ -75,6 +75,8 @@ def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world
     assert set(result["pair_accuracy"]) == set(result["accuracy"]) - {
         "random", "majority", "pass", "vote:prm", "vote:orm"
     }  # fmt: skip
+    provenance = json.loads((world / "best" / "provenance.json").read_text())
+    assert provenance["config"]["trust_remote_code"] == [] and provenance["versions"]
     assert (world / "best" / "best_of_n.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (world / "best" / "best_of_n.svg").read_bytes()
 

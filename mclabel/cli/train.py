@@ -7,6 +7,8 @@ import click
 from mclabel.cli.options import configuration
 from mclabel.cli.output import console
 from mclabel.data.exchange import FORMATS, PARQUET
+from mclabel.prm.scoring.scorer import FORMATS as PRM_FORMATS
+from mclabel.prm.scoring.scorer import OWN_FORMAT
 
 
 @click.command()
@@ -115,8 +117,8 @@ def import_labels(file: str, source: str, out: str) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["mclabel", "trl", "math-shepherd", "rlhflow", "qwen"]),
-    default="mclabel",
+    type=click.Choice(tuple(PRM_FORMATS)),
+    default=OWN_FORMAT,
     show_default=True,
     help="Of the PRM: ours, or another's (folder or Hugging Face name).",
 )
@@ -143,7 +145,7 @@ def score(
     their `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum).
 
     A row that cannot be scored (too long, no solution, not JSON, ...) is left out; the reason is in
-    OUT.rejects.jsonl, without -o on standard error.
+    OUT.rejects.jsonl, without -o on standard error. OUT.provenance.json records what scored.
     """
     from mclabel.data.shards.rejects import Reject, bounded
     from mclabel.pipelines.score import score_file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from mclabel.config.label import MAX_BLOCK, RayConfig, arith_problems
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.sampling import MAX_SAMPLES
+from mclabel.prm.scoring.aggregate import Aggregation
 from mclabel.settings import OPERATIONAL, Settings, at_most
 
 
@@ -41,9 +42,7 @@ class BestOfNConfig(Settings):
     """Name: language model whose likelihood of a solution is its score."""
     trust_remote_code: list[str] = Field([])
     """Names of scorers and of language models whose own Python code may be run."""
-    aggregate: list[Literal["last", "min", "product", "mean", "max", "log_odds"]] = Field(
-        ["last", "min", "product", "mean"], min_length=1
-    )
+    aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
     """How the step scores of a PRM become one score."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
     """For the scorers, on a CPU; by default one a core."""

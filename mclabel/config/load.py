@@ -195,7 +195,7 @@ def _fault(kind: type[Settings], error: Mapping[str, Any], parent: str, componen
     if error["type"] == "missing":
         return f"{key}: required. Set it in the file or pass {key}=…"
     if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
-        return f"{key.rstrip('.')}: {error['ctx']['error']}"
+        return f"{key.rstrip('.')}: {error['ctx']['error']}".removeprefix(": ")
     if error["input"] is None and ":" in path[-1]:  # {name:value}
         name, _, value = path[-1].partition(":")
         shown = f"{name}: {value}"

@@ -21,7 +21,7 @@ RUN_FILES = ("run.json", "rejects.jsonl", "spent.json", "progress.jsonl")
 TRAINING_FOLDERS = ("checkpoints", "model", "model.partial", "tensorboard", "ray")
 TRAINING_FILES = ("train.json", "log.jsonl")
 BEST_OF_N_FOLDERS = ("samples", "scores")
-BEST_OF_N_FILES = ("best_of_n.json", "best_of_n.png", "best_of_n.svg")
+BEST_OF_N_FILES = ("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json")
 
 
 def check_run(out: str) -> None:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import cast
 
 from mclabel.checkers import make_checker
 from mclabel.config import BestOfNConfig, LabelConfig
@@ -31,9 +30,10 @@ from mclabel.evaluation.best_of_n import best_of_n as measure
 from mclabel.evaluation.choosing import ProblemSamples
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.pipelines.label import label
+from mclabel.pipelines.provenance import write_provenance
 from mclabel.pipelines.scores import ScoreCache
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.scoring.aggregate import Aggregation, aggregate
+from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.work.tally import JobState
 
@@ -80,8 +80,8 @@ def best_of_n(
 ) -> BestOfNReport:
     """Sample or read solutions, score them, measure every method; resumes.
 
-    Writes `samples/` (a labelling run without rollouts), `scores/`, `best_of_n.json` and the plot
-    as PNG and SVG under `out`.
+    Writes `samples/` (a labelling run without rollouts), `scores/`, `best_of_n.json`,
+    `provenance.json` and the plot as PNG and SVG under `out`.
 
     Args:
         config: what to compare.
@@ -113,6 +113,7 @@ def best_of_n(
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     (out / "best_of_n.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
+    write_provenance(out / "provenance.json", config=config.semantic())
     from mclabel.report.picture import draw_best_of_n
 
     draw_best_of_n(result, [out / "best_of_n.png", out / "best_of_n.svg"])
@@ -198,8 +199,9 @@ def _scored(
     on_score: Callable[[str, int, int], None],
 ) -> tuple[list[ProblemSamples], int]:
     """Samples with the scores of every scorer, and how many could not be scored."""
-    from mclabel.prm.model.language_model import LikelihoodScorer
-    from mclabel.prm.scoring.score import PRM, check_scores, model_folder
+    from mclabel.prm.scoring.language_model import LikelihoodScorer
+    from mclabel.prm.scoring.manifest import model_folder
+    from mclabel.prm.scoring.score import PRM, check_scores
 
     rows = [row for samples in problems for row in samples]
     cache = ScoreCache(Path(config.out) / "scores", threads=config.threads)
@@ -217,7 +219,7 @@ def _scored(
         weights[name] = _placed(len(rows), there, [one[-1] for one in steps], missing=0.0)
         for how in ["last"] if prm.manifest.kind == "orm" else config.aggregate:
             key = name if prm.manifest.kind == "orm" else f"{name}:{how}"
-            values = [aggregate(one, cast(Aggregation, how)) for one in steps]
+            values = [aggregate(one, how) for one in steps]
             scores[key] = _placed(len(rows), there, values, missing=-inf)
     for name, model in config.likelihood.items():
         scorer = LikelihoodScorer(

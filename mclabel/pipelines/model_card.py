@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mclabel.config import TrainConfig
-from mclabel.prm.examples.targets import OUTCOME_TARGETS
+from mclabel.prm.examples.targets import target_of
 
 if TYPE_CHECKING:
     from mclabel.pipelines.train import TrainReport
 
 
 def model_card(config: TrainConfig, report: TrainReport) -> str:
-    """What it is, how it was trained, what its scores mean, and its figures on validation.
+    """The card of a scorer: how it was trained, what its scores mean, figures on validation.
 
     Args:
         config: of its training.
@@ -25,7 +25,7 @@ def model_card(config: TrainConfig, report: TrainReport) -> str:
     learned = f"{config.target} labels"
     if config.teacher is not None:
         learned = "taught by a scorer with a likelihood head"
-    kind = "An outcome" if config.target in OUTCOME_TARGETS else "A process"
+    kind = "An outcome" if target_of(config.target).is_outcome else "A process"
     base = config.base.replace("\n", " ")
     on_top = ""
     if config.extra_layers:
@@ -45,7 +45,7 @@ policy is to end right from a step on (soft), or whether it still can (hard). It
 the step is right.
 
 ```python
-from mclabel.prm.scoring.score import PRM
+from mclabel.prm import PRM
 
 PRM.load("…").score([problem], [solution])  # one number in [0, 1] for each step
 ```

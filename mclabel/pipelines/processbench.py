@@ -37,6 +37,7 @@ from mclabel.evaluation.processbench import (
 )
 from mclabel.evaluation.truth import says_where
 from mclabel.pipelines.eval_labels import check_out_folder, out_folder
+from mclabel.pipelines.provenance import weights_of, write_provenance
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.files import json_text
 from mclabel.report.grid import markdown
@@ -65,7 +66,8 @@ def processbench_of_prm(
         model: folder of a PRM.
         threshold: a step scored under it is wrong; None chooses it on GSM8K.
         device: torch device.
-        out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl.
+        out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
+            provenance.json.
         seed: of the bootstrap.
         on_score: called with solutions scored and in all.
         trust_remote_code: run Python code that comes with the PRM.
@@ -117,6 +119,13 @@ def processbench_of_prm(
     }
     result = processbench(splits, predictions, reasons=refused, threshold=threshold, seed=seed)
     _write(result, splits, predictions, refused, out)
+    if out is not None:
+        write_provenance(
+            Path(out) / "provenance.json",
+            prm=model,
+            weights=weights_of(model),
+            trust_remote_code=trust_remote_code,
+        )
     return result
 
 

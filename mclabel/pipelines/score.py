@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from mclabel.data.outputs import check_places, output_file
 from mclabel.data.readers.problem_rows import text_of
@@ -15,6 +15,7 @@ from mclabel.data.readers.rows import LONE_SURROGATES, Fault, row_place, scan_ro
 from mclabel.data.readers.solutions import solution_in
 from mclabel.data.shards.rejects import Reject
 from mclabel.errors import ConfigError, DataError
+from mclabel.pipelines.provenance import server_address, weights_of, write_provenance
 
 
 def score_file(
@@ -34,11 +35,11 @@ def score_file(
     Args:
         prm: folder of a PRM.
         solutions: file with `problem`, and `solution` or `steps`.
-        out: written whole at the end, rows left out beside it as `OUT.rejects.jsonl`; without it
-            the lines are given back.
+        out: written whole at the end, beside it rows left out (`OUT.rejects.jsonl`) and what
+            scored (`OUT.provenance.json`); without it the lines are given back.
         device: torch device.
         url: of a server of the same PRM, which then computes the scores.
-        form: `mclabel`, or a format of `mclabel.prm.scoring.adapters`.
+        form: of the PRM, a key of `mclabel.prm.scoring.scorer.FORMATS`.
         strict: whether a row that cannot be scored is an error; else it is left out.
         on_reject: called with each row that is left out, in order.
         trust_remote_code: run Python code that comes with the PRM.
@@ -49,31 +50,19 @@ def score_file(
         ConfigError: `out` is the file that is read.
         ShardError: `out` cannot be written.
     """
-    from mclabel.prm.scoring.adapters import ModelFormat, load_adapted
     from mclabel.prm.scoring.aggregate import AGGREGATIONS
-    from mclabel.prm.scoring.score import PRM, check_scores
-    from mclabel.prm.scoring.served import ServedPRM
+    from mclabel.prm.scoring.score import check_scores
+    from mclabel.prm.scoring.scorer import load_prm
 
     _check_out(out, solutions)
     rejects = _Rejects(solutions, strict=strict)
     rows = list(_rows(solutions, rejects))
     rejects.check_any_left(len(rows))
-    scorer: Any
-    if form != "mclabel":
-        scorer = load_adapted(
-            prm, cast(ModelFormat, form), device=device, trust_remote_code=trust_remote_code
-        )
-        encode = scorer.encoded
-    else:
-        if url is None:
-            scorer = PRM.load(prm, device=device, trust_remote_code=trust_remote_code)
-        else:
-            scorer = ServedPRM.connect(url, prm, trust_remote_code=trust_remote_code)
-        encode = scorer.encoder.text
+    scorer = load_prm(prm, form=form, url=url, device=device, trust_remote_code=trust_remote_code)
     kept, encoded = [], []
     for one in rows:
         try:
-            encoded.append(encode(one.problem, one.steps, one.place))
+            encoded.append(scorer.encode(one.problem, one.steps, one.place))
             kept.append(one)
         except DataError as error:
             rejects.add_unreadable(one, error)
@@ -95,6 +84,14 @@ def score_file(
     partial = Path(f"{out}.partial")
     partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     partial.rename(out)
+    write_provenance(
+        Path(f"{out}.provenance.json"),
+        prm=prm,
+        weights=weights_of(prm),
+        format=form,
+        url=None if url is None else server_address(url),
+        trust_remote_code=trust_remote_code,
+    )
     yield f"{len(lines)} solutions scored, written to {out}"
     if left_out := len(rejects.in_order):
         yield f"{left_out} rows have no scores; the reasons: {out}.rejects.jsonl"
@@ -172,8 +169,8 @@ def _check_out(out: str | None, solutions: str) -> None:
     path = Path(out)
     if path.exists() and Path(solutions).exists() and path.samefile(solutions):
         raise ConfigError(f"-o {out}: is the file that is read. Give another")
-    names = (path.name, f"{path.name}.partial", f"{path.name}.rejects.jsonl")
-    check_places(str(path.parent), files=names)
+    suffixes = ("", ".partial", ".rejects.jsonl", ".provenance.json")
+    check_places(str(path.parent), files=[f"{path.name}{suffix}" for suffix in suffixes])
     output_file(out, "-o ")
 
 

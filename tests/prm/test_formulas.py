@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from mclabel.prm.examples.batch import StepBatch, make_batch
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.likelihood import likelihood_features, token_logprobs
+from mclabel.prm.model.network import three_class_log_odds
 from mclabel.prm.scoring.aggregate import aggregate
-from mclabel.prm.training.batch import StepBatch, make_batch
-from mclabel.prm.training.losses import num_pairs, pair_loss, step_loss, three_class_log_odds
+from mclabel.prm.training.losses import num_pairs, pair_loss, step_loss
 
 NAN = float("nan")
 
@@ -55,7 +56,7 @@ def test_squared_error_is_between_probabilities() -> None:
     logits = torch.tensor([[0.0, math.log(3)]])
     targets = torch.tensor([[0.25, 1.0]])
     # (1/2 - 1/4)^2 + 2 (3/4 - 1)^2
-    found = step_loss(logits, targets, torch.tensor([[1.0, 2.0]]), kind="mse")
+    found = step_loss(logits, targets, torch.tensor([[1.0, 2.0]]), loss="mse")
     assert float(found) == pytest.approx(0.0625 + 2 * 0.0625)
 
 

@@ -13,9 +13,12 @@ from torch import nn
 from mclabel.arith import bundled_model
 from mclabel.pipelines.scores import ScoreCache
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model.network import LikelihoodHead, start_step_model
-from mclabel.prm.scoring.reading import body_fingerprint, judge_readings, read_body, read_solutions
-from mclabel.prm.scoring.score import PRM, PrmManifest
+from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.scoring.manifest import PrmManifest
+from mclabel.prm.scoring.reading import body_fingerprint, read_body, read_solutions, score_readings
+from mclabel.prm.scoring.score import PRM
 
 MANIFEST = PrmManifest(
     kind="prm", head="likelihood", step_token=None, template=None, system=None, max_tokens=1024
@@ -24,7 +27,7 @@ MANIFEST = PrmManifest(
 
 def head_on(base: str, seed: int, *, sees_states: bool = False) -> LikelihoodHead:
     torch.manual_seed(seed)
-    model = start_step_model(base, "likelihood", sees_states=sees_states).eval()
+    model = start_step_model(ModelSettings(base=base, head="likelihood", states=sees_states)).eval()
     assert isinstance(model, LikelihoodHead)
     for weight in model.parts()[1]:
         nn.init.normal_(weight, std=0.3)
@@ -45,11 +48,11 @@ def test_scores_from_readings_are_those_of_the_model() -> None:
     body = read_body(model)
     assert body is model.network
     prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
-    found = judge_readings(model, read_solutions(body, encoded, threads=1))
+    found = score_readings(model, read_solutions(body, encoded, threads=1))
     for ours, theirs in zip(found, prm.score_encoded(encoded), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6)
     assert read_body(head_on(str(bundled_model("base")), 1, sees_states=True)) is None
-    assert judge_readings(model, []) == []
+    assert score_readings(model, []) == []
 
 
 def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path: Path) -> None:
@@ -61,10 +64,10 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
     def score(name: str, model: LikelihoodHead) -> list[list[float]]:
         prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
 
-        def heard(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             passed.append(f"{name} {total}")
 
-        return cache.step_scores(prm, tmp_path, encoded, heard)
+        return cache.step_scores(prm, tmp_path, encoded, on_progress)
 
     model, other = head_on(base, 1), head_on(base, 2)
     model.network.save_pretrained(tmp_path / "copy")

@@ -10,8 +10,9 @@ from labelled import arith_rows, arith_text, write_run
 
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.errors import DataError
-from mclabel.prm.examples.build import Example, PackedExamples, make_examples
+from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import StepEncoder
+from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.examples.targets import step_targets, step_weights, until_first_error
 from mclabel.prm.training.preflight import preflight
 from mclabel.prm.training.sampling import LengthGroupedSampler
@@ -101,7 +102,9 @@ def test_until_the_first_error() -> None:
 
 def test_packed_examples_come_out_as_they_went_in() -> None:
     encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
-    examples = make_examples(arith_rows(12), encoder, target="soft", validation=0.0).train
+    examples = make_examples(
+        arith_rows(12), encoder, ExampleSettings(target="soft", validation=0.0)
+    ).train
     plain = list(examples)
     assert list(PackedExamples(plain)) == plain
     assert examples[3:5] == plain[3:5] and examples[-1] == plain[-1]
@@ -114,10 +117,12 @@ def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
     whole = StepEncoder(TEXT, step_id=STEP, max_tokens=10_000)
     lengths = sorted(len(whole.labeled(r).ids) for r in rows)
     encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=lengths[9])
-    dropped = make_examples(rows, encoder, target="hard", validation=0.0)
+    dropped = make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0))
     assert len(dropped.train) + dropped.num_too_long == 20 and dropped.num_too_long > 0
     assert dropped.num_refused == 0 and "over max_tokens" in str(dropped.first_refused)
-    cut = make_examples(rows, encoder, target="hard", validation=0.0, too_long="cut")
+    cut = make_examples(
+        rows, encoder, ExampleSettings(target="hard", validation=0.0, too_long="cut")
+    )
     assert cut.num_cut == dropped.num_too_long and len(cut.train) == 20
     for example, row in zip(cut.train, rows, strict=True):
         ids, full = example.encoded.ids, whole.labeled(row)
@@ -125,7 +130,9 @@ def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
         assert example.encoded.positions == full.positions[: len(example.targets)]
         assert example.targets == step_targets(row, "hard")[: len(example.targets)]
     # an ORM's only label is at the end that is cut off
-    orm = make_examples(rows, encoder, target="outcome", validation=0.0, too_long="cut")
+    orm = make_examples(
+        rows, encoder, ExampleSettings(target="outcome", validation=0.0, too_long="cut")
+    )
     assert orm.num_too_long == cut.num_cut and orm.num_cut == 0
 
 
@@ -140,11 +147,12 @@ def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> Non
     encoder = StepEncoder(TEXT, step_id=None, max_tokens=512)
     keys = leak_keys([run, str(file)])
     assert leak_key(leaked) in keys and len(keys) == 2
-    found = make_examples(rows, encoder, target="hard", validation=0.0, leaks=keys)
+    settings = ExampleSettings(validation=0.0, evaluation=[run, str(file)])
+    found = make_examples(rows, encoder, settings)
     assert found.num_leaked == 4 and len(found.train) == 8
     with pytest.raises(DataError, match="12 are in an evaluation set"):
-        every = frozenset(leak_key(r.problem.text) for r in rows)
-        make_examples(rows, encoder, target="hard", leaks=every)
+        every = write_run(tmp_path / "every", rows)
+        make_examples(rows, encoder, ExampleSettings(evaluation=[every]))
     file.write_text('{"text": "x"}\n')
     with pytest.raises(DataError, match="line 1: needs one of problem"):
         leak_keys([str(file)])
@@ -153,7 +161,7 @@ def test_problems_of_an_evaluation_set_are_not_trained_on(tmp_path: Path) -> Non
 def test_preflight_aligns_tokens_and_labels() -> None:
     encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=512)
     rows = arith_rows(12)
-    examples = make_examples(rows, encoder, target="hard", validation=0.0)
+    examples = make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0))
     found = preflight(examples, target="hard", step_id=STEP, decode=TEXT.decode)
     targets = [t for r in rows for t in step_targets(r, "hard")]
     assert found.num_labels == found.num_steps == len(targets)
@@ -170,7 +178,7 @@ def test_preflight_aligns_tokens_and_labels() -> None:
 
 def test_preflight_refuses_what_does_not_match() -> None:
     encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=512)
-    examples = make_examples(arith_rows(4), encoder, target="hard", validation=0.0)
+    examples = make_examples(arith_rows(4), encoder, ExampleSettings(target="hard", validation=0.0))
     good = examples.train[0]
 
     def check(*broken: Example) -> None:

@@ -20,12 +20,15 @@ from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
 from mclabel.errors import ConfigError, DataError, ShardError, TrainingError
 from mclabel.pipelines.train import TrainReport, preflight
-from mclabel.prm.examples.build import make_examples
+from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import StepEncoder
-from mclabel.prm.model.network import HeadKind, LikelihoodHead, load_step_model, start_step_model
+from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.loading import load_step_model, start_step_model
+from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.checkpoint import last_checkpoint
-from mclabel.prm.training.trainer import TrainSettings, train_step_model
+from mclabel.prm.training.settings import TrainerSettings
+from mclabel.prm.training.trainer import train_step_model
 from mclabel.prm.training.validation import validate
 
 
@@ -37,15 +40,17 @@ def train(out: Path, *overrides: str) -> TrainReport:
 def test_a_tiny_prm_overfits_32_solutions(base: str, tmp_path: Path) -> None:
     text = arith_text()
     encoder = StepEncoder(text, step_id=text.token_id("<|step|>"), max_tokens=1024)
-    examples = make_examples(arith_rows(32), encoder, target="hard", validation=0.0).train
-    model = start_step_model(base, "token")
+    examples = make_examples(
+        arith_rows(32), encoder, ExampleSettings(target="hard", validation=0.0)
+    ).train
+    model = start_step_model(ModelSettings(base=base, head="token"))
     before = validate(model, examples).accuracy
     after = train_step_model(
         model,
         examples,
         examples,
         tmp_path,
-        settings=TrainSettings(
+        settings=TrainerSettings(
             max_steps=150, batch_size=32, backbone_lr=3e-3, head_lr=3e-3, save_steps=1000
         ),
     ).accuracy
@@ -55,8 +60,8 @@ def test_a_tiny_prm_overfits_32_solutions(base: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["token", "likelihood"])
-def test_a_saved_model_scores_as_it_did(base: str, tmp_path: Path, head: HeadKind) -> None:
-    model = start_step_model(base, head).eval()
+def test_a_saved_model_scores_as_it_did(base: str, tmp_path: Path, head: str) -> None:
+    model = start_step_model(ModelSettings(base=base, head=head)).eval()
     for parameter in model.parts()[1]:
         torch.nn.init.normal_(parameter, std=0.1)
     model.save(tmp_path)
@@ -64,7 +69,7 @@ def test_a_saved_model_scores_as_it_did(base: str, tmp_path: Path, head: HeadKin
     text = arith_text()
     encoder = StepEncoder(text, step_id=None, max_tokens=1024)
     rows = arith_rows(8)
-    from mclabel.prm.training.batch import make_batch
+    from mclabel.prm.examples.batch import make_batch
 
     batch = make_batch([encoder.labeled(row) for row in rows])
     alone = make_batch([encoder.labeled(rows[0])])
@@ -81,7 +86,7 @@ def test_a_frozen_body_stays_as_it_was(base: str, labels: str, tmp_path: Path) -
         "backbone_lr=0", "head_lr=0.01", "max_steps=3",
     )  # fmt: skip
     trained = load_step_model(tmp_path / "prm" / "model", "likelihood")
-    fresh = start_step_model(base, "likelihood")
+    fresh = start_step_model(ModelSettings(base=base, head="likelihood"))
     assert isinstance(trained, LikelihoodHead) and isinstance(fresh, LikelihoodHead)
     for ours, theirs in zip(trained.network.parameters(), fresh.network.parameters(), strict=True):
         assert torch.equal(ours, theirs)
@@ -182,11 +187,17 @@ def test_a_loss_that_is_not_finite_stops_the_run(base: str, labels: str, tmp_pat
 
 def test_weights_that_overflow_in_the_last_step_are_not_kept(base: str, tmp_path: Path) -> None:
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
-    examples = make_examples(arith_rows(4), encoder, target="hard", validation=0.0).train
-    settings = TrainSettings(max_steps=1, head_lr=float("inf"), warmup=0.0)
+    examples = make_examples(
+        arith_rows(4), encoder, ExampleSettings(target="hard", validation=0.0)
+    ).train
+    settings = TrainerSettings.model_construct(max_steps=1, head_lr=float("inf"), warmup=0.0)
     with pytest.raises(TrainingError, match="no longer finite after the last step"):
         train_step_model(
-            start_step_model(base, "likelihood"), examples, [], tmp_path, settings=settings
+            start_step_model(ModelSettings(base=base, head="likelihood")),
+            examples,
+            [],
+            tmp_path,
+            settings=settings,
         )
 
 
@@ -197,8 +208,6 @@ def test_what_cannot_be_trained_is_refused_and_nothing_written(
     good = [f"labels=[{labels}]", f"base={base}"]
     with pytest.raises(ConfigError, match="not a token of this model"):
         train(out, *good, "step_token=<|nope|>")
-    with pytest.raises(ConfigError, match="head=likelihood scores at each step's last"):
-        train(out, *good, "step_token=<|step|>", "head=likelihood")
     with pytest.raises(DataError, match=r"no labels left.*60 are refused, the first because"):
         train(out, *good, "max_tokens=5", "validation=0")
     with pytest.raises(ShardError, match="no such folder"):

@@ -19,11 +19,13 @@ from mclabel.data.shards.labels import commit_block
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, TrainingError
 from mclabel.pipelines.train import TrainReport, preflight
-from mclabel.prm.examples.build import Example, PackedExamples
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.examples.items import Item, balance, collate, cut, num_pieces, rows_together
-from mclabel.prm.model.network import prepare_step_token, start_step_model
+from mclabel.prm.examples.packed import Example, PackedExamples
+from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.model.token_head import prepare_step_token
 from mclabel.prm.scoring.score import PRM
+from mclabel.prm.training.items import Item, balance, collate, cut, num_pieces, rows_together
 
 SPLIT = ["workers=2", "shard=true", "ray.num_cpus=1"]
 
@@ -187,7 +189,7 @@ def test_preflight_writes_nothing(base: str, labels: str, tmp_path: Path) -> Non
 
 def test_a_step_token_that_was_never_trained_gets_the_mean(base: str) -> None:
     for value in (0.0, float("nan"), 100.0):
-        network = start_step_model(base, "token").network
+        network = start_step_model(ModelSettings(base=base, head="token")).network
         rows = network.get_input_embeddings().weight
         with torch.no_grad():
             rows[5] = value
@@ -250,20 +252,10 @@ def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
 
 
-def test_what_cannot_be_split_is_refused(
+def test_a_group_that_cannot_share_a_batch_is_refused(
     base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=1"]
-    with pytest.raises(ConfigError, match=r"shard=true: splits .* but workers=1"):
-        train(tmp_path / "alone", *common, "shard=true")
-    monkeypatch.setenv("WORLD_SIZE", "2")  # as a worker is told
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as in a worker
     with pytest.raises(TrainingError, match=r"batch_size=7: must be a multiple of workers=2"):
         train(tmp_path / "odd", *common, "batch_size=7")
-
-
-def test_three_classes_need_the_token_head(base: str, labels: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="target=neutral has three classes: use head=token"):
-        train(
-            tmp_path / "prm", f"labels=[{labels}]", f"base={base}", "target=neutral",
-            "head=likelihood",
-        )  # fmt: skip

@@ -10,10 +10,11 @@ from labelled import arith_text
 from torch import nn
 
 from mclabel.arith import bundled_model
+from mclabel.prm.examples.batch import _batches, make_batch
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.examples.token_tree import MAX_NODES, make_tree, tree_groups
-from mclabel.prm.model.network import HeadKind, start_step_model
-from mclabel.prm.training.batch import _batches, make_batch
+from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.settings import ModelSettings
 
 
 def solution(*ids: int) -> EncodedSolution:
@@ -41,13 +42,13 @@ def test_trees_are_bounded_and_used_only_where_they_save() -> None:
 
 
 @pytest.mark.parametrize("head", ["token", "likelihood"])
-def test_solutions_that_begin_alike_score_as_they_do_alone(head: HeadKind) -> None:
+def test_solutions_that_begin_alike_score_as_they_do_alone(head: str) -> None:
     torch.manual_seed(0)
     rng = random.Random(0)
     lines = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n", "Four.\n"]
     solutions = ["".join(rng.choice(lines) for _ in range(rng.randrange(1, 9))) for _ in range(60)]
     problems = [rng.choice(["How many?", "How many are there in all?"]) for _ in solutions]
-    model = start_step_model(str(bundled_model("base")), head).eval()
+    model = start_step_model(ModelSettings(base=str(bundled_model("base")), head=head)).eval()
     nn.init.normal_(model.parts()[1][0], std=0.1)
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
     encoded = [encoder.text(p, s) for p, s in zip(problems, solutions, strict=True)]

@@ -11,11 +11,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pydantic import Field
+
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.steps import split_steps
 from mclabel.engines.text import PolicyText
 from mclabel.errors import DataError
 from mclabel.records import LabeledSolution, Step
+from mclabel.settings import Settings
+
+
+class TextSettings(Settings):
+    """How problems and solutions become a scorer's tokens."""
+
+    template: str | None = None
+    """Prompt with {problem} in it; by default the base's chat template."""
+    system: str | None = None
+    """System message of the chat."""
+    step_token: str | None = None
+    """Token that follows every step, of head=token. By default the one that the tokenizer
+    reserves."""
+    add_step_token: bool = False
+    """Add `step_token` to the vocabulary if it is not in it."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Most tokens of prompt and solution; by default what the base allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +56,12 @@ class StepEncoder:
     """Encodes solutions for one scorer."""
 
     def __init__(self, text: PolicyText, *, step_id: int | None, max_tokens: int) -> None:
-        """Args:
-        text: renders prompts and tokenises, as the scorer's base model does.
-        step_id: id of the step token; None scores at each step's last token.
-        max_tokens: of an encoded solution; a longer one is an error.
+        """Encode for a scorer.
+
+        Args:
+            text: renders prompts and tokenises, as the scorer's base model does.
+            step_id: id of the step token; None scores at each step's last token.
+            max_tokens: of an encoded solution; a longer one is an error.
         """
         self._text, self._step_id, self._max_tokens = text, step_id, max_tokens
         self._prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems

@@ -1,86 +1,107 @@
 """What a scorer learns from a labelled solution: a target, and a weight, for every step.
 
 Shards store counts and verdicts; every view of them that a scorer can be trained on is derived
-here, when it is read. A target is None where nothing is known of a step.
+here, when it is read. A target is None for a step without a label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
 
+from mclabel.components import find_component
 from mclabel.records import LabeledSolution, Outcome, StepLabel
 from mclabel.stats.values import advantages, relative_progress
 
-Target = Literal[
-    "hard",
-    "soft",
-    "posterior",
-    "advantage",
-    "progress",
-    "neutral",
-    "outcome",
-    "outcome_steps",
-]
-"""`hard`: 1 where the policy still recovers, 0 where not (Math-Shepherd, arXiv 2312.08935).
-`soft`: the estimated value itself, or a Bayesian estimator's mean. `posterior`: the chance that no
-step so far is wrong, of a Bayesian estimator. `advantage`: (1 + V(t) - V(t-1)) / 2, so that 0.5 is
-a step that changes nothing (PAV, arXiv 2410.08146). `progress`: 1 where V(t) / V(t-1) is at least
-0.8 (GenPRM, arXiv 2504.00891). `neutral`: three classes, 0 wrong, 0.5 neutral, 1 sound, as PRM800K
-rates them (arXiv 2305.20050); of rollouts a value that is not 0 and at most half of the bare
-problem's is neutral. `outcome`: the last step alone, 1 for a right answer: an outcome reward model
-(ORM). `outcome_steps`: the same at every step (arXiv 2110.14168)."""
-
-OUTCOME_TARGETS: tuple[Target, ...] = ("outcome", "outcome_steps")
 WRONG, NEUTRAL, SOUND = 0.0, 0.5, 1.0
 MIN_PROGRESS = 0.8
 MIN_SOUND = 0.5
-"""Of the bare problem's value: a step worth more counts as sound among three classes."""
+"""Share of the bare problem's value above which a step counts as sound among three classes."""
 
-Weights = Literal["equal", "rollouts", "interval"]
-"""`equal`; `rollouts`: their number as a share of the most that a step of the solution has;
-`interval`: 1 less the width of the label's interval. Labels that do not rest on rollouts of their
-own (the outcome at the last step, implied ones, those of other people) weigh 1."""
+Targets = tuple[float | None, ...]
+"""One per step, in [0, 1]; None where there is no label."""
 
 
-def step_targets(row: LabeledSolution, target: Target) -> tuple[float | None, ...]:
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A view of the labels of a solution."""
+
+    derive: Callable[[LabeledSolution], Targets]
+    """Gives the target of every step."""
+    is_outcome: bool = False
+    """It holds nothing but the outcome: what learns it is an outcome reward model (ORM)."""
+    has_neutral: bool = False
+    """Three classes, of which 0.5 is one, in place of a chance."""
+    is_change: bool = False
+    """What a step adds; 0.5 is a step that changes nothing."""
+
+
+def target_of(name: str) -> Target:
+    """The target of that name in `TARGETS`, of another package, or `module:object`.
+
+    A plain function from a labelled solution to targets is one, too.
+    """
+    found = find_component("targets", name)
+    return found if isinstance(found, Target) else Target(derive=found)
+
+
+def step_targets(row: LabeledSolution, target: str) -> Targets:
     """The target of every step of a solution, in [0, 1]."""
-    steps = row.steps
-    if target == "hard":
-        return tuple(_hard(step) for step in steps)
-    if target == "soft":
-        return tuple(_value(step) for step in steps)
-    if target == "posterior":
-        return _posterior(row)
-    if target == "neutral":
-        return tuple(_three(step, row.root_value) for step in steps)
-    if target in OUTCOME_TARGETS:
-        known = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}.get(row.solution.outcome)
-        earlier = known if target == "outcome_steps" else None
-        return (*[earlier] * (len(steps) - 1), known) if steps else ()
-    values = [_value(step) for step in steps]
-    if target == "advantage":
-        found = advantages(values, row.root_value)
-        return tuple(None if a is None else (1 + a) / 2 for a in found)
-    ratios = relative_progress(values, row.root_value)
-    return tuple(None if r is None else float(r >= MIN_PROGRESS) for r in ratios)
+    return target_of(target).derive(row)
 
 
-def step_weights(row: LabeledSolution, how: Weights) -> tuple[float, ...]:
+def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
     """The weight of every step of a solution in the loss, in [0, 1]."""
-    if how == "equal":
-        return (1.0,) * len(row.steps)
-    most = max((step.counts.num_rollouts for step in row.steps), default=0)
-    return tuple(_weight(step, how, most) for step in row.steps)
+    found: tuple[float, ...] = find_component("weights", weights)(row)
+    return found
 
 
-def until_first_error(
-    targets: Sequence[float | None], first_error: int | None
-) -> tuple[float | None, ...]:
+def until_first_error(targets: Sequence[float | None], first_error: int | None) -> Targets:
     """The targets up to and including the first wrong step (Let's Verify, arXiv 2305.20050)."""
     end = len(targets) if first_error is None else first_error + 1
     return (*targets[:end], *[None] * (len(targets) - end))
+
+
+def _hard_labels(row: LabeledSolution) -> Targets:
+    return tuple(_hard(step) for step in row.steps)
+
+
+def _soft_labels(row: LabeledSolution) -> Targets:
+    return tuple(_value(step) for step in row.steps)
+
+
+def _no_error_so_far(row: LabeledSolution) -> Targets:
+    if row.posterior is None:
+        return (None,) * len(row.steps)
+    wrong = accumulate(row.posterior[: len(row.steps)])
+    return tuple(min(1.0, max(0.0, 1 - chance)) for chance in wrong)
+
+
+def _advantages(row: LabeledSolution) -> Targets:
+    gains = advantages(_soft_labels(row), row.root_value)
+    return tuple(None if gain is None else (1 + gain) / 2 for gain in gains)
+
+
+def _progress(row: LabeledSolution) -> Targets:
+    ratios = relative_progress(_soft_labels(row), row.root_value)
+    return tuple(None if ratio is None else float(ratio >= MIN_PROGRESS) for ratio in ratios)
+
+
+def _three_classes(row: LabeledSolution) -> Targets:
+    return tuple(_class(step, row.root_value) for step in row.steps)
+
+
+def _last_outcome(row: LabeledSolution) -> Targets:
+    return (*[None] * (len(row.steps) - 1), _outcome(row)) if row.steps else ()
+
+
+def _outcome_at_every_step(row: LabeledSolution) -> Targets:
+    return (_outcome(row),) * len(row.steps)
+
+
+def _outcome(row: LabeledSolution) -> float | None:
+    return {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0}.get(row.solution.outcome)
 
 
 def _hard(step: StepLabel) -> float | None:
@@ -91,14 +112,7 @@ def _value(step: StepLabel) -> float | None:
     return step.mean if step.value is None else step.value
 
 
-def _posterior(row: LabeledSolution) -> tuple[float | None, ...]:
-    if row.posterior is None:
-        return (None,) * len(row.steps)
-    wrong = accumulate(row.posterior[: len(row.steps)])
-    return tuple(min(1.0, max(0.0, 1 - chance)) for chance in wrong)
-
-
-def _three(step: StepLabel, root_value: float | None) -> float | None:
+def _class(step: StepLabel, root_value: float | None) -> float | None:
     value = _value(step)
     if value is None or step.hard is False:
         return _hard(step)
@@ -107,11 +121,71 @@ def _three(step: StepLabel, root_value: float | None) -> float | None:
     return SOUND if value > MIN_SOUND * (1.0 if root_value is None else root_value) else NEUTRAL
 
 
-def _weight(step: StepLabel, how: Weights, most: int) -> float:
-    if step.source in ("outcome", "implied", "given") or not step.counts.num_rollouts:
-        return 1.0
-    if how == "rollouts":
-        return step.counts.num_rollouts / most
-    if step.low is None or step.high is None:
-        return 1.0
-    return 1 - (step.high - step.low)
+HARD = Target(derive=_hard_labels)
+"""1 where the policy still recovers, 0 where not (Math-Shepherd, arXiv 2312.08935)."""
+SOFT = Target(derive=_soft_labels)
+"""The estimated value itself, or a Bayesian estimator's mean."""
+POSTERIOR = Target(derive=_no_error_so_far)
+"""The chance that no step so far is wrong, from a Bayesian estimator."""
+ADVANTAGE = Target(derive=_advantages, is_change=True)
+"""(1 + V(t) - V(t-1)) / 2, so that 0.5 is a step that changes nothing (PAV, arXiv 2410.08146)."""
+PROGRESS = Target(derive=_progress)
+"""1 where V(t) / V(t-1) is at least 0.8 (GenPRM, arXiv 2504.00891)."""
+THREE_CLASSES = Target(derive=_three_classes, has_neutral=True)
+"""0 wrong, 0.5 neutral, 1 sound, as PRM800K rates them (arXiv 2305.20050); with labels from
+rollouts, a value that is not 0 and at most half of the bare problem's is neutral."""
+OUTCOME = Target(derive=_last_outcome, is_outcome=True)
+"""1 for a right answer, at the last step alone: an outcome reward model (ORM)."""
+OUTCOME_STEPS = Target(derive=_outcome_at_every_step, is_outcome=True)
+"""1 for a right answer, at every step (arXiv 2110.14168)."""
+
+TARGETS: Mapping[str, str] = {
+    "hard": "mclabel.prm.examples.targets:HARD",
+    "soft": "mclabel.prm.examples.targets:SOFT",
+    "posterior": "mclabel.prm.examples.targets:POSTERIOR",
+    "advantage": "mclabel.prm.examples.targets:ADVANTAGE",
+    "progress": "mclabel.prm.examples.targets:PROGRESS",
+    "neutral": "mclabel.prm.examples.targets:THREE_CLASSES",
+    "outcome": "mclabel.prm.examples.targets:OUTCOME",
+    "outcome_steps": "mclabel.prm.examples.targets:OUTCOME_STEPS",
+}
+"""Name in a configuration, and where the target stands."""
+
+
+def equal_weights(row: LabeledSolution) -> tuple[float, ...]:
+    """The same weight for every step."""
+    return (1.0,) * len(row.steps)
+
+
+def rollout_weights(row: LabeledSolution) -> tuple[float, ...]:
+    """Each step's number of rollouts, as a share of the most that a step of the solution has.
+
+    Labels that do not rest on rollouts of their own (the outcome at the last step, implied ones,
+    those of other people) weigh 1.
+    """
+    most = max((step.counts.num_rollouts for step in row.steps), default=0)
+    return tuple(
+        step.counts.num_rollouts / most if _rests_on_rollouts(step) else 1.0 for step in row.steps
+    )
+
+
+def interval_weights(row: LabeledSolution) -> tuple[float, ...]:
+    """1 less the width of each label's interval; labels as in `rollout_weights` weigh 1."""
+    return tuple(
+        1 - (step.high - step.low)
+        if _rests_on_rollouts(step) and step.low is not None and step.high is not None
+        else 1.0
+        for step in row.steps
+    )
+
+
+def _rests_on_rollouts(step: StepLabel) -> bool:
+    return step.source not in ("outcome", "implied", "given") and step.counts.num_rollouts > 0
+
+
+WEIGHTS: Mapping[str, str] = {
+    "equal": "mclabel.prm.examples.targets:equal_weights",
+    "rollouts": "mclabel.prm.examples.targets:rollout_weights",
+    "interval": "mclabel.prm.examples.targets:interval_weights",
+}
+"""Name in a configuration, and where the function stands."""

@@ -1,7 +1,7 @@
 """Layers on top of a language model that see what came, and what had been expected of it.
 
 What a model expects of a token stands in its last state one position before the token; which token
-came is lost from the states on its way up. A plain head on a body therefore cannot tell a surprise,
+came is lost from the states on its way up. A plain head on a body therefore cannot see a surprise,
 which a likelihood head has for one subtraction. Here the body gets a wider stream, in which a code
 of each token is carried past its layers unchanged, and a first layer on top that fetches the state
 before, and multiplies the two: their product is the token's logit. Layers behind it, which start
@@ -39,7 +39,7 @@ QUIET = 2.0**-10
 SHARPNESS = 256.0
 """Of the attention to the token before: its queries and its keys are multiplied by it."""
 MAX_FAST = 16
-"""Rotary frequencies that tell the token before from others, at most: the fastest ones."""
+"""Most rotary frequencies that are used to find the token before: the fastest ones."""
 NUM_PROBED = 64
 """Tokens on which the usual size of the body's states is measured."""
 LOGIT_SCALE = 0.2
@@ -58,7 +58,7 @@ def with_hindsight(
 
     Returns:
         The model, and its parts above the body. Of the first new layer only the MLP can be
-        trained; what is fixed says so by `requires_grad`.
+        trained; `requires_grad` is false for what is fixed.
 
     Raises:
         EngineError: the language model is of another kind, too narrow, or damaged.

@@ -2,7 +2,7 @@
 
 A step that its own author would not write is suspect. Of the log-probabilities of a step's
 tokens the least and the sum are taken, over the step and over the solution up to it; the least
-finds the one token that does not belong, the sum tells improbable solutions from probable ones.
+finds the one token that does not belong, the sum ranks solutions by how probable they are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mclabel.prm.training.batch import PADDING, StepBatch
+from mclabel.prm.examples.batch import PADDING, StepBatch
 
 NUM_FEATURES = 4
 MIN_LOGPROB = -10.0

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Self, cast
 
 from torch import Tensor, nn
 from transformers import (
@@ -33,14 +33,10 @@ from mclabel.data.exchange.math_shepherd import SHEPHERD_TAG
 from mclabel.engines.chat import render_chat
 from mclabel.engines.pretrained import check_device, load_model, load_tokenizer
 from mclabel.engines.text import quiet_transformers
-from mclabel.errors import DataError, EngineError
+from mclabel.errors import DataError
+from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.model.network import at_steps
-from mclabel.prm.scoring.score import PRM
-from mclabel.prm.training.batch import StepBatch, map_solutions
-
-ModelFormat = Literal["trl", "math-shepherd", "rlhflow", "qwen"]
-MODEL_FORMATS: tuple[ModelFormat, ...] = ("trl", "math-shepherd", "rlhflow", "qwen")
 
 QWEN_STEP = "<extra_0>"
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -49,8 +45,38 @@ QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\bo
 class AdaptedPRM(ABC):
     """Scores steps with a network of another format."""
 
+    network_class: ClassVar[Any] = AutoModelForTokenClassification
+    """Loads the network, by `from_pretrained`."""
+
     def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Score with a network.
+
+        Args:
+            network: on its device.
+            tokenizer: of the same checkpoint.
+        """
         self.network, self.tokenizer = network.eval(), tokenizer
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, device: str = "cpu", trust_remote_code: bool = False
+    ) -> Self:
+        """A PRM of this format.
+
+        Args:
+            path: folder or Hugging Face name.
+            device: torch device.
+            trust_remote_code: run Python code that comes with it.
+
+        Raises:
+            EngineError: it cannot be loaded.
+        """
+        quiet_transformers()
+        check_device(device)
+        of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": ""}
+        tokenizer = load_tokenizer(str(path), **of)
+        network: Any = load_model(cls.network_class, str(path), **of)
+        return cls(network.to(device), tokenizer)
 
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
@@ -63,9 +89,9 @@ class AdaptedPRM(ABC):
             DataError: no steps, or a text that holds the format's own marks.
         """
         pairs = zip(problems, solutions, strict=True)
-        return self.score_encoded([self.encoded(problem, one) for problem, one in pairs])
+        return self.score_encoded([self.encode(problem, one) for problem, one in pairs])
 
-    def encoded(
+    def encode(
         self, problem: str, solution: str | Sequence[str], place: str = "solution"
     ) -> EncodedSolution:
         """One solution as the network reads it.
@@ -80,7 +106,7 @@ class AdaptedPRM(ABC):
             steps = _steps(solution)
             if len(steps) > limit:  # a chat is rendered once a step
                 raise TooLongError(f"{place}: {len(steps)} steps, over the model's {limit} tokens")
-            one = self.encode(problem, steps)
+            one = self.encode_steps(problem, steps)
         except TooLongError:
             raise
         except DataError as error:
@@ -106,7 +132,7 @@ class AdaptedPRM(ABC):
         )
 
     @abstractmethod
-    def encode(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
+    def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Token ids, and the position at which each step's score is read."""
 
     @abstractmethod
@@ -143,7 +169,8 @@ class TrlPRM(AdaptedPRM):
         super().__init__(network, tokenizer)
         self._separator = self._ids(separator)
 
-    def encode(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
+    def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
+        """The prompt, then each step and the separator, at which its score stands."""
         start = self.tokenizer.bos_token_id
         ids = [*([] if start is None else [start]), *self._ids(problem)]
         num_prompt, positions = len(ids), []
@@ -153,30 +180,38 @@ class TrlPRM(AdaptedPRM):
         return EncodedSolution(ids=tuple(ids), num_prompt=num_prompt, positions=tuple(positions))
 
     def read(self, logits: Tensor) -> Tensor:
+        """Probability of class 1."""
         return logits.softmax(-1)[..., 1]
 
 
 class ShepherdPRM(AdaptedPRM):
     """Math-Shepherd's: `problem Step 1: … ки`, a line a step, tokenised in one piece."""
 
-    def encode(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
+    network_class = AutoModelForCausalLM
+
+    def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
+        """One text; each score stands at the tag after its step."""
         lines = [f"Step {i}: {step} {SHEPHERD_TAG}" for i, step in enumerate(steps, 1)]
         ids = cast(list[int], self.tokenizer(f"{problem} " + "\n".join(lines))["input_ids"])
         return self._marked(ids, self._ids(SHEPHERD_TAG)[-1], len(steps))
 
     def read(self, logits: Tensor) -> Tensor:
+        """Probability of + against -."""
         return logits[..., self._plus_minus()].softmax(-1)[..., 0]
 
 
 class RlhflowPRM(AdaptedPRM):
     """RLHFlow's: a chat in which each step is a turn that is answered by + or -."""
 
-    def encode(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
+    network_class = AutoModelForCausalLM
+
+    def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
+        """A chat; each score stands where the answer to its step begins."""
         turns: list[dict[str, str]] = []
         positions = []
         for number, step in enumerate(steps, 1):
-            said = f"Step {number}: {step}"
-            turns.append({"role": "user", "content": f"{problem} {said}" if number == 1 else said})
+            text = f"Step {number}: {step}"
+            turns.append({"role": "user", "content": f"{problem} {text}" if number == 1 else text})
             asked = self._chat(turns, ask=True)
             positions.append(len(asked) - 1)
             turns.append({"role": "assistant", "content": "+"})
@@ -189,27 +224,9 @@ class RlhflowPRM(AdaptedPRM):
         return self._ids(render_chat(self.tokenizer, turns, ask=ask))
 
     def read(self, logits: Tensor) -> Tensor:
+        """Probability of + against -."""
         plus, minus = (self._ids(sign)[-1] for sign in ("+", "-"))
         return logits[..., [plus, minus]].softmax(-1)[..., 0]
-
-
-class QwenPRM(AdaptedPRM):
-    """Qwen2.5-Math-PRM: the chat template, the steps in the answer, each with a mark after it."""
-
-    def encode(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
-        turns = [
-            {"role": "system", "content": QWEN_SYSTEM},
-            {"role": "user", "content": problem},
-            {"role": "assistant", "content": "".join(f"{step}{QWEN_STEP}" for step in steps)},
-        ]
-        text = render_chat(self.tokenizer, turns, ask=False)
-        mark = self._ids(QWEN_STEP)
-        if len(mark) != 1:
-            raise DataError(f"this tokenizer has no token {QWEN_STEP}: another format?")
-        return self._marked(self._ids(text), mark[0], len(steps))
-
-    def read(self, logits: Tensor) -> Tensor:
-        return logits.softmax(-1)[..., 1]
 
 
 class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
@@ -227,59 +244,27 @@ class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
         return TokenClassifierOutput(logits=self.score(self.model(**inputs).last_hidden_state))
 
 
-class SearchAndLearnPRM:
-    """A scorer as search-and-learn calls it."""
+class QwenPRM(AdaptedPRM):
+    """Qwen2.5-Math-PRM: the chat template, the steps in the answer, each with a mark after it."""
 
-    def __init__(self, prm: PRM | AdaptedPRM) -> None:
-        self._prm = prm
+    network_class = Qwen2ForProcessRewardModel
 
-    def score(self, questions: list[str], outputs: list[list[str]]) -> list[list[list[float]]]:
-        """Step scores of every output of every question; steps end at blank lines.
-
-        Args:
-            questions: texts.
-            outputs: texts of solutions, one list a question.
-        """
-        pairs = [
-            (question, _paragraphs(output))
-            for question, group in zip(questions, outputs, strict=True)
-            for output in group
+    def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
+        """A chat with one answer; each score stands at the mark after its step."""
+        turns = [
+            {"role": "system", "content": QWEN_SYSTEM},
+            {"role": "user", "content": problem},
+            {"role": "assistant", "content": "".join(f"{step}{QWEN_STEP}" for step in steps)},
         ]
-        scores = iter(self._prm.score([q for q, _ in pairs], [steps for _, steps in pairs]))
-        return [[next(scores) for _ in group] for group in outputs]
+        text = render_chat(self.tokenizer, turns, ask=False)
+        mark = self._ids(QWEN_STEP)
+        if len(mark) != 1:
+            raise DataError(f"this tokenizer has no token {QWEN_STEP}: another format?")
+        return self._marked(self._ids(text), mark[0], len(steps))
 
-
-def load_adapted(
-    path: str | Path, form: ModelFormat, *, device: str = "cpu", trust_remote_code: bool = False
-) -> AdaptedPRM:
-    """A PRM of another format.
-
-    Args:
-        path: folder or Hugging Face name.
-        form: which format.
-        device: torch device.
-        trust_remote_code: run Python code that comes with it.
-
-    Raises:
-        EngineError: it cannot be loaded.
-    """
-    quiet_transformers()
-    check_device(device)
-    adapter, network = ADAPTERS[form]
-    try:
-        tokenizer = load_tokenizer(str(path), trust_remote_code=trust_remote_code, key="")
-        loaded: Any = load_model(network, str(path), trust_remote_code=trust_remote_code, key="")
-    except EngineError as error:
-        raise EngineError(f"--format {form}: {error}") from error
-    return adapter(loaded.to(device), tokenizer)
-
-
-ADAPTERS: dict[ModelFormat, tuple[type[AdaptedPRM], Any]] = {
-    "trl": (TrlPRM, AutoModelForTokenClassification),
-    "math-shepherd": (ShepherdPRM, AutoModelForCausalLM),
-    "rlhflow": (RlhflowPRM, AutoModelForCausalLM),
-    "qwen": (QwenPRM, Qwen2ForProcessRewardModel),
-}
+    def read(self, logits: Tensor) -> Tensor:
+        """Probability of class 1."""
+        return logits.softmax(-1)[..., 1]
 
 
 def _steps(solution: str | Sequence[str]) -> list[str]:
@@ -290,9 +275,3 @@ def _steps(solution: str | Sequence[str]) -> list[str]:
     if not steps:
         raise DataError("a solution without steps has nothing to score")
     return steps
-
-
-def _paragraphs(output: str) -> list[str]:
-    """Steps that end at blank lines, and join to the output."""
-    parts = output.split("\n\n")
-    return [part + "\n\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])

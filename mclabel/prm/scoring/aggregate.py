@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Annotated
 
-Aggregation = Literal["last", "min", "product", "mean", "max", "log_odds"]
+from mclabel.settings import OneOf
 
 _LEAST = 1e-9
 """Scores are kept this far from 0 and 1 where their log-odds are taken."""
@@ -18,7 +18,7 @@ def log_odds_sum(scores: Sequence[float]) -> float:
     return sum(math.log(score / (1 - score)) for score in bounded)
 
 
-AGGREGATIONS: Mapping[Aggregation, Callable[[Sequence[float]], float]] = {
+AGGREGATIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "last": lambda scores: scores[-1],
     "min": min,
     "product": math.prod,
@@ -30,13 +30,15 @@ AGGREGATIONS: Mapping[Aggregation, Callable[[Sequence[float]], float]] = {
 (arXiv 2501.07301); `min` and `product` those trained on labels of correctness
 (arXiv 2305.20050); `max` noisy labels (arXiv 2402.02658)."""
 
+Aggregation = Annotated[str, OneOf(tuple(AGGREGATIONS))]
+
 
 def aggregate(scores: Sequence[float], how: Aggregation) -> float:
     """One score of a solution.
 
     Args:
         scores: of its steps, in order, in [0, 1].
-        how: which aggregation.
+        how: name of the aggregation.
 
     Raises:
         ValueError: no scores.

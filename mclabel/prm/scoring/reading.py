@@ -1,4 +1,4 @@
-"""What a language model says of solutions, read once for all scorers that rest on it alone.
+"""A language model's likelihoods of solutions, read once for all scorers that rest on them alone.
 
 A head on a frozen body (`LikelihoodHead` without hidden states) and a model's own likelihood are
 functions of the same few numbers a step. Of a PRM, an ORM and their base the body is one, and the
@@ -15,21 +15,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.likelihood import NUM_FEATURES, likelihood_features, token_logprobs
-from mclabel.prm.model.network import LikelihoodHead, StepModel
-from mclabel.prm.training.batch import StepBatch, map_solutions
+from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.network import StepModel
 
 SAMPLE = 1 << 18
 """Numbers of a tensor that its fingerprint rests on, of either end."""
 LEAST = 2
 """The feature that is the least token of the prefix."""
-UNSAID = ("_name_or_path", "architectures", "transformers_version", "use_cache")
-"""Of a model's configuration: what changes nothing that it says."""
+UNRELATED = ("_name_or_path", "architectures", "transformers_version", "use_cache")
+"""Keys of a model's configuration that do not change its likelihoods."""
 
 
 class Reading(NamedTuple):
-    """What a language model says of one solution, in nats. As JSON, a list of the two."""
+    """A language model's likelihoods of one solution, in nats. As JSON, a list of the two."""
 
     steps: list[list[float]]
     """[steps, 4]: the features of `likelihood_features`."""
@@ -75,26 +76,26 @@ def read_body(model: StepModel) -> PreTrainedModel | None:
     return None
 
 
-def judge_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
+def score_readings(model: StepModel, readings: Sequence[Reading]) -> list[list[float]]:
     """Scores in [0, 1] of every step, by a head on a body that `read_body` gives."""
     if not readings:
         return []
     device = next(model.parameters()).device
     features = torch.tensor([step for one in readings for step in one.steps], device=device)
     with torch.inference_mode():
-        flat = model.judge(features.view(-1, NUM_FEATURES)).float().sigmoid().tolist()
+        flat = model.apply_head(features.view(-1, NUM_FEATURES)).float().sigmoid().tolist()
     scores = iter(flat)
     return [[next(scores) for _ in one.steps] for one in readings]
 
 
 def body_fingerprint(network: PreTrainedModel) -> str:
-    """A hash that is equal for models that say the same, wherever they were saved.
+    """A hash that is equal for models with the same likelihoods, wherever they were saved.
 
     Of large tensors only both ends enter; training changes every tensor.
     """
     config = network.config.to_dict()
-    said = sorted((key, str(value)) for key, value in config.items() if key not in UNSAID)
-    digest = hashlib.sha256(repr(said).encode())
+    settings = sorted((key, str(value)) for key, value in config.items() if key not in UNRELATED)
+    digest = hashlib.sha256(repr(settings).encode())
     for name, tensor in network.state_dict().items():
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         flat = tensor.detach().flatten()

@@ -2,72 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import Self
 
-from pydantic import TypeAdapter
-
-from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.pretrained import check_device
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError, DataError
+from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
-from mclabel.prm.model.network import HEAD_FILE, HeadKind, StepModel, load_step_model
-from mclabel.prm.training.batch import StepBatch, map_solutions
-
-MANIFEST = "prm.json"
-FORMAT = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrmManifest:
-    """What a saved PRM needs beside its weights to score as it was trained."""
-
-    kind: Literal["prm", "orm"]
-    """An `orm` was trained on outcomes alone: only its last score means something."""
-    head: HeadKind
-    step_token: str | None
-    """Follows every step; None scores at each step's last token."""
-    template: str | None
-    """Of the prompt; None is the tokenizer's chat template."""
-    system: str | None
-    max_tokens: int
-    """Of an encoded solution."""
-
-    def save(self, folder: Path) -> None:
-        """Write it beside the weights."""
-        content = {"format": FORMAT, **asdict(self)}
-        (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
-
-    @classmethod
-    def read(cls, folder: Path) -> PrmManifest:
-        """Read it.
-
-        Raises:
-            DataError: the folder holds no PRM of this format.
-        """
-        try:
-            content = json.loads((folder / MANIFEST).read_text())
-            if content.pop("format") != FORMAT:
-                raise ValueError(f"of another format than {FORMAT}")
-            cls(**content)  # refuses keys that it does not know
-            return TypeAdapter(cls).validate_python(content)
-        except FileNotFoundError:
-            raise DataError(
-                f"{folder}: holds no {MANIFEST}. Give the `out` of `mclabel train`"
-            ) from None
-        except (
-            *(OSError, ValueError, KeyError, TypeError),
-            *(AttributeError, RecursionError),
-        ) as error:
-            raise DataError(
-                f"{folder}/{MANIFEST}: not a PRM's manifest: {type(error).__name__}: {error}. Copy "
-                "the whole folder again, or train it again"
-            ) from error
+from mclabel.prm.model.loading import load_step_model
+from mclabel.prm.model.network import StepModel
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
 
 
 class PRM:
@@ -81,6 +28,14 @@ class PRM:
         *,
         threads: int | None = None,
     ) -> None:
+        """Score with a model.
+
+        Args:
+            model: on its device.
+            encoder: of its text.
+            manifest: of the same.
+            threads: on a CPU; None for one a core.
+        """
         self.model, self.encoder, self.manifest = model, encoder, manifest
         self.threads = threads
 
@@ -93,7 +48,7 @@ class PRM:
         dtype: str = "float32",
         threads: int | None = None,
         trust_remote_code: bool = False,
-    ) -> PRM:
+    ) -> Self:
         """Load what `mclabel train` has written.
 
         Args:
@@ -101,7 +56,7 @@ class PRM:
             device: torch device.
             dtype: torch dtype of the body.
             threads: on a CPU; None for one a core.
-            trust_remote_code: run Python code that comes with it, as with one whose base had some.
+            trust_remote_code: run Python code that comes with it, if its base had some.
 
         Raises:
             DataError: there is no finished PRM.
@@ -129,6 +84,12 @@ class PRM:
             raise ConfigError(f"{path}: {error}") from error
         return cls(model, encoder, manifest, threads=threads)
 
+    def encode(
+        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+    ) -> EncodedSolution:
+        """One solution as the model reads it; see `StepEncoder.text`."""
+        return self.encoder.text(problem, solution, place)
+
     def score(
         self,
         problems: Sequence[str],
@@ -153,7 +114,7 @@ class PRM:
         if len(problems) != len(solutions):
             raise DataError(f"{len(problems)} problems for {len(solutions)} solutions")
         encoded = [
-            self.encoder.text(problem, solution, f"solution {index}")
+            self.encode(problem, solution, f"solution {index}")
             for index, (problem, solution) in enumerate(zip(problems, solutions, strict=True))
         ]
         return self.score_encoded(encoded, on_progress=on_progress)
@@ -164,7 +125,7 @@ class PRM:
         *,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[list[float]]:
-        """The same for encoded solutions. Equal ones are computed once."""
+        """As `score`, for encoded solutions. Equal ones are computed once."""
 
         def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[list[float]]:
             rows = self.model.log_odds(self.model(batch)).float().sigmoid().tolist()
@@ -180,12 +141,12 @@ class PRM:
 
 
 def check_scores(model: str, scores: Sequence[Sequence[float]], places: Sequence[str]) -> None:
-    """Refuse what is no number: it would neither be the best nor the worst.
+    """Refuse scores that are no numbers: they would neither be the best nor the worst.
 
     Args:
-        model: that gave them, for the message.
+        model: its name, for the message.
         scores: of each solution.
-        places: names the solutions.
+        places: names of the solutions.
 
     Raises:
         DataError: names the first solution with such a score.
@@ -197,50 +158,3 @@ def check_scores(model: str, scores: Sequence[Sequence[float]], places: Sequence
                     f"{place}: {model} gives it the score {score}. Its weights are damaged, or "
                     "overflow on this text: train or download it again"
                 )
-
-
-def model_folder(path: str | Path) -> Path:
-    """The folder of the weights, of the `out` of a training run or of the folder itself.
-
-    Raises:
-        DataError: its training has not ended.
-    """
-    folder = Path(path)
-    if (folder / "train.json").is_file() and not (folder / "model").is_dir():
-        raise DataError(f"{folder}: its training has not ended. Run the same command again")
-    return folder / "model" if (folder / "model").is_dir() else folder
-
-
-def scorer_fingerprint(path: str | Path) -> str:
-    """A hash that changes with a scorer's weights, its head's among them.
-
-    Args:
-        path: as of `model_folder`.
-    """
-    folder = model_folder(path)
-    parts = [folder, (folder / HEAD_FILE).parent]
-    return "-".join(weights_fingerprint(part) for part in parts if part.is_dir())
-
-
-def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
-    """The encoder of a PRM.
-
-    Raises:
-        ConfigError: the tokenizer lacks the step token.
-    """
-    identity = None
-    if manifest.step_token is not None:
-        identity = text.token_id(manifest.step_token)
-        if identity is None:
-            reserved = text.step_token
-            remedy = (
-                f"Its tokenizer reserves {reserved} for steps: pass step_token=null to use it"
-                if reserved is not None
-                else f"Name one that it never uses ({', '.join(text.special_tokens[:8]) or 'none'} "
-                "are its special ones), or add it with add_step_token=true"
-            )
-            raise ConfigError(
-                f"step_token={manifest.step_token!r}: not a token of this model. {remedy}, or use "
-                "head=likelihood, which needs none"
-            )
-    return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)

@@ -24,11 +24,11 @@ import torch
 from mclabel.engines.pretrained import load_tensors
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError, EngineError
+from mclabel.prm.examples.batch import make_batch
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.likelihood import likelihood_features
-from mclabel.prm.model.network import HEAD_FILE
-from mclabel.prm.scoring.score import PrmManifest, model_folder, step_encoder
-from mclabel.prm.training.batch import make_batch
+from mclabel.prm.model.settings import HEAD_FILE, HEADS
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
 
 NUM_CONNECTIONS = 32
 TIMEOUT_S = 600.0
@@ -38,10 +38,12 @@ class ServedPRM:
     """A PRM whose network runs in a server; scores as `PRM` does."""
 
     def __init__(self, url: str, folder: Path, *, trust_remote_code: bool = False) -> None:
-        """Args:
-        url: of the server, without a path.
-        folder: of the PRM's model: its tokenizer, manifest and likelihood head.
-        trust_remote_code: run Python code that comes with its tokenizer.
+        """Score through a server.
+
+        Args:
+            url: of the server, without a path.
+            folder: of the PRM's model: its tokenizer, manifest and likelihood head.
+            trust_remote_code: run Python code that comes with its tokenizer.
 
         Raises:
             ConfigError: its head sees hidden states, which the server does not give.
@@ -57,8 +59,8 @@ class ServedPRM:
             key="",
         )
         self.encoder = step_encoder(text, self.manifest)
-        self._head = {}
-        if self.manifest.head == "likelihood":
+        self._runner, self._head = HEADS[self.manifest.head].runner, {}
+        if self._runner == "generate":
             self._head = load_tensors(folder / HEAD_FILE)
             if "hidden.weight" in self._head:
                 raise ConfigError(
@@ -77,12 +79,18 @@ class ServedPRM:
         """
         return cls(url, model_folder(prm), trust_remote_code=trust_remote_code)
 
+    def encode(
+        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+    ) -> EncodedSolution:
+        """One solution as the model reads it; see `StepEncoder.text`."""
+        return self.encoder.text(problem, solution, place)
+
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> list[list[float]]:
         """As `PRM.score`."""
         pairs = zip(problems, solutions, strict=True)
-        return self.score_encoded([self.encoder.text(p, s) for p, s in pairs])
+        return self.score_encoded([self.encode(p, s) for p, s in pairs])
 
     def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
         """As `PRM.score_encoded`; equal solutions are sent once.
@@ -91,7 +99,7 @@ class ServedPRM:
             EngineError: the server cannot be reached, or refuses.
         """
         distinct = list(dict.fromkeys(encoded))
-        compute = self._by_classes if self.manifest.head == "token" else self._by_likelihood
+        compute = {"pooling": self._by_classes, "generate": self._by_likelihood}[self._runner]
         with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
             found = dict(zip(distinct, pool.map(compute, distinct), strict=True))
         return [found[one] for one in encoded]
@@ -106,7 +114,7 @@ class ServedPRM:
                 "use_activation": False,
             },
         )
-        with self._understood("/pooling"):
+        with self._readable("/pooling"):
             logits = answer["data"][0]["data"]
             if len(logits) != len(one.ids):
                 raise EngineError(f"{self._url}: {len(logits)} rows for {len(one.ids)} tokens")
@@ -118,7 +126,7 @@ class ServedPRM:
             {"model": "prm", "prompt": list(one.ids), "max_tokens": 1, "prompt_logprobs": 0},
         )
         logprobs = torch.zeros(1, len(one.ids))
-        with self._understood("/v1/completions"):
+        with self._readable("/v1/completions"):
             rows = answer["choices"][0]["prompt_logprobs"]
             for position in range(one.num_prompt, len(one.ids)):
                 logprobs[0, position] = rows[position][str(one.ids[position])]["logprob"]
@@ -146,8 +154,8 @@ class ServedPRM:
             raise EngineError(f"{self._url}{path}: answers no JSON. {_ANOTHER}") from error
 
     @contextmanager
-    def _understood(self, path: str) -> Iterator[None]:
-        """Turn what an answer lacks into a message."""
+    def _readable(self, path: str) -> Iterator[None]:
+        """Turn a field that an answer lacks into a message."""
         try:
             yield
         except (LookupError, TypeError, ValueError) as error:
@@ -173,7 +181,7 @@ def _checked(url: str) -> str:
 
 
 def _log_odds(logits: Sequence[float]) -> float:
-    """Of two classes, or of three of which the first is wrong."""
+    """The log-odds that a step is sound, from two classes, or from three that begin with wrong."""
     if len(logits) == 2:
         return logits[1] - logits[0]
     return float(torch.tensor(logits[1:], dtype=torch.float64).logsumexp(0)) - logits[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from mclabel.prm.examples.build import Example
+from mclabel.prm.examples.packed import Example
 from mclabel.prm.training.checkpoint import save_weights
 from mclabel.prm.training.distributed import from_first
 from mclabel.prm.training.validation import validate
@@ -28,6 +28,7 @@ class Report(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        """Report progress after an optimizer step."""
         self._on_progress(state.global_step, state.max_steps, self._loss)
 
     def on_log(
@@ -38,6 +39,7 @@ class Report(TrainerCallback):
         logs: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
+        """Append figures to the log; the first worker does."""
         if not logs or not state.is_world_process_zero:
             return
         if "loss" in logs:
@@ -50,9 +52,9 @@ class Report(TrainerCallback):
 class Validate(TrainerCallback):
     """Validation, and early stopping by it.
 
-    What was seen lies in the trainer's own log history, which checkpoints keep: a resumed run
-    stops where the whole one would have stopped. Every worker validates, and goes by what the first
-    has found: their floats may differ in the last bit.
+    Past figures lie in the trainer's own log history, which checkpoints keep: a resumed run stops
+    where the whole one would have stopped. Every worker validates, and uses the figures of the
+    first: their floats may differ in the last bit.
     """
 
     def __init__(
@@ -64,12 +66,14 @@ class Validate(TrainerCallback):
         every: int | None,
         patience: int | None,
     ) -> None:
-        """Args:
-        trainer: that calls this.
-        validation: examples to validate on.
-        best: file for the best weights, written if there is a patience.
-        every: optimizer steps between two validations; None validates after every epoch.
-        patience: validations without a lower loss after which training stops.
+        """Validate a trainer's model as it goes.
+
+        Args:
+            trainer: that calls this.
+            validation: examples to validate on.
+            best: file for the best weights, written if there is a patience.
+            every: optimizer steps between two validations; None validates after every epoch.
+            patience: validations without a lower loss after which training stops.
         """
         self._trainer, self._validation, self._best = trainer, validation, best
         self._every, self._patience = every, patience
@@ -77,19 +81,20 @@ class Validate(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        """Validate every so many optimizer steps, if asked for."""
         if self._every is not None and state.global_step % self._every == 0:
             self._run(state, control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        """Validate after every epoch, unless steps between validations are given."""
         if self._every is None:
             self._run(state, control)
 
     def _run(self, state: TrainerState, control: TrainerControl) -> None:
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)
-        found = asdict(validate(model, self._validation))
-        figures: Mapping[str, float | None] = from_first(found)
+        figures: Mapping[str, float | None] = from_first(asdict(validate(model, self._validation)))
         self._trainer.log({f"validation_{k}": v for k, v in figures.items() if v is not None})
         if self._patience is None or figures["loss"] is None:
             return

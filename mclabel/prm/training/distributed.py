@@ -17,9 +17,7 @@ T = TypeVar("T")
 
 
 def run_workers(
-    work: Callable[[dict[str, Any], list[list[str]]], None],
-    content: dict[str, Any],
-    blocks: list[list[str]],
+    work: Callable[[], None],
     *,
     address: str,
     num_workers: int,
@@ -30,9 +28,7 @@ def run_workers(
     """Run a function in every worker of a process group, and wait for all.
 
     Args:
-        work: importable where the workers run; each is told its rank by the environment.
-        content: its first argument.
-        blocks: its second.
+        work: importable where the workers run; each has its rank in its environment.
         address: of the Ray cluster, `local` starts one.
         num_workers: of the group.
         num_cpus: of a worker.
@@ -59,7 +55,7 @@ def run_workers(
     try:
         TorchTrainer(
             _loop,
-            train_loop_config={"work": work, "content": content, "blocks": blocks},
+            train_loop_config={"work": work},
             scaling_config=ScalingConfig(
                 num_workers=num_workers,
                 use_gpu=num_gpus > 0,
@@ -76,7 +72,7 @@ def run_workers(
 
 
 def _loop(arguments: dict[str, Any]) -> None:
-    arguments["work"](arguments["content"], arguments["blocks"])
+    arguments["work"]()
 
 
 def is_first() -> bool:
@@ -85,25 +81,25 @@ def is_first() -> bool:
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Of this worker among all, and how many they are."""
+    """The rank of this worker among all, and how many they are."""
     if not torch.distributed.is_initialized():
         return 0, 1
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
-def from_all(found: T) -> list[T]:
-    """What each worker has found, in all of them."""
+def from_all(value: T) -> list[T]:
+    """The value of each worker, in all of them."""
     if not torch.distributed.is_initialized():
-        return [found]
+        return [value]
     boxes: list[Any] = [None] * rank_and_size()[1]
-    torch.distributed.all_gather_object(boxes, found)
+    torch.distributed.all_gather_object(boxes, value)
     return boxes
 
 
-def from_first(found: T) -> T:
-    """What the first worker has found, in all of them, so that they decide alike."""
+def from_first(value: T) -> T:
+    """The value of the first worker, in all of them, so that they decide alike."""
     if not torch.distributed.is_initialized():
-        return found
-    box = [found]
+        return value
+    box = [value]
     torch.distributed.broadcast_object_list(box)
     return box[0]

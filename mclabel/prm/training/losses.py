@@ -6,37 +6,43 @@ learned does not depend on how the step is cut into pieces and workers.
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mclabel.components import find_component
+from mclabel.prm.examples.batch import PADDING, StepBatch
 from mclabel.prm.model.likelihood import MIN_LOGPROB, NUM_FEATURES, likelihood_features
-from mclabel.prm.training.batch import PADDING, StepBatch
 
-LossKind = Literal["cross_entropy", "mse"]
 FEATURE_UNITS = (1.0, 4.0, 1.0, 4.0)
 """Nats, by which the likelihood features are learned: sums are larger than minima."""
 
 
+def cross_entropy(log_odds: Tensor, targets: Tensor) -> Tensor:
+    """- (t log p + (1 - t) log(1 - p)) of each step, with p = sigmoid(log-odds).
+
+    With targets in {0, 1} this is Math-Shepherd's loss, with soft targets its generalisation
+    (arXiv 2312.08935, eq. 1).
+    """
+    return functional.binary_cross_entropy_with_logits(log_odds, targets, reduction="none")
+
+
+def squared_error(log_odds: Tensor, targets: Tensor) -> Tensor:
+    """(p - t)^2 of each step, the Brier score, with p = sigmoid(log-odds)."""
+    return (log_odds.sigmoid() - targets) ** 2
+
+
 def step_loss(
-    logits: Tensor, targets: Tensor, weights: Tensor, *, kind: LossKind = "cross_entropy"
+    logits: Tensor, targets: Tensor, weights: Tensor, *, loss: str = "cross_entropy"
 ) -> Tensor:
     """Weighted sum of the losses of the labelled steps.
 
-    cross_entropy: - (t log p + (1 - t) log(1 - p)) with p = sigmoid(logit). With targets in {0, 1}
-    this is Math-Shepherd's loss, with soft targets its generalisation (arXiv 2312.08935, eq. 1).
-    mse: (p - t)^2, the Brier score.
-
-    Of three classes (wrong, neutral, sound) the cross-entropy is that of the class
-    round(2 t).
+    Of three classes (wrong, neutral, sound) the loss is the cross-entropy of the class round(2 t).
 
     Args:
         logits: [batch, steps] log-odds, or [batch, steps, 3].
         targets: [batch, steps], in [0, 1], NaN where there is no label.
         weights: [batch, steps], >= 0.
-        kind: which loss, of log-odds.
+        loss: name of the loss of log-odds, in `LOSSES`.
 
     Returns:
         A scalar; zero, with zero gradients, where nothing is labelled.
@@ -47,24 +53,25 @@ def step_loss(
     chosen, wanted = logits[labelled].float(), targets[labelled]
     if logits.dim() == targets.dim() + 1:
         losses = functional.cross_entropy(chosen, (2 * wanted).round().long(), reduction="none")
-    elif kind == "mse":
-        losses = (chosen.sigmoid() - wanted) ** 2
     else:
-        losses = functional.binary_cross_entropy_with_logits(chosen, wanted, reduction="none")
-    return (losses * weights[labelled]).sum()
+        losses = find_component("losses", loss)(chosen, wanted)
+    total: Tensor = (losses * weights[labelled]).sum()
+    return total
 
 
 def lesson_loss(
     tokens: Tensor, steps: Tensor, logprobs: Tensor, batch: StepBatch, *, token_scale: float
 ) -> Tensor:
-    """Sum of the Huber losses of what a scorer takes for the log-probabilities of tokens, in nats
-    and not below `MIN_LOGPROB`, and for the likelihood features of steps, as `FEATURE_UNITS`.
+    """Sum of the Huber losses of a scorer's estimates of what its teacher expected.
+
+    It estimates the log-probabilities of tokens, in nats and not below `MIN_LOGPROB`, and the
+    likelihood features of steps, in `FEATURE_UNITS`.
 
     Args:
-        tokens: [batch, seq], what it takes for log-probabilities.
-        steps: [batch, steps, features], what it takes for the features.
-        logprobs: [batch, seq], as a teacher has them, NaN where there are none.
-        batch: what they are of.
+        tokens: [batch, seq], estimates of log-probabilities.
+        steps: [batch, steps, features], estimates of the features.
+        logprobs: [batch, seq], those of the teacher, NaN where there are none.
+        batch: the solutions.
         token_scale: weight of a token beside a step.
     """
     there = ~logprobs.isnan()
@@ -94,18 +101,10 @@ def pair_loss(scores: Tensor, right: Tensor, problems: Tensor) -> Tensor:
 
 
 def num_pairs(right: Tensor, problems: Tensor) -> int:
-    """How many pairs `pair_loss` compares."""
+    """Number of pairs that `pair_loss` compares."""
     return int(_pairs(right, problems).sum())
 
 
 def _pairs(right: Tensor, problems: Tensor) -> Tensor:
-    """[right, wrong]: whether they are so, and of one problem."""
+    """[batch, batch]: whether the first is right, the second wrong, and both of one problem."""
     return (problems[:, None] == problems[None]) & (right == 1)[:, None] & (right == 0)[None]
-
-
-def three_class_log_odds(logits: Tensor) -> Tensor:
-    """Log-odds [...] that a step is not wrong, from [..., 3]: neutral counts as sound.
-
-    As in Let's Verify Step by Step (arXiv 2305.20050, appendix F).
-    """
-    return torch.logsumexp(logits[..., 1:], dim=-1) - logits[..., 0]

@@ -1,4 +1,4 @@
-"""A look at the data before it is trained on, for what would otherwise go wrong in silence."""
+"""Checks the data before it is trained on, for what would otherwise go wrong in silence."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from typing import Literal
 
 import numpy as np
 
 from mclabel.errors import DataError
-from mclabel.prm.examples.build import Example, Examples
-from mclabel.prm.examples.targets import Target
+from mclabel.prm.examples.build import Examples
+from mclabel.prm.examples.packed import Example
+from mclabel.prm.examples.targets import target_of
 
 NUM_SHOWN = 3
 MIN_OTHERS, PER_OTHER = 10, 1000
@@ -24,7 +25,7 @@ TOKENS_BEFORE = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """What the training data is."""
+    """Figures of the training data."""
 
     num_train: int
     num_validation: int
@@ -32,22 +33,22 @@ class Preflight:
     num_labels: int
     """Steps with a target."""
     num_sound: int
-    """Of these, with a target above 0.5."""
+    """Steps with a target above 0.5."""
     mean_target: float
     most_frequent: float
-    """The target that most of them have."""
+    """The target that most steps have."""
     num_others: int
-    """Of the labels, with another target than that one."""
-    target: Target
+    """Steps with another target than that one."""
+    target: str
     lengths: tuple[int, int, int]
     """Tokens of an example: median, 95th percentile, most."""
     left_out: dict[str, int]
     """Solutions that are not trained on, by reason."""
     first_refused: str | None
     shown: tuple[str, ...]
-    """Examples, token by token."""
+    """Some examples, token by token."""
     is_taught: bool
-    """A teacher takes the place of the labels."""
+    """Whether a teacher's scores take the place of the labels."""
 
     def lines(self, *, examples: bool) -> Iterator[str]:
         """For a terminal.
@@ -76,7 +77,7 @@ class Preflight:
         """Refuse labels that are all the same, or all but a handful: they teach a constant.
 
         Raises:
-            DataError: says which label, and what to change.
+            DataError: names the label, and what to change.
         """
         few = min(MIN_OTHERS, ceil(self.num_labels / PER_OTHER))
         if self.is_taught or self.num_others >= few:
@@ -84,13 +85,13 @@ class Preflight:
         alike = f"{self.num_labels - self.num_others:,} of {self.num_labels:,} {self.target} labels"
         raise DataError(
             f"{alike} to train on are {self.most_frequent:.4g}, which teaches a constant: at least "
-            f"{few} must differ. {_REMEDIES[self._kind]}. `mclabel labels RUN` says more of a "
+            f"{few} must differ. {_REMEDIES[self._kind]}. `mclabel labels RUN` shows more of a "
             "run's health"
         )
 
     @property
     def _kind(self) -> Literal["wrong", "sound", "level"]:
-        if self.target == "advantage":
+        if target_of(self.target).is_change:
             return "level"
         return "sound" if self.most_frequent > 0.5 else "wrong"
 
@@ -108,16 +109,16 @@ _REMEDIES: Mapping[str, str] = {
 def preflight(
     examples: Examples,
     *,
-    target: Target,
+    target: str,
     step_id: int | None,
     decode: Callable[[Sequence[int]], str],
     is_taught: bool = False,
 ) -> Preflight:
-    """Check every example, and describe them all.
+    """Check every example, and give the figures of all.
 
     Args:
         examples: that are to be trained on.
-        target: what their targets are.
+        target: name of the view of labels that is learned.
         step_id: of the step token, None if steps are scored at their own last token.
         decode: token ids to text.
         is_taught: a teacher will take the place of the labels.
@@ -169,6 +170,14 @@ def _check(example: Example, step_id: int | None) -> None:
         raise DataError(
             f"problem {example.problem_id}: {len(encoded.positions)} positions for "
             f"{len(example.targets)} targets and {len(example.weights)} weights"
+        )
+    if any(t is not None and not 0 <= t <= 1 for t in example.targets):
+        raise DataError(
+            f"problem {example.problem_id}: targets {example.targets}: must lie in [0, 1]"
+        )
+    if not all(0 <= weight < inf for weight in example.weights):
+        raise DataError(
+            f"problem {example.problem_id}: weights {example.weights}: must be finite and >= 0"
         )
     rising = (encoded.num_prompt - 1, *encoded.positions, len(encoded.ids))
     if any(b <= a for a, b in pairwise(rising)):

@@ -27,13 +27,15 @@ class LengthGroupedSampler(Sampler[int]):
         *,
         fill: bool = False,
     ) -> None:
-        """Args:
-        lengths: of the examples, in tokens.
-        batch_size: of an optimizer step, over all workers.
-        seed: of the order.
-        problems: of the examples; those of one problem are then kept together.
-        fill: fill the last batch up with the index behind the last example. Several workers
-            must have equal shares, and would be given examples twice.
+        """Order the examples of every epoch.
+
+        Args:
+            lengths: of the examples, in tokens.
+            batch_size: of an optimizer step, over all workers.
+            seed: of the order.
+            problems: of the examples; those of one problem are then kept together.
+            fill: fill the last batch up with the index behind the last example. Several workers
+                must have equal shares, and would be given examples twice.
         """
         self._lengths, self._batch_size, self._seed = lengths, batch_size, seed
         self._problems = problems

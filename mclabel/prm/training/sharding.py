@@ -28,7 +28,7 @@ def shard(model: StepModel, device: str, *, bf16: bool) -> None:
         bf16: gather the body's weights in bfloat16; gradients are added up in float32.
 
     Raises:
-        TrainingError: the body does not tell which of its parts are layers.
+        TrainingError: the body's class does not name its layers.
     """
     mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
     reduced = MixedPrecisionPolicy(
@@ -38,7 +38,7 @@ def shard(model: StepModel, device: str, *, bf16: bool) -> None:
     layers = [part for part in model.network.modules() if type(part).__name__ in names]
     if not layers:
         raise TrainingError(
-            f"shard=true: {type(model.network).__name__} does not tell its layers "
+            f"shard=true: {type(model.network).__name__} does not name its layers "
             "(`_no_split_modules`), so it would be gathered as one. Train it with lora_rank"
         )
     for part in reversed(layers):

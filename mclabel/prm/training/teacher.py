@@ -1,7 +1,7 @@
-"""What a likelihood head knows, for a plain head to learn (distillation, arXiv 1503.02531).
+"""A plain head learns from a likelihood head (distillation, arXiv 1503.02531).
 
 What a language model expected of a token is one subtraction for whoever has its logits; a plain
-head sees states alone, and learns to compute it from step labels very slowly. So it is taught: the
+head sees states alone, and learns to compute it from step labels very slowly. So it learns the
 teacher's probability and likelihood features at every step, and the log-probability of every token.
 Any solutions do, labelled or not, so there is as much to learn from as a policy can write.
 """
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError
-from mclabel.prm.examples.build import Example, PackedExamples
+from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution
-from mclabel.prm.model.network import LikelihoodHead, load_step_model
-from mclabel.prm.scoring.score import PrmManifest, model_folder
-from mclabel.prm.training.batch import StepBatch, map_solutions
+from mclabel.prm.examples.packed import Example, PackedExamples
+from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.loading import load_step_model
+from mclabel.prm.model.settings import HEADS
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.prm.training.distributed import from_all, rank_and_size
 
 Floats = NDArray[np.float32]
@@ -41,21 +43,21 @@ def check_teacher(path: str, text: PolicyText, manifest: PrmManifest) -> None:
         ConfigError: it has no likelihood head, or reads solutions in another way.
     """
     folder = model_folder(path)
-    its = PrmManifest.read(folder)
-    if its.head != "likelihood":
+    teacher = PrmManifest.read(folder)
+    if not HEADS[teacher.head].reads_logprobs:
         raise ConfigError(
-            f"teacher={path!r}: has head={its.head}; what it expects of each token is told by "
-            "head=likelihood alone. Train one with it, and teach from that"
+            f"teacher={path!r}: has head={teacher.head}, but a teacher must have log-probabilities "
+            "of tokens. Train one with head=likelihood, and learn from that"
         )
-    if its.kind != manifest.kind:
+    if teacher.kind != manifest.kind:
         raise ConfigError(
-            f"teacher={path!r}: is of kind {its.kind}, this target's scorer of kind "
+            f"teacher={path!r}: is of kind {teacher.kind}, this target's scorer of kind "
             f"{manifest.kind}. Choose a target of the same kind"
         )
-    its_text = PolicyText.load(
-        str(folder), revision=None, template=its.template, system=its.system, key="teacher"
+    teacher_text = PolicyText.load(
+        str(folder), revision=None, template=teacher.template, system=teacher.system, key="teacher"
     )
-    if its_text.prompt_ids(_SAMPLE) != text.prompt_ids(_SAMPLE):
+    if teacher_text.prompt_ids(_SAMPLE) != text.prompt_ids(_SAMPLE):
         raise ConfigError(
             f"teacher={path!r}: its tokenizer, template or system prompt is not that of the base. "
             "Train it on the same base, with the same template and system"
@@ -68,7 +70,8 @@ def load_teacher(path: str, *, dtype: str = "float32") -> LikelihoodHead:
     Raises:
         EngineError: its weights cannot be loaded.
     """
-    teacher = load_step_model(model_folder(path), "likelihood", dtype=dtype)
+    folder = model_folder(path)
+    teacher = load_step_model(folder, PrmManifest.read(folder).head, dtype=dtype)
     assert isinstance(teacher, LikelihoodHead)
     return teacher.eval()
 
@@ -81,20 +84,21 @@ def teach(
     threads: int | None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> PackedExamples:
-    """Examples with what the teacher says in place of their labels; of several workers, each asks
-    it about its share.
+    """Examples with the teacher's scores in place of their labels, and its log-probabilities.
+
+    Of several workers, each computes its share.
 
     Args:
         teacher: what to learn from.
         examples: encoded for the scorer that learns.
-        step_id: its step token, which the teacher does not know; None if it has none.
+        step_id: its step token, which the teacher does not have; None if it has none.
         threads: on a CPU; None for one a core.
         on_progress: called with solutions done and in all, of the worker's own.
     """
 
     def compute(batch: StepBatch, group: Sequence[EncodedSolution]) -> list[tuple[Floats, Floats]]:
         observed, read = teacher.read(batch)
-        chances = teacher.judge(observed).float().sigmoid().cpu().numpy()
+        chances = teacher.apply_head(observed).float().sigmoid().cpu().numpy()
         logprobs = read.cpu().numpy()
         return [
             (steps[: len(one.positions)].copy(), tokens[: len(one.ids)].copy())
@@ -104,13 +108,14 @@ def teach(
     rank, size = rank_and_size()
     mine = range(rank, len(examples), size)
     plain = [without_step_tokens(examples[i].encoded, step_id) for i in mine]
-    said = from_all(
+    results = from_all(
         map_solutions(
             plain, compute, network=teacher.network, threads=threads, on_progress=on_progress
         )
     )
     return PackedExamples(
-        _taught(example, *said[i % size][i // size], step_id) for i, example in enumerate(examples)
+        _taught(example, *results[i % size][i // size], step_id)
+        for i, example in enumerate(examples)
     )
 
 
@@ -128,10 +133,10 @@ def without_step_tokens(encoded: EncodedSolution, step_id: int | None) -> Encode
 
 def _taught(example: Example, steps: Floats, tokens: Floats, step_id: int | None) -> Example:
     encoded = example.encoded
-    there = np.arange(len(encoded.ids))
+    in_solution = np.arange(len(encoded.ids))
     if step_id is not None:
-        there = np.delete(there, encoded.positions)
+        in_solution = np.delete(in_solution, encoded.positions)
     logprobs = np.full(len(encoded.ids), np.nan, dtype=np.float32)
-    logprobs[there] = tokens
+    logprobs[in_solution] = tokens
     logprobs[: encoded.num_prompt] = np.nan
     return replace(example, targets=tuple(steps.tolist()), logprobs=tuple(logprobs.tolist()))

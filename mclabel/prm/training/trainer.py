@@ -17,7 +17,6 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -25,23 +24,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Sampler
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback
 
 from mclabel.engines.pretrained import load_state
 from mclabel.errors import TrainingError
-from mclabel.prm.examples.build import Example, PackedExamples
-from mclabel.prm.examples.items import (
-    Items,
-    balance,
-    collate,
-    cut,
-    num_pieces,
-    observe,
-    rows_together,
-)
+from mclabel.prm.examples.batch import StepBatch
+from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.batch import StepBatch
+from mclabel.prm.training.arguments import trainer_arguments
 from mclabel.prm.training.callbacks import Report, Validate
 from mclabel.prm.training.checkpoint import (
     COMPLETE,
@@ -52,8 +43,18 @@ from mclabel.prm.training.checkpoint import (
     save_weights,
 )
 from mclabel.prm.training.distributed import from_first
-from mclabel.prm.training.losses import LossKind, lesson_loss, num_pairs, pair_loss, step_loss
+from mclabel.prm.training.items import (
+    Items,
+    balance,
+    collate,
+    cut,
+    num_pieces,
+    observe,
+    rows_together,
+)
+from mclabel.prm.training.losses import lesson_loss, num_pairs, pair_loss, step_loss
 from mclabel.prm.training.sampling import LengthGroupedSampler
+from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.sharding import here, is_sharded, whole
 from mclabel.prm.training.validation import Validation, validate
 
@@ -63,50 +64,13 @@ OPTIMIZER, SCHEDULER = "optimizer.pt", "scheduler.pt"
 BEST = "best.safetensors"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainSettings:
-    """How a step model is trained."""
-
-    epochs: float = 3.0
-    max_steps: int | None = None
-    """Optimizer steps; overrides `epochs`."""
-    batch_size: int = 16
-    """Solutions an optimizer step, over all workers."""
-    micro_tokens: int = 8192
-    """Tokens of a worker, padding included, that are in memory at a time; one solution at least,
-    and with `pair_weight` all of a problem's."""
-    backbone_lr: float = 1e-5
-    """0 freezes the body."""
-    head_lr: float = 1e-3
-    warmup: float = 0.05
-    """Share of the steps over which the rates rise; then they fall linearly to 0."""
-    weight_decay: float = 0.0
-    loss: LossKind = "cross_entropy"
-    balance: bool = False
-    """Weigh sound and wrong steps so that both count the same in all."""
-    pair_weight: float = 0.0
-    """Of the loss over pairs of a right and a wrong solution of one problem; solutions of a problem
-    then share a batch."""
-    bf16: bool = False
-    """Compute in bfloat16 where that is safe, keep weights as they are."""
-    seed: int = 0
-    save_steps: int = 200
-    """Optimizer steps between two checkpoints."""
-    eval_steps: int | None = None
-    """Optimizer steps between two validations; None validates after every epoch."""
-    patience: int | None = None
-    """Validations without a lower loss after which training stops; the best weights are kept."""
-    report_to: tuple[str, ...] = ()
-    """`tensorboard`, `wandb`."""
-
-
 def train_step_model(
     model: StepModel,
     train: Sequence[Example],
     validation: Sequence[Example],
     out: Path,
     *,
-    settings: TrainSettings,
+    settings: TrainerSettings,
     on_progress: Callable[[int, int, str], None] = lambda step, total, detail: None,
 ) -> Validation:
     """Train in place, resuming from the last whole checkpoint under `out`.
@@ -146,7 +110,7 @@ def train_step_model(
         settings=settings,
         token_scale=packed.steps_per_token,
         model=model,
-        args=_arguments(model, checkpoints, settings, num_steps),
+        args=trainer_arguments(model, checkpoints, settings, num_steps),
         train_dataset=Items(packed, observed, balance(packed) if settings.balance else None),
         data_collator=collate,
         optimizer=torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=settings.weight_decay),
@@ -172,43 +136,6 @@ def train_step_model(
     return validate(model, validation)
 
 
-def _arguments(
-    model: StepModel, checkpoints: Path, settings: TrainSettings, num_steps: int
-) -> TrainingArguments:
-    workers = int(os.environ.get("WORLD_SIZE", 1))
-    share, rest = divmod(settings.batch_size, workers)
-    if rest:
-        raise TrainingError(
-            f"batch_size={settings.batch_size}: must be a multiple of workers={workers}. Change "
-            "one of them"
-        )
-    arguments = TrainingArguments(
-        output_dir=str(checkpoints),
-        max_steps=num_steps,
-        per_device_train_batch_size=share,
-        lr_scheduler_type="linear",
-        warmup_steps=round(settings.warmup * num_steps),
-        max_grad_norm=1.0,
-        save_strategy="steps",
-        save_steps=settings.save_steps,
-        save_total_limit=2,
-        logging_steps=10,
-        logging_nan_inf_filter=False,
-        seed=settings.seed,
-        bf16=settings.bf16,
-        use_cpu=next(model.parameters()).device.type == "cpu",
-        ddp_find_unused_parameters=False,
-        dataloader_pin_memory=False,
-        remove_unused_columns=False,
-        disable_tqdm=True,
-        report_to=list(settings.report_to),
-    )
-    # `Trainer` would spread a worker's batch over all GPUs that it sees.
-    assert arguments.device is not None  # chooses the GPU, and counts
-    arguments._n_gpu = min(1, arguments.n_gpu)
-    return arguments
-
-
 _REMEDY = "Lower head_lr or backbone_lr, check the base model, and train into another out"
 
 
@@ -220,7 +147,7 @@ class _StepTrainer(Trainer):
     def __init__(
         self,
         *,
-        settings: TrainSettings,
+        settings: TrainerSettings,
         token_scale: float,
         model: StepModel,
         optimizer: torch.optim.Optimizer,
@@ -267,6 +194,7 @@ class _StepTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
+        """The loss of a piece of a batch, as its share of the whole optimizer step."""
         targets, weights = inputs.pop("targets"), inputs.pop("weights")
         num_steps, right, problems = (inputs.pop(n) for n in ("num_steps", "right", "problems"))
         pair_scale = inputs.pop("pair_scale")
@@ -278,7 +206,7 @@ class _StepTrainer(Trainer):
             assert batch is not None
             logits, tokens, steps = model(batch, lesson=True)
             lesson = lesson_loss(tokens, steps, logprobs, batch, token_scale=self._token_scale)
-        loss = lesson + step_loss(logits, targets, weights, kind=self._settings.loss)
+        loss = lesson + step_loss(logits, targets, weights, loss=self._settings.loss)
         if self._settings.pair_weight:
             scores = StepModel.log_odds(logits).gather(1, num_steps[:, None] - 1)[:, 0]
             loss = loss + pair_scale * pair_loss(scores, right, problems)

@@ -1,4 +1,4 @@
-"""How well a step model knows the steps of problems that it was not trained on."""
+"""How well a step model scores the steps of problems that it was not trained on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import rankdata
 
-from mclabel.prm.examples.build import Example
+from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.examples.packed import Example
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.batch import StepBatch, map_solutions
 from mclabel.prm.training.sharding import is_sharded
 
 NUM_BINS = 10
@@ -63,11 +63,11 @@ def validate(model: StepModel, examples: Sequence[Example]) -> Validation:
     model.train(was_training)
     logits = np.array([logit for row in scores for logit in row])
     targets = np.array([nan if t is None else t for e in chosen for t in e.targets])
-    there = ~np.isnan(targets)
+    labelled = ~np.isnan(targets)
     return Validation(
         num_solutions=len(chosen),
-        num_steps=int(there.sum()),
-        **step_figures(logits[there], targets[there]),
+        num_steps=int(labelled.sum()),
+        **step_figures(logits[labelled], targets[labelled]),
         pair_accuracy=_pair_accuracy(chosen, scores),
     )
 
@@ -83,10 +83,10 @@ def step_figures(
     """
     if not len(targets):
         return dict.fromkeys(("loss", "accuracy", "f1_wrong", "auc", "calibration_error"))
-    scores, sound, said = expit(logits), targets > 0.5, logits > 0
+    scores, sound, scored_sound = expit(logits), targets > 0.5, logits > 0
     losses = np.logaddexp(0, logits) - targets * logits
-    hits = int((~said & ~sound).sum())
-    called = int((~said).sum()) + int((~sound).sum())
+    hits = int((~scored_sound & ~sound).sum())
+    called = int((~scored_sound).sum()) + int((~sound).sum())
     ranks, num_sound = rankdata(logits), int(sound.sum())
     num_pairs = num_sound * (len(sound) - num_sound)
     above = float(ranks[sound].sum()) - num_sound * (num_sound + 1) / 2
@@ -97,7 +97,7 @@ def step_figures(
     ]
     return {
         "loss": float(losses.mean()),
-        "accuracy": float((said == sound).mean()),
+        "accuracy": float((scored_sound == sound).mean()),
         "f1_wrong": 2 * hits / called if called else None,
         "auc": above / num_pairs if num_pairs else None,
         "calibration_error": sum(gaps) / len(order),

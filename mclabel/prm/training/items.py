@@ -1,4 +1,4 @@
-"""Examples as the trainer takes them: one by one with what was made of them, and in batches."""
+"""Examples as the trainer takes them: one by one, and in batches that are cut into pieces."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from mclabel.prm.examples.build import Example, PackedExamples
+from mclabel.prm.examples.batch import StepBatch, make_batch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.model.network import StepModel
-from mclabel.prm.training.batch import StepBatch, make_batch, map_solutions
 
 MAX_OBSERVED_BYTES = 2 * 2**30
-"""What a frozen body says of the examples is kept if it is no more than this."""
+"""Most memory for what a frozen body gives for the examples; beyond it, nothing is kept."""
 
 
 def observe(
     model: StepModel, examples: PackedExamples, on_progress: Callable[[int, int, str], None]
 ) -> list[Tensor] | None:
-    """What a frozen body says of every step, computed once; None if that is too much to keep."""
+    """What a frozen body gives for every step, computed once; None if that is too much to keep."""
     model.eval()
     num_steps = sum(len(example.targets) for example in examples)
     if 4 * num_steps * model.observed_width > MAX_OBSERVED_BYTES:
@@ -55,13 +55,13 @@ def balance(examples: PackedExamples) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Item:
-    """One example with what was made of it beforehand."""
+    """One example, with what was computed from it before training."""
 
     example: Example
     observed: Tensor | None
-    """What a frozen body says of its steps [steps, width]."""
+    """What a frozen body gives for its steps [steps, width]."""
     factors: tuple[float, float] | None
-    """Of the weights of wrong and of sound steps."""
+    """Factors of the weights of wrong and of sound steps."""
 
 
 class Items(Dataset[Item]):
@@ -81,7 +81,7 @@ class Items(Dataset[Item]):
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Item:
-        """An example; behind the last, the shortest one as something that teaches nothing."""
+        """An example; behind the last, the shortest one without its labels, to fill a batch."""
         nothing = index == len(self.examples)
         index = self._shortest if nothing else index
         example = self.examples[index]
@@ -96,7 +96,7 @@ class Items(Dataset[Item]):
 
 
 def collate(items: Sequence[Item]) -> dict[str, Tensor]:
-    """A worker's batch: what the model reads or what its frozen body said, targets and weights.
+    """A worker's batch: what the model reads or what its frozen body gave, targets and weights.
 
     Targets and weights are [batch, steps], NaN and 0 where there is no step; `num_steps`, `right`
     (-1 unknown) and `problems` (equal numbers for one problem) are [batch].
@@ -160,7 +160,7 @@ def cut(
 ) -> list[dict[str, Tensor]]:
     """A batch in so many pieces, with no more padding than they need.
 
-    Where there are more pieces than units, the last ones hold a solution that teaches nothing.
+    Where there are more pieces than units, the last ones hold a solution of weight 0.
     """
     pieces = []
     for some in _split(units, number):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from transformers import AutoModelForCausalLM
+
 from mclabel.engines.pretrained import load_model_config
 from mclabel.engines.text import PolicyText
 from mclabel.prm.examples.encode import StepEncoder
-from mclabel.prm.model.network import start_step_model
+from mclabel.prm.model.network import load_network
 from mclabel.prm.scoring.reading import LEAST, Reading
 
 
@@ -24,19 +26,22 @@ class LikelihoodScorer:
         trust_remote_code: bool = False,
         key: str = "",
     ) -> None:
-        """Args:
-        model: folder or Hugging Face name of a causal language model.
-        template: prompt with `{problem}` in it; None uses the model's chat template.
-        system: system message, with a chat template.
-        trust_remote_code: run Python code that comes with the model.
-        key: of the setting that names the model, for messages.
+        """Load a language model.
+
+        Args:
+            model: folder or Hugging Face name of a causal language model.
+            template: prompt with `{problem}` in it; None uses the model's chat template.
+            system: system message, with a chat template.
+            trust_remote_code: run Python code that comes with the model.
+            key: of the setting that names the model, for messages.
 
         Raises:
             EngineError: it cannot be loaded.
         """
         of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": key}
-        self.network = start_step_model(model, "likelihood", **of).network.eval()
-        """What reads the solutions (`reading`)."""
+        network = load_network(AutoModelForCausalLM, model, dtype="float32", **of)
+        self.network = network.eval()
+        """Reads the solutions (`reading`)."""
         limit = load_model_config(model, **of).get_text_config().max_position_embeddings
         text = PolicyText.load(model, revision=None, template=template, system=system, **of)
         self.encoder = StepEncoder(text, step_id=None, max_tokens=limit)

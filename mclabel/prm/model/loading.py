@@ -1,0 +1,58 @@
+"""Makes step models: fresh ones on a pretrained base, and ones that were saved."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from mclabel.prm.model.network import StepModel
+from mclabel.prm.model.settings import HEADS, ModelSettings
+
+
+def start_step_model(
+    settings: ModelSettings,
+    *,
+    has_neutral: bool = False,
+    is_taught: bool = False,
+    trains_body: bool = True,
+    key: str = "base",
+) -> StepModel:
+    """A step model with a fresh head on a pretrained language model.
+
+    Args:
+        settings: of the network; `base` is a folder or a Hugging Face name.
+        has_neutral: its classes are wrong, neutral and sound; of a classifier of tokens.
+        is_taught: it has what learns from a teacher; of a classifier of tokens.
+        trains_body: the body will be trained, so that its states are worth seeing.
+        key: of the setting that names the base, for messages.
+
+    Raises:
+        EngineError: the base cannot be loaded, or has no token classification.
+    """
+    model = _step_model(settings.head)
+    return model.start(
+        settings, key=key, has_neutral=has_neutral, is_taught=is_taught, trains_body=trains_body
+    )
+
+
+def load_step_model(
+    folder: Path, head: str, *, dtype: str = "float32", trust_remote_code: bool = False
+) -> StepModel:
+    """A step model that was saved.
+
+    Args:
+        folder: of its files.
+        head: name of its head, in `HEADS`.
+        dtype: torch dtype of the body.
+        trust_remote_code: run Python code that comes with it.
+
+    Raises:
+        EngineError: it cannot be loaded.
+    """
+    return _step_model(head).load(folder, dtype=dtype, trust_remote_code=trust_remote_code)
+
+
+def _step_model(head: str) -> type[StepModel]:
+    module, _, name = HEADS[head].model.partition(":")
+    return cast(type[StepModel], getattr(import_module(module), name))

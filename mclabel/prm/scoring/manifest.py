@@ -1,0 +1,113 @@
+"""What is saved beside a scorer's weights, so that it scores as it was trained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from mclabel.engines.hub import weights_fingerprint
+from mclabel.engines.text import PolicyText
+from mclabel.errors import ConfigError, DataError
+from mclabel.prm.examples.encode import StepEncoder
+from mclabel.prm.model.settings import HEAD_FILE, HeadName
+
+MANIFEST = "prm.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrmManifest:
+    """What a saved PRM needs beside its weights to score as it was trained."""
+
+    kind: Literal["prm", "orm"]
+    """An `orm` was trained on outcomes alone: only its last score means something."""
+    head: HeadName
+    step_token: str | None
+    """Follows every step; None scores at each step's last token."""
+    template: str | None
+    """Template of the prompt; None is the tokenizer's chat template."""
+    system: str | None
+    max_tokens: int
+    """Most tokens of an encoded solution."""
+
+    def save(self, folder: Path) -> None:
+        """Write it beside the weights."""
+        content = {"format": FORMAT, **asdict(self)}
+        (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> PrmManifest:
+        """Read it.
+
+        Raises:
+            DataError: the folder holds no PRM of this format.
+        """
+        try:
+            content = json.loads((folder / MANIFEST).read_text())
+            if content.pop("format") != FORMAT:
+                raise ValueError(f"of another format than {FORMAT}")
+            cls(**content)  # refuses keys that it does not know
+            return TypeAdapter(cls).validate_python(content)
+        except FileNotFoundError:
+            raise DataError(
+                f"{folder}: holds no {MANIFEST}. Give the `out` of `mclabel train`"
+            ) from None
+        except (
+            *(OSError, ValueError, KeyError, TypeError),
+            *(AttributeError, RecursionError),
+        ) as error:
+            raise DataError(
+                f"{folder}/{MANIFEST}: not a PRM's manifest: {type(error).__name__}: {error}. Copy "
+                "the whole folder again, or train it again"
+            ) from error
+
+
+def model_folder(path: str | Path) -> Path:
+    """The folder of the weights, of the `out` of a training run or of the folder itself.
+
+    Raises:
+        DataError: its training has not ended.
+    """
+    folder = Path(path)
+    if (folder / "train.json").is_file() and not (folder / "model").is_dir():
+        raise DataError(f"{folder}: its training has not ended. Run the same command again")
+    return folder / "model" if (folder / "model").is_dir() else folder
+
+
+def scorer_fingerprint(path: str | Path) -> str:
+    """A hash that changes with a scorer's weights, its head's among them.
+
+    Args:
+        path: as of `model_folder`.
+    """
+    folder = model_folder(path)
+    parts = [folder, (folder / HEAD_FILE).parent]
+    return "-".join(weights_fingerprint(part) for part in parts if part.is_dir())
+
+
+def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
+    """The encoder of a PRM.
+
+    Raises:
+        ConfigError: the tokenizer lacks the step token.
+    """
+    identity = None
+    if manifest.step_token is not None:
+        identity = text.token_id(manifest.step_token)
+        if identity is None:
+            reserved = text.step_token
+            remedy = (
+                f"Its tokenizer reserves {reserved} for steps: pass step_token=null to use it"
+                if reserved is not None
+                else f"Name one that it never uses ({', '.join(text.special_tokens[:8]) or 'none'} "
+                "are its special ones), or add it with add_step_token=true"
+            )
+            raise ConfigError(
+                f"step_token={manifest.step_token!r}: not a token of this model. {remedy}, or use "
+                "head=likelihood, which needs none"
+            )
+    return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)

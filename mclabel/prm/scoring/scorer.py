@@ -1,0 +1,94 @@
+"""What scores steps, of whatever format, and how it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from mclabel.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from mclabel.prm.examples.encode import EncodedSolution
+
+OWN_FORMAT = "mclabel"
+FORMATS: Mapping[str, str] = {
+    OWN_FORMAT: "mclabel.prm.scoring.score:PRM",
+    "trl": "mclabel.prm.scoring.adapters:TrlPRM",
+    "math-shepherd": "mclabel.prm.scoring.adapters:ShepherdPRM",
+    "rlhflow": "mclabel.prm.scoring.adapters:RlhflowPRM",
+    "qwen": "mclabel.prm.scoring.adapters:QwenPRM",
+}
+"""Names of the formats of PRMs, and where the class stands that scores with one."""
+
+
+class Scorer(Protocol):
+    """Gives a score in [0, 1] for every step of a solution."""
+
+    def encode(
+        self, problem: str, solution: str | Sequence[str], place: str = "solution"
+    ) -> EncodedSolution:
+        """One solution as the scorer reads it.
+
+        Args:
+            problem: text of the problem.
+            solution: its text with a step a line, or the texts of its steps.
+            place: names the solution in errors.
+
+        Raises:
+            TooLongError: it is longer than the scorer takes.
+            DataError: it cannot be encoded.
+        """
+        ...
+
+    def score(
+        self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
+    ) -> list[list[float]]:
+        """For every solution a number in [0, 1] a step."""
+        ...
+
+    def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
+        """As `score`, for encoded solutions."""
+        ...
+
+
+def load_prm(
+    path: str | Path,
+    *,
+    form: str = OWN_FORMAT,
+    url: str | None = None,
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+) -> Scorer:
+    """A PRM of any format.
+
+    Args:
+        path: `out` of `mclabel train`, or of another format a folder or Hugging Face name.
+        form: its format, a key of `FORMATS`.
+        url: of a server that `mclabel serve` started for this PRM, which then computes the scores.
+        device: torch device, without a server.
+        trust_remote_code: run Python code that comes with the PRM.
+
+    Raises:
+        ConfigError: a server is given for another format than ours.
+        DataError: there is no finished PRM.
+        EngineError: it cannot be loaded.
+    """
+    if url is not None:
+        if form != OWN_FORMAT:
+            raise ConfigError(
+                f"--url {url}: `mclabel serve` serves PRMs of --format {OWN_FORMAT}, not {form}. "
+                "Leave out one of the two"
+            )
+        from mclabel.prm.scoring.served import ServedPRM
+
+        return ServedPRM.connect(url, path, trust_remote_code=trust_remote_code)
+    module, _, name = FORMATS[form].partition(":")
+    scorer: Any = getattr(import_module(module), name)
+    try:
+        return cast(Scorer, scorer.load(path, device=device, trust_remote_code=trust_remote_code))
+    except EngineError as error:
+        if form == OWN_FORMAT:
+            raise
+        raise EngineError(f"--format {form}: {error}") from error

@@ -1,0 +1,61 @@
+"""What is written beside scores: which PRM gave them, and whether its code was trusted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.pipelines.provenance import server_address
+from mclabel.prm.scoring.manifest import scorer_fingerprint
+
+SOLUTION = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
+JUDGED = [
+    {"id": "gsm8k-0", "problem": "P", "steps": ["1 + 1 = 2"], "label": -1},
+    {"id": "gsm8k-1", "problem": "P", "steps": ["1 + 1 = 3", "So 3"], "label": 0},
+]
+
+
+def run(*arguments: str) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture(scope="module")
+def prm(base: str, labels: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("prm") / "prm"
+    run("train", "/dev/null", f"out={out}", f"labels=[{labels}]", f"base={base}", "max_steps=1")
+    return str(out)
+
+
+def read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    assert set(content.pop("versions")) >= {"mclabel", "torch", "transformers", "python"}
+    return content
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_scores_and_processbench_record_whether_code_was_trusted(
+    prm: str, tmp_path: Path, trusted: bool
+) -> None:
+    more = ["--trust-remote-code"] if trusted else []
+    file, bench = tmp_path / "in.jsonl", tmp_path / "processbench_gsm8k.json"
+    file.write_text(json.dumps(SOLUTION))
+    bench.write_text(json.dumps(JUDGED))
+    run("score", prm, str(file), "-o", f"{tmp_path}/out.jsonl", *more)
+    run("eval", "processbench", str(bench), "--model", prm, "-o", f"{tmp_path}/bench", *more)
+    known = {"prm": prm, "weights": scorer_fingerprint(prm), "trust_remote_code": trusted}
+    assert read(tmp_path / "out.jsonl.provenance.json") == {
+        **known,
+        "format": "mclabel",
+        "url": None,
+    }
+    assert read(tmp_path / "bench" / "provenance.json") == known
+
+
+def test_an_address_is_recorded_without_its_password() -> None:
+    assert server_address("http://me:secret@host:8000/x?key=1#y") == "http://host:8000"

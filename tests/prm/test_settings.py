@@ -1,0 +1,142 @@
+"""Settings of training: each stands once, all faults are named at once, and identity may grow."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from labelled import arith_rows
+
+from mclabel import pipelines
+from mclabel.config import TrainConfig, load_config
+from mclabel.errors import ConfigError, ShardError
+from mclabel.pipelines.train import TrainReport
+from mclabel.prm.examples.build import ExampleSettings
+from mclabel.prm.examples.encode import TextSettings
+from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.training.settings import TrainerSettings
+from mclabel.records import LabeledSolution
+from mclabel.settings import OPERATIONAL
+
+PARTS = (ModelSettings, ExampleSettings, TextSettings, TrainerSettings)
+
+
+def train(out: Path, *overrides: str, kind: type[TrainConfig] = TrainConfig) -> TrainReport:
+    config = load_config(kind, None, [f"out={out}", *overrides])
+    return pipelines.train(config, lambda step, total, loss: None)
+
+
+def test_every_setting_stands_once_and_has_a_sentence() -> None:
+    for one, other in combinations(PARTS, 2):
+        assert not set(one.model_fields) & set(other.model_fields)
+    own = set(vars(TrainConfig)["__annotations__"])
+    assert not own & {name for part in PARTS for name in part.model_fields}
+    assert all(info.description for info in TrainConfig.model_fields.values())
+
+
+def test_five_faults_are_named_at_once_and_nothing_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        train(
+            tmp_path / "prm", "labels=[no-such-run]", "base=no-such-base", "head=likelihood",
+            "step_token=<|x|>", "target=neutral", "teacher=no-such-teacher", "shard=true",
+            "batch_size=0", "epoch=2",
+        )  # fmt: skip
+    message = str(caught.value)
+    for fault in (
+        "batch_size=0: input should be greater",
+        "epoch: unknown key; did you mean epochs?",
+        "target=neutral: has three classes, but a teacher's scores are chances",
+        "head=likelihood: target=neutral has three classes. Use head=token",
+        "teacher='no-such-teacher': is for head=token, not head=likelihood",
+        "step_token='<|x|>': head=likelihood scores at each step's last token",
+        "shard=true: splits the training of a body over workers, but workers=1",
+    ):
+        assert fault in message
+    assert "no such" not in message
+    assert not (tmp_path / "prm").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fault"),
+    [
+        (["extra_layers=1", "backbone_lr=1e-4"], "extra_layers=1: the body below must be fixed"),
+        (["extra_layers=1", "backbone_lr=0", "step_token=s"], "the body below must be fixed"),
+        (["extra_layers=1", "backbone_lr=0", "head=likelihood"], "extra_layers=1: is for head=tok"),
+        (["states=true"], "states=true: is for head=likelihood, not head=token"),
+        (["teacher=t", "to_first_error=true"], "to_first_error=true: a teacher scores every step"),
+        (["target=neutral", "loss=mse"], "loss=mse: target=neutral has three classes"),
+        (["lora_rank=2", "backbone_lr=0"], "lora_rank=2: adapters are trained at backbone_lr"),
+        (["patience=1", "validation=0"], "patience=1: training stops by its validations"),
+        (["workers=2", "batch_size=7"], "batch_size=7: must be a multiple of workers=2"),
+        (["target=sotf"], "target: sotf: none of the targets. did you mean soft?"),
+        (["weights=none_such"], "weights: none_such: none of the weights"),
+        (["loss=json:nothing"], "loss: json:nothing: cannot be imported"),
+        (["head=tokn"], "head='tokn': input should be 'token' or 'likelihood'"),
+    ],
+)
+def test_settings_that_contradict_one_another(overrides: list[str], fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(TrainConfig, None, ["out=o", "labels=[l]", "base=b", *overrides])
+    assert fault in str(caught.value)
+
+
+def test_the_identity_of_a_training() -> None:
+    """Golden: what decides about the weights, left out where it is at its default."""
+    config = load_config(
+        TrainConfig,
+        None,
+        ["out=o", "labels=[l]", "base=b", "target=soft", "threads=4", "epochs=3", "seed=1"],
+    )
+    assert config.identity() == {"base": "b", "target": "soft", "seed": 1}
+    operational = {n for n, i in TrainConfig.model_fields.items() if OPERATIONAL in i.metadata}
+    assert set(config.semantic()) == set(TrainConfig.model_fields) - operational
+
+
+class Grown(TrainConfig):
+    """What a later release could be."""
+
+    new: int = 3
+
+
+def test_a_later_release_resumes_a_run_and_names_what_differs(
+    base: str, labels: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "prm"
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=2"]
+    first = train(out, *common)
+    assert train(out, *common, kind=Grown) == first
+    with pytest.raises(ShardError) as caught:
+        train(out, *common, "new=4", "target=soft", "trust_remote_code=true", kind=Grown)
+    differences = str(caught.value).splitlines()[1:-1]
+    assert [line.strip() for line in differences] == [
+        "new: None there, 4 here",
+        "target: 'hard' there, 'soft' here",
+        "trust_remote_code: False there, True here",
+    ]
+    manifest = json.loads((out / "train.json").read_text())
+    assert manifest["config"]["trust_remote_code"] is False
+    assert set(manifest["identity"]) == {"base", "labels", "max_steps"}
+
+
+def half(row: LabeledSolution) -> tuple[float | None, ...]:
+    """A target of one's own: every other step, by its number."""
+    return tuple(None if number % 2 else number / 10 for number in range(len(row.steps)))
+
+
+def beyond(row: LabeledSolution) -> tuple[float | None, ...]:
+    """A target that is none."""
+    return (2.0,) * len(row.steps)
+
+
+def test_a_target_of_ones_own_is_a_function(
+    base: str, labels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_targets.py").write_text(Path(__file__).read_text())
+    monkeypatch.syspath_prepend(tmp_path)
+    common = [f"labels=[{labels}]", f"base={base}", "max_steps=1"]
+    report = train(tmp_path / "prm", *common, "target=own_targets:half")
+    assert report.num_solutions + report.num_validation == len(arith_rows(60))
+    with pytest.raises(Exception, match=r"targets \(2\.0, .*must lie in \[0, 1\]"):
+        train(tmp_path / "none", *common, "target=own_targets:beyond")
