@@ -13,14 +13,13 @@ from scripted_jobs import scripted_overrides, write_problems
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.manifest import read_claim
+from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.pipelines.label import semantic_config
 from mclabel.seeds import content_id
 from mclabel.settings import OPERATIONAL, Born, Settings
-from mclabel.data.shards.manifest import MANIFEST
 
 GOLDEN = {
     "estimator={kind: fixed, rollouts: 8}": "4192363d8cb4fb91",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mclabel.config import LabelConfig
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.manifest import check_claim
+from mclabel.data.shards.manifest import MANIFEST, check_claim
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import priors_name
 from mclabel.data.shards.shard import read_shard
@@ -24,7 +24,6 @@ from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import read_spent
 from mclabel.work.forecast import Interval, pilot_blocks, predict
-from mclabel.data.shards.manifest import MANIFEST
 from mclabel.work.tally import JobReport, JobState
 
 MIN_BLOCKS = 8

@@ -18,7 +18,7 @@ from mclabel.data.outputs import check_run
 from mclabel.data.readers.problems import ChosenProblems, Problems, read_problems
 from mclabel.data.readers.remote import local_path
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.data.shards.manifest import Semantic, check_claim, claim
+from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
 from mclabel.data.shards.rejects import Reject, set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
@@ -33,7 +33,6 @@ from mclabel.settings import content_fields
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import Limits
 from mclabel.work.fleet import Fleet
-from mclabel.data.shards.manifest import MANIFEST
 from mclabel.work.job import run_job
 from mclabel.work.local_fleet import LocalFleet
 from mclabel.work.ray_fleet import RayFleet

@@ -24,7 +24,7 @@ from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import Fault, file_rows
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.labels import commit_block, committed_blocks, delete_losers, named_rollouts
-from mclabel.data.shards.manifest import Semantic, claim, claimed_config
+from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, claimed_config
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.schema import labeled_solution, recorded_rollout
@@ -37,7 +37,6 @@ from mclabel.pipelines.label import versions
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
 from mclabel.settings import CONTENT, Settings, settings_class
-from mclabel.data.shards.manifest import MANIFEST
 
 
 @dataclass(kw_only=True)
