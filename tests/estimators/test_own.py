@@ -13,8 +13,8 @@ from pydantic import Field
 from mclabel.checkers import make_checker
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
-from mclabel.engines import SamplingParams
-from mclabel.engines.scripted import ScriptedPolicy
+from mclabel.engines import PolicySettings
+from mclabel.engines.scripted import ScriptedEngine
 from mclabel.errors import ConfigError
 from mclabel.estimators import (
     Estimator,
@@ -172,7 +172,8 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
     config = load_config(LabelConfig, None, ["out=x"]).model_copy(update={"estimator": settings})
 
     async def run() -> list[ProblemLabels]:
-        policy, desk = ScriptedPolicy(sampling=SamplingParams(max_tokens=1000)), Desk()
+        engine = ScriptedEngine.Settings()
+        policy, desk = ScriptedEngine(PolicySettings(max_tokens=1000, engine=engine)), Desk()
         await policy.start()
         shared = Shared(
             policy=policy,
