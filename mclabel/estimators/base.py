@@ -12,6 +12,7 @@ line.
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,7 @@ from pydantic import Field
 
 from mclabel.estimators.paths import ProblemPaths, RecordedRollout
 from mclabel.records import Counts, LabelSource, Outcome
+from mclabel.seeds import ID_LENGTH
 from mclabel.settings import ComponentSettings, at_most
 from mclabel.stats.values import NOTHING, StepEstimate, TruncatedPolicy
 
@@ -86,44 +88,53 @@ class Judgement:
 
 
 class Knowledge(Protocol):
-    """What an estimator has learned from other problems of a run."""
+    """What an estimator has learned from other problems of a run.
+
+    Derive from it for the id.
+    """
 
     @property
     def id(self) -> str:
         """A hash of the content, which names the file `priors/ID.json` of the run."""
-        ...
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:ID_LENGTH]
 
+    @abstractmethod
     def to_json(self) -> str:
         """The content, as the file holds it."""
         ...
 
 
 class RunLearner(Protocol):
-    """Learns over the problems of a run what later ones begin with. Every engine has its own."""
+    """Learns over the problems of a run what later ones begin with. Every engine has its own.
+
+    Derive from it for the defaults.
+    """
 
     @property
+    @abstractmethod
     def knowledge(self) -> Knowledge:
         """What the next problem begins with."""
         ...
 
     @property
-    def min_gain_per_token(self) -> float:
+    def min_gain_per_token(self) -> float | None:
         """The least gain a token that the next problem's rollouts must promise.
 
-        It is stored with the problem's labels.
+        It is stored with the problem's labels. None where the estimator has no such rate.
         """
-        ...
+        return None
 
     @property
     def num_pilot(self) -> int:
         """Solutions that an engine labels before it learns anything; 0 if it began with some."""
-        ...
+        return 0
 
     @property
     def is_due(self) -> bool:
         """Whether there is evidence enough for `fit`."""
-        ...
+        return False
 
+    @abstractmethod
     def record(self, problem: ProblemPaths, estimator: Any, *, num_tokens: int) -> None:
         """Take what an estimator has seen of a finished problem.
 
@@ -136,7 +147,6 @@ class RunLearner(Protocol):
 
     def fit(self) -> None:
         """Learn from what was recorded; this may take seconds."""
-        ...
 
     def adopt(self, content: str) -> None:
         """Take the knowledge of another engine, or of an earlier start, if it rests on more.
@@ -144,7 +154,6 @@ class RunLearner(Protocol):
         Args:
             content: as the other's `Knowledge.to_json` wrote it.
         """
-        ...
 
 
 class Estimator(Protocol):

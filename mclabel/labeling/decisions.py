@@ -1,8 +1,8 @@
 """Lets estimators of many problems decide together.
 
-A Bayesian estimator's decision takes far less time in a batch than alone. So whoever has to think
-waits a moment for others, much less than a rollout takes, and they decide together, off the event
-loop. Estimators notice nothing of it: they want what they would have wanted alone.
+A Bayesian estimator's decision takes far less time in a batch than alone. So an estimator whose
+decision is due waits a moment for others, much less than a rollout takes, and they decide together,
+off the event loop. Each then wants what it would have wanted alone.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ class Decisions:
     """Collects what is due on one event loop."""
 
     def __init__(self, desk: Desk) -> None:
-        """Args:
-        desk: where it is decided.
+        """Begin without anything due.
+
+        Args:
+            desk: where decisions are computed.
         """
         self._desk = desk
         self._due: list[tuple[Estimator, asyncio.Future[Sequence[int]]]] = []

@@ -45,12 +45,14 @@ class PrefixTable:
         splitter: StepSplitter | None = None,
         thinks: bool = False,
     ) -> None:
-        """Args:
-        problem: the prefixes begin with.
-        solutions: with at least one step each.
-        free_outcomes: sampled solutions were not chosen by their outcomes.
-        splitter: of rollouts, where they are followed.
-        thinks: the prompt ends where the policy's thinking begins.
+        """Begin with the prefixes of a problem's solutions.
+
+        Args:
+            problem: that the prefixes begin with.
+            solutions: with at least one step each.
+            free_outcomes: whether sampled solutions were not chosen by their outcomes.
+            splitter: of rollouts, where they are followed.
+            thinks: whether the prompt ends where the policy's thinking begins.
         """
         self._problem_id, self._splitter = problem.id, splitter or StepSplitter()
         self._thinks, self._free_outcomes = thinks, free_outcomes
@@ -59,7 +61,7 @@ class PrefixTable:
         self.paths = [self._path(solution) for solution in solutions]
 
     def received(self, number: int, rollout: Rollout) -> RecordedRollout:
-        """What an estimator receives of a rollout from prefix `number` that says its own way."""
+        """What an estimator receives of a rollout from prefix `number` whose way is on record."""
         ends = (0, *(rollout.step_ends or ()))
         return RecordedRollout(
             prefix=number,

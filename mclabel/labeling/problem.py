@@ -1,7 +1,7 @@
 """Labels problems on one engine, any number of them at a time.
 
 Every problem is a coroutine: it samples or takes its solutions, builds the table of their
-distinct prefixes, and feeds an estimator, which says what to roll out. All problems under way
+distinct prefixes, and feeds an estimator, which asks for rollouts. All problems under way
 share the engine, so that it batches their rollouts together; no problem, step or block waits
 for another. Identical prefixes of a problem are rolled out once.
 """

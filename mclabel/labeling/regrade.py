@@ -1,8 +1,8 @@
 """Labels from rollouts on record, graded again: no engine is needed.
 
-The estimator of the run is asked again, and told the recorded rollouts with their new verdicts:
+The estimator of the run is asked again, and given the recorded rollouts with their new verdicts:
 with the same verdicts it goes the same way, and gives the same labels. With others it may want
-rollouts that nobody has sampled. Then it judges with what there is, and the rows say how many were
+rollouts that were not sampled. Then it judges with what there is, and the rows count how many were
 missing. What it does not want any more is left out, so that counts remain those of its rule; the
 posterior alone takes everything, since what is evidence to it does not depend on why it was drawn.
 
@@ -168,7 +168,7 @@ def _judge(
 def _sampling(
     row: LabeledSolution, solutions: Sequence[Solution], before: Mapping[str, Outcome]
 ) -> Sampling:
-    """What is said of a problem's samples, with new verdicts on those that are on record."""
+    """Counts of a problem's samples, with new verdicts on those that are on record."""
     siblings, num_right = row.siblings, row.num_sampled_right
     observed = siblings.num_rollouts  # the first ones drawn
     for solution in solutions:

@@ -94,7 +94,7 @@ class EstimatorRun:
             estimator: of the problem.
             table: of its prefixes; counts are added to it, and prefixes if the estimator follows
                 all.
-            decode: of the policy's tokens; None where rollouts already say which way they went.
+            decode: of the policy's tokens; None where the way of each rollout is on record.
         """
         self.estimator, self.table, self._decode = estimator, table, decode
         self.rollouts: list[Rollout] = []

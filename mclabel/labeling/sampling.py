@@ -1,6 +1,6 @@
 """Which of a problem's sampled solutions are labelled: all of them, or as many right as wrong.
 
-Solutions that are kept for their outcome say nothing of the policy's chance any more: they are
+Solutions that are kept for their outcome are no evidence on the policy's chance any more: they are
 marked, and their outcomes are no evidence for an estimator. The first ones drawn, a number fixed
 before, remain unbiased observations of the bare problem's value.
 """

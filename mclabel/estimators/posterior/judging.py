@@ -73,7 +73,7 @@ def judge_solution(
 
 
 def _kind(path: SolutionPath, counts: Sequence[Counts], *, any_sampled_right: bool) -> Kind:
-    """The kind of the solution, which `calibrated` tells apart."""
+    """The kind of the solution, on which `calibrated` depends."""
     if path.outcome is Outcome.RIGHT:
         return "right"
     rolled = any(counts[prefix].num_right for prefix in (ROOT, *path.prefixes))

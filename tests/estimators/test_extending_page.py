@@ -1,0 +1,66 @@
+"""What docs/extending-estimator.md shows works as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending-estimator.md"
+
+
+def blocks(language: str) -> list[str]:
+    """The page's blocks of code in a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the page's files, each named by its first line."""
+    path = tmp_path_factory.mktemp("page")
+    for block in blocks("python"):
+        first, _, content = block.partition("\n")
+        (path / first.removeprefix("# ")).write_text(content, encoding="utf-8")
+    return path
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command prints that is run in the folder by a shell, as a reader would."""
+    scripts = str(Path(sys.executable).parent)
+    done = subprocess.run(
+        ["bash", "-ec", command],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_its_estimator_is_simulated(folder: Path) -> None:
+    first, script, _, learning = blocks("bash")
+    shown = run(first, folder)
+    assert "thinned:Thinned stride=3" in shown and "bisect" in shown
+    assert "found None true None" in run(script, folder)
+    shown = run(learning, folder)
+    tokens = [int(line.split("│")[3]) for line in shown.splitlines() if "│ sharp" in line]
+    assert tokens[1] < 200 < tokens[0]  # the budget is kept
+
+
+def test_its_estimator_labels(folder: Path) -> None:
+    assert "thinned" not in os.listdir(folder)
+    run(blocks("bash")[2], folder)
+    rows = list(read_labels(Store(str(folder / "runs" / "thinned"))))
+    assert len(rows) == 16
+    for row in rows:
+        assert {step.source for step in row.steps[:-1:3]} <= {"fixed"}
+        assert row.steps[-1].source == "outcome"

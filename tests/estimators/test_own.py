@@ -1,0 +1,263 @@
+"""An estimator of one's own, in this module: simulated, and used to label, by `module:Class`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+import pytest
+from click.testing import CliRunner
+from pydantic import Field
+
+from mclabel.checkers import make_checker
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.engines import PolicySettings
+from mclabel.engines.scripted import ScriptedEngine
+from mclabel.errors import ConfigError
+from mclabel.estimators import (
+    Estimator,
+    EstimatorSettings,
+    Judgement,
+    Knowledge,
+    ProblemPaths,
+    RecordedRollout,
+    RolloutSettings,
+    RunLearner,
+    outcome_estimate,
+    outcome_label,
+)
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
+from mclabel.records import Counts, Problem
+from mclabel.simulate.table import Simulated, simulate
+from mclabel.stats.values import NOTHING, StepEstimate, estimate_fixed, first_error, hard_label
+from mclabel.work.desk import Desk
+
+
+class Thinned(Estimator):
+    """Rolls out every `stride`-th step of each solution."""
+
+    class Settings(RolloutSettings):
+        """Every `stride`-th step is rolled out."""
+
+        stride: int = Field(2, ge=1)
+        """Steps from one that is rolled out to the next."""
+
+    def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
+        self.settings, self.paths = settings, problem.paths
+        chosen = {prefix for path in problem.paths for prefix in path.prefixes[:: settings.stride]}
+        self.pending = sorted(chosen) * settings.rollouts
+
+    def wanted(self) -> Sequence[int]:
+        pending, self.pending = self.pending, []
+        return pending
+
+    def record(self, rollout: RecordedRollout) -> None:
+        pass
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        found = []
+        for path in self.paths:
+            estimates: list[StepEstimate] = [
+                estimate_fixed(counts[prefix]) if counts[prefix].num_rollouts else NOTHING
+                for prefix in path.prefixes
+            ]
+            hard = [hard_label(one.value) for one in estimates] + [outcome_label(path.outcome)]
+            found.append(
+                Judgement(
+                    hard=tuple(hard),
+                    sources=(*("thinned" for _ in path.prefixes), "outcome"),
+                    first_error=first_error(hard),
+                    estimates=(*estimates, outcome_estimate(path.outcome)),
+                )
+            )
+        return found
+
+
+class Counted(Thinned):
+    """Learns how many problems there were, and rolls out once more for each."""
+
+    class Settings(Thinned.Settings):
+        """As of `Thinned`."""
+
+    class Learner(RunLearner):
+        """Counts."""
+
+        def __init__(self) -> None:
+            self.number = 0
+
+        @property
+        def knowledge(self) -> Counted.Number:
+            return Counted.Number(self.number)
+
+        def record(self, problem: ProblemPaths, estimator: Counted, *, num_tokens: int) -> None:
+            assert problem.paths == estimator.paths and num_tokens > 0
+            self.number += 1
+
+    class Number(Knowledge):
+        """A number of problems."""
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def to_json(self) -> str:
+            return str(self.number)
+
+    @classmethod
+    def learner(cls, settings: Settings, read: object) -> Learner:
+        return cls.Learner()
+
+    @classmethod
+    def begin(
+        cls,
+        settings: Settings,
+        problem: ProblemPaths,
+        *,
+        knowledge: Number | None = None,
+        min_gain_per_token: float | None = None,
+    ) -> Counted:
+        assert knowledge is not None and min_gain_per_token is None
+        return cls(settings.changed(rollouts=settings.rollouts + knowledge.number), problem)
+
+
+class Endless(Thinned):
+    """Asks without end."""
+
+    class Settings(Thinned.Settings):
+        """As of `Thinned`."""
+
+    def wanted(self) -> Sequence[int]:
+        return [0] * 5_000
+
+
+class Lost(Thinned):
+    """Asks for a prefix that is not there."""
+
+    class Settings(Thinned.Settings):
+        """As of `Thinned`."""
+
+    def wanted(self) -> Sequence[int]:
+        return [-1]
+
+
+class Short(Thinned):
+    """Forgets the last step."""
+
+    class Settings(Thinned.Settings):
+        """As of `Thinned`."""
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        return [
+            Judgement(
+                hard=one.hard[:-1], sources=one.sources, first_error=None, estimates=one.estimates
+            )
+            for one in super().judge(counts)
+        ]
+
+
+def settings_of(name: str, **settings: object) -> EstimatorSettings:
+    written = [f"estimator.{key}={value}" for key, value in settings.items()]
+    overrides = ["out=x", f"estimator={__name__}:{name}", *written]
+    return load_config(LabelConfig, None, overrides).estimator
+
+
+def simulated(settings: EstimatorSettings) -> Simulated:
+    [row] = simulate(5, seed=0, profiles=["sharp"], estimators={"own": settings})
+    return row
+
+
+def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
+    config = load_config(LabelConfig, None, ["out=x"]).model_copy(update={"estimator": settings})
+
+    async def run() -> list[ProblemLabels]:
+        engine = ScriptedEngine.Settings()
+        policy, desk = ScriptedEngine(PolicySettings(max_tokens=1000, engine=engine)), Desk()
+        await policy.start()
+        shared = Shared(
+            policy=policy,
+            settings=config,
+            checker=make_checker(config.checker),
+            desk=desk,
+            decisions=Decisions(desk),
+            learner=run_learner(config),
+        )
+        problems = [
+            Problem(id=f"p{i}", text=f"Problem {i} [answer {i}]", answer=str(i))
+            for i in range(count)
+        ]
+        return [await label_problem(problem, shared) for problem in problems]
+
+    return asyncio.run(run())
+
+
+def test_it_labels_with_its_own_settings() -> None:
+    settings = settings_of("Thinned", stride=3, rollouts=5)
+    assert isinstance(settings, Thinned.Settings)
+    assert settings.identity() == {"kind": f"{__name__}:Thinned", "stride": 3, "rollouts": 5}
+    [labels] = label(settings, 1)
+    assert labels.labeled and labels.rollouts
+    for row in labels.labeled:
+        for index, step in enumerate(row.steps[:-1]):
+            probed = step.counts.num_rollouts
+            assert probed == (5 if index % 3 == 0 else 0) or probed == 5  # another one's prefix
+            assert step.source == "thinned" and (step.value is None) == (probed == 0)
+        assert row.steps[0].counts.num_rollouts == 5
+        assert row.steps[-1].source == "outcome"
+    assert any(step.value is None for row in labels.labeled for step in row.steps[:-1])
+
+
+def test_it_is_simulated_with_its_own_settings() -> None:
+    few, many = simulated(settings_of("Thinned", stride=4)), simulated(settings_of("Thinned"))
+    assert 0 < few.found.num_rollouts < many.found.num_rollouts
+    assert set(many.found.sources) == {"thinned"}
+    result = CliRunner().invoke(
+        main,
+        ["simulate", f"{__name__}:Thinned", "stride=3", "fixed", "--problems=2", "--profile=sharp"],
+    )
+    assert result.exit_code == 0, result.output
+    assert "stride=3" in result.output and "fixed" in result.output
+
+
+def test_its_learner_learns_over_a_run() -> None:
+    settings = settings_of("Counted", rollouts=1, stride=1)
+    labels = label(settings, 3)
+    for number, problem in enumerate(labels):
+        identity = hashlib.sha256(str(number).encode()).hexdigest()[:16]
+        assert problem.knowledge is not None and problem.knowledge.id == identity
+        for row in problem.labeled:
+            assert row.priors == identity and row.min_gain_per_token is None
+            assert {step.counts.num_rollouts for step in row.steps[:-1]} == {number + 1}
+    # 100 problems come before those that are measured.
+    plain = simulated(settings_of("Thinned", rollouts=1, stride=1))
+    assert simulated(settings).found.num_rollouts == 101 * plain.found.num_rollouts
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Endless", "asked for more than 16,384 rollouts of one prefix"),
+        ("Lost", r"asked for prefixes \[-1\] of a problem whose prefixes are 0 to"),
+        ("Short", r"gave \d hard for a solution of \d steps"),
+    ],
+)
+def test_one_that_breaks_the_rules_is_named(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"test_own:{name}: {message}.*docs/extending"):
+        simulated(settings_of(name))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rollouts=3"], "settings follow the name of their estimator, e.g. fixed rollouts=3"),
+        (["fixed", "width=3"], "estimator.width: not a setting of kind=fixed"),
+        (["fixt"], "did you mean fixed?"),
+        ([f"{__name__}:Thinned", "strid=3"], "did you mean estimator.stride?"),
+        ([f"{__name__}:Thinned", "stride=0"], "greater than or equal to 1"),
+        (["no.such:Thing"], "no.such:Thing: cannot be imported"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(words: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["simulate", *words])
+    assert result.exit_code == 2 and message in " ".join(result.output.split())

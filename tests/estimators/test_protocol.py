@@ -1,0 +1,189 @@
+"""What a class that derives from `Estimator` gets, and what its settings are in a configuration."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import Field
+
+from mclabel.config import LabelConfig, load_config
+from mclabel.errors import ConfigError
+from mclabel.estimators import (
+    ESTIMATORS,
+    Estimator,
+    EstimatorSettings,
+    Judgement,
+    ProblemPaths,
+    RecordedRollout,
+    RolloutSettings,
+    SolutionPath,
+    decide_together,
+)
+from mclabel.estimators.fixed import FixedEstimator
+from mclabel.records import Counts, Outcome
+from mclabel.seeds import content_id
+from tests.estimating import make, settings_of
+
+PATHS = [
+    SolutionPath(prefixes=(1, 2), outcome=Outcome.WRONG),
+    SolutionPath(prefixes=(1, 3), outcome=Outcome.RIGHT),
+]
+
+
+class Bare(Estimator):
+    """Writes the three methods that have no default."""
+
+    def wanted(self) -> list[int]:
+        return []
+
+    def record(self, rollout: RecordedRollout) -> None:
+        pass
+
+    def judge(self, counts: list[Counts]) -> list[Judgement]:
+        return []
+
+
+class Batched(Bare):
+    """Decides in batches, which it keeps."""
+
+    batches: list[list[int]] = []  # noqa: RUF012
+
+    def __init__(self, settings: EstimatorSettings, problem: ProblemPaths) -> None:
+        self.number, self.is_decided = len(problem.paths), False
+
+    @property
+    def is_due(self) -> bool:
+        return not self.is_decided
+
+    @classmethod
+    def decide_together(cls, estimators: list[Batched]) -> None:
+        cls.batches.append([one.number for one in estimators])
+        for one in estimators:
+            one.is_decided = True
+
+
+def test_defaults_ask_nothing_of_labelling() -> None:
+    problem = ProblemPaths(paths=PATHS, answer_class="number")
+    settings = settings_of(f"{__name__}:Bare")
+    assert type(settings) is EstimatorSettings and settings.component is Bare
+    one = Bare.begin(settings, problem, knowledge=object(), min_gain_per_token=0.1)
+    assert isinstance(one, Bare)
+    assert (one.follow, one.replayable, one.takes_all, one.is_due) == (
+        "nothing",
+        True,
+        False,
+        False,
+    )
+    assert Bare.learner(settings, lambda name: "") is None
+    with pytest.raises(ValueError, match="learns nothing"):
+        Bare.read_knowledge("{}")
+    decide_together([one])  # nothing is due
+    Bare.decide_together([one])
+
+
+@pytest.mark.parametrize("missing", ["wanted", "record", "judge"])
+def test_a_method_without_a_default_must_be_written(missing: str) -> None:
+    methods = {
+        name: getattr(Bare, name) for name in ("wanted", "record", "judge") if name != missing
+    }
+    torn = type("Torn", (Estimator,), methods)
+    with pytest.raises(TypeError, match=missing):
+        torn(settings_of("outcome"), ProblemPaths(paths=PATHS))
+
+
+def test_estimators_that_are_due_decide_together_by_class() -> None:
+    Batched.batches.clear()
+    some = [Batched(settings_of("outcome"), ProblemPaths(paths=PATHS[:n])) for n in (1, 2)]
+    bare = Bare(settings_of("outcome"), ProblemPaths(paths=PATHS))
+    bayesian = make("posterior", PATHS, min_gain_per_token=1e-5)
+    assert bayesian.is_due
+    decide_together([some[0], bare, bayesian, some[1]])
+    assert Batched.batches == [[1, 2]] and not bayesian.is_due
+    decide_together([some[0], bayesian])
+    assert Batched.batches == [[1, 2]]  # nothing is due any more
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_every_built_in_estimator_has_settings_of_its_own(kind: str) -> None:
+    settings = settings_of(kind)
+    estimator = settings.component
+    assert estimator.Settings is type(settings) and Estimator in estimator.__mro__
+    assert settings.kind == kind == estimator.Settings().kind  # made in Python, too
+    assert settings.summary.startswith(kind)
+    assert settings.identity() == {"kind": kind}
+    assert isinstance(make(kind, PATHS), estimator)
+
+
+GOLDEN = {
+    "{kind: posterior}": "ed78bae6c47a810e",
+    "{kind: posterior, agreement: false, every: 2, tokens_per_solution: 60}": "94b8d35fcdb819fa",
+    "{kind: fixed}": "3000dcc700339f6c",
+    "{kind: fixed, rollouts: 8, root_rollouts: 4, truncated: exclude}": "c9a01af75d00680c",
+    "{kind: first_error, rollouts: 8}": "91b2af241a50b383",
+    "{kind: bisect, rollouts: 32, batch: 1}": "f8ed5bfee3778a5b",
+    "{kind: sequential, width: 0.4, threshold: 0}": "64c1da111fcd5f56",
+    "{kind: tree, searches: 3}": "9beaf09415d13fc0",
+    "{kind: outcome}": "f04247095a394f21",
+}
+"""Ids of estimators' settings: runs are resumed by them, so none may change in a later release."""
+
+
+def estimator_of(*overrides: str) -> EstimatorSettings:
+    return load_config(LabelConfig, None, ["out=x", *overrides]).estimator
+
+
+@pytest.mark.parametrize(("written", "golden"), GOLDEN.items())
+def test_the_identity_of_settings_stays_from_release_to_release(written: str, golden: str) -> None:
+    assert content_id("estimator", estimator_of(f"estimator={written}").identity()) == golden
+
+
+class Grown(FixedEstimator):
+    """`FixedEstimator` of a later release."""
+
+    class Settings(FixedEstimator.Settings):
+        """With one more."""
+
+        patience: int = Field(3, ge=1)
+
+
+@pytest.mark.parametrize("written", [{}, {"rollouts": 8, "truncated": "exclude"}])
+def test_an_identity_stays_when_the_settings_of_an_estimator_grow(
+    written: dict[str, object],
+) -> None:
+    grown = settings_of(f"{__name__}:Grown", **written)
+    assert isinstance(grown, Grown.Settings) and grown.patience == 3
+    then = FixedEstimator.Settings(**written)  # type: ignore[arg-type]
+    kinds = {"kind": grown.kind}
+    assert grown.identity() == {**then.identity(), **kinds}
+    assert grown.changed(patience=4).identity() == {**then.identity(), **kinds, "patience": 4}
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("{kind: posterior, width: 0.9}", "estimator.width: not a setting of kind=posterior"),
+        ("{kind: posterior, rollout: 9}", "did you mean estimator.rollouts"),
+        ("{kind: fixed, searches: 9}", "estimator.searches: not a setting of kind=fixed"),
+        ("{kind: fixed, root_rollout: 9}", "did you mean estimator.root_rollouts"),
+        ("{kind: outcome, rollouts: 9}", "estimator.rollouts: not a setting of kind=outcome"),
+        ("{kind: posterio}", "posterio: none of the estimators. did you mean posterior"),
+        ("{kind: 'tests.estimators.test_protocol:Gone'}", "cannot be imported"),
+        ("{kind: 'tests.estimators.test_protocol:PATHS'}", "its attribute Settings is None"),
+        ("{kind: posterior, every: 9, rollouts: 4}", "every=9 must be at most rollouts=4"),
+    ],
+)
+def test_what_is_no_setting_of_the_estimator_is_an_error(written: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        estimator_of(f"estimator={written}")
+    assert message in str(caught.value)
+
+
+def test_all_faults_of_an_estimator_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        estimator_of("estimator={kind: bisect, rollouts: 0, width: 1, batch: x}", "seed=-1")
+    for key in ("estimator.rollouts", "estimator.width", "estimator.batch", "seed"):
+        assert key in str(caught.value)
+
+
+def test_rollouts_are_a_setting_of_those_that_roll_out() -> None:
+    kinds = {kind for kind in ESTIMATORS if isinstance(settings_of(kind), RolloutSettings)}
+    assert kinds == set(ESTIMATORS) - {"outcome"}
