@@ -59,8 +59,9 @@ def test_a_class_of_a_module_runs_a_whole_job(tmp_path: Path) -> None:
 def test_an_installed_package_adds_an_engine_by_its_entry_point(
     tmp_path: Path, address: str
 ) -> None:
-    points = {"mclabel.engines": {"constant": "outside:ConstantEngine"}}
-    path = install_package(tmp_path, {"outside": MODULE}, points)
+    modules = {"outside_engine.py": MODULE.read_text(encoding="utf-8")}
+    points = "[mclabel.engines]\nconstant = outside_engine:ConstantEngine\n"
+    path = install_package(tmp_path, "outside_engine", modules, points)
     environment = {**os.environ, "PYTHONPATH": str(path)}
     more = [f"ray.address={address}", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
 
