@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-NAME = "own_components"
 
-
-def install_package(
-    folder: Path, modules: Mapping[str, Path], entry_points: Mapping[str, Mapping[str, str]]
-) -> Path:
-    """Build a wheel and install it by pip.
+def install_package(folder: Path, name: str, modules: Mapping[str, str], entry_points: str) -> Path:
+    """Build a wheel and install it.
 
     Args:
         folder: for the wheel and the installation.
-        modules: files by module name.
-        entry_points: by group, name and `module:object`.
+        name: of the package.
+        modules: texts of files by path.
+        entry_points: content of the wheel's `entry_points.txt`.
 
     Returns:
         The folder that is to stand on Python's path.
     """
-    wheel = folder / f"{NAME}-1.0-py3-none-any.whl"
-    info = f"{NAME}-1.0.dist-info"
-    groups = "".join(
-        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in points.items())
-        for group, points in entry_points.items()
-    )
-    files = {f"{name}.py": path.read_text(encoding="utf-8") for name, path in modules.items()}
-    files |= {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\n",
+    wheel = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    files = dict(modules) | {
+        f"{info}/METADATA": (
+            f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n"
+        ),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": groups,
+        f"{info}/entry_points.txt": entry_points,
     }
-    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    records = [f"{path},{_digest(text)},{len(text.encode())}" for path, text in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*records, f"{info}/RECORD,,"])
     with zipfile.ZipFile(wheel, "w") as archive:
-        for name, content in {**files, f"{info}/RECORD": record}.items():
-            archive.writestr(name, content)
-    target = folder / "installed"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*command, "--target", str(target), str(wheel)], check=True)
+        for path, text in files.items():
+            archive.writestr(path, text)
+    target = folder / "site"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=120)
     return target
+
+
+def _digest(text: str) -> str:
+    raw = hashlib.sha256(text.encode()).digest()
+    return "sha256=" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from own_package import install_package
 from scripted_jobs import scripted_overrides, write_problems
 
 PACKAGE = {
@@ -104,27 +102,7 @@ box = mclabel_outside.checker:BoxChecker
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which pip has installed the package."""
     folder = tmp_path_factory.mktemp("outside")
-    wheel = folder / "mclabel_outside-1.0-py3-none-any.whl"
-    info = "mclabel_outside-1.0.dist-info"
-    files = PACKAGE | {
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: mclabel-outside\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": ENTRY_POINTS,
-    }
-    records = [f"{name},{_digest(text)},{len(text.encode())}" for name, text in files.items()]
-    files[f"{info}/RECORD"] = "\n".join([*records, f"{info}/RECORD,,"])
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    target = folder / "site"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=120)
-    return target
-
-
-def _digest(text: str) -> str:
-    raw = hashlib.sha256(text.encode()).digest()
-    return "sha256=" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return install_package(folder, "mclabel_outside", PACKAGE, ENTRY_POINTS)
 
 
 def mclabel(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

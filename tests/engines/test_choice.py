@@ -51,6 +51,15 @@ def test_the_name_and_the_keys_of_an_engine_come_in_any_order(overrides: list[st
     assert engine_of(*overrides, "policy.temperature=0").identity() == {}
 
 
+def test_an_engine_that_is_given_whole_or_by_name_replaces_an_earlier_one() -> None:
+    whole = "policy.engine={kind: vllm, tensor_parallel: 4}"
+    assert engine_of(whole, "policy.engine=hf").kind == "hf"
+    assert engine_of("policy.engine=hf", "policy.engine.threads=3", whole) == engine_of(whole)
+    assert (
+        engine_of("policy.engine=vllm", "policy.engine=hf", "policy.engine.threads=3").kind == "hf"
+    )
+
+
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -59,8 +62,9 @@ def test_a_class_of_a_module_runs_a_whole_job(tmp_path: Path) -> None:
 def test_an_installed_package_adds_an_engine_by_its_entry_point(
     tmp_path: Path, address: str
 ) -> None:
-    points = {"mclabel.engines": {"constant": "outside:ConstantEngine"}}
-    path = install_package(tmp_path, {"outside": MODULE}, points)
+    modules = {"outside_engine.py": MODULE.read_text(encoding="utf-8")}
+    points = "[mclabel.engines]\nconstant = outside_engine:ConstantEngine\n"
+    path = install_package(tmp_path, "outside_engine", modules, points)
     environment = {**os.environ, "PYTHONPATH": str(path)}
     more = [f"ray.address={address}", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
 
@@ -101,3 +105,27 @@ def test_a_class_that_is_no_whole_engine_is_refused_by_name() -> None:
         made("UnfinishedEngine")
     settings = ConstantEngine.Settings()
     assert settings.kind == OWN
+
+
+def test_the_engine_of_the_documentation_runs_as_it_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending-engine.md").read_text(encoding="utf-8")
+    module = re.search(r"```python\n# my_engines.py\n(.*?)```", page, re.DOTALL)
+    command = re.search(r"^PYTHONPATH=\. mclabel (.*?)\n```", page, re.DOTALL | re.MULTILINE)
+    problem = re.search(r"^echo '(.*)' > problems\.jsonl$", page, re.MULTILINE)
+    assert module is not None and command is not None and problem is not None
+    (tmp_path / "my_engines.py").write_text(module[1], encoding="utf-8")
+    (tmp_path / "problems.jsonl").write_text(problem[1] + "\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mclabel", *shlex.split(command[1].replace("\\\n", " "))],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = list(read_labels(Store(str(tmp_path / "runs" / "coin"))))
+    assert {row.solution.text[:21] for row in rows} == {"One and one make two."}
+    assert json.loads((tmp_path / "runs/coin/run.json").read_text())["config"]["policy"][
+        "engine"
+    ] == {"error_rate": 0.25}

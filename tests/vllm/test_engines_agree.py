@@ -39,7 +39,7 @@ NUM_PERMUTATIONS = 4000
 ALARM = 1e-3  # false alarms, of each comparison
 JOB = [
     *["problems.limit=24", "problems.seed=21", "policy.max_tokens=200", "policy.temperature=0.8"],
-    *["estimator.kind=fixed", f"estimator.rollouts={ROLLOUTS}", "keep_rollouts=false"],
+    *[f"estimator={{kind: fixed, rollouts: {ROLLOUTS}}}", "keep_rollouts=false"],
 ]
 
 
@@ -99,7 +99,7 @@ def test_the_test_sees_a_policy_that_is_a_little_off() -> None:
 def test_labels_of_three_engines_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     label(
         tmp_path / "sampled",
-        *["ray.address=none", "solutions.per_problem=2", "estimator.kind=outcome"],
+        *["ray.address=none", "solutions.per_problem=2", "estimator=outcome"],
     )
     rows = [
         {"problem_id": row.problem.id, "solution": row.solution.text}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -47,10 +47,14 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_KEY", KEY)
 
 
-def policy(model: str, url: str, **arguments: Any) -> OpenAIEngine:
-    servers = OpenAIEngine.Settings(endpoints=[url], api_key_env="LOCAL_KEY")
-    sampling = {"temperature": 0.8, "max_tokens": 100, **arguments}
-    return OpenAIEngine(PolicySettings(model=model, engine=servers, **sampling))
+def policy(
+    model: str, url: str, settings: Mapping[str, Any] | None = None, **sampling: Any
+) -> OpenAIEngine:
+    """An engine whose settings are these beside the server's address and key."""
+    own = {"endpoints": [url], "api_key_env": "LOCAL_KEY", **(settings or {})}
+    values = {"temperature": 0.8, "max_tokens": 100, **sampling}
+    servers = OpenAIEngine.Settings.model_validate(own)
+    return OpenAIEngine(PolicySettings(model=model, engine=servers, **values))
 
 
 def sample(one: OpenAIEngine, prefix: str = "", count: int = 4) -> list[Completion]:
@@ -110,7 +114,7 @@ async def _probe_context(one: OpenAIEngine) -> tuple[int, ...]:
 def test_chat_continues_the_last_message_exactly_or_says_that_it_does_not(
     model: str, url: str
 ) -> None:
-    one = policy(model, url, api="chat")
+    one = policy(model, url, {"api": "chat"})
     prefix = "6 + 1 = 7.\nSo"
     completions = sample(one, prefix)
     assert all(one.decode(c.ids) == c.text for c in completions)
@@ -125,23 +129,23 @@ def test_chat_continues_the_last_message_exactly_or_says_that_it_does_not(
         finally:
             await one.close()
 
-    with pytest.raises(EngineError, match=r"use policy\.openai\.api=completions"):
+    with pytest.raises(EngineError, match=r"use policy\.engine\.api=completions"):
         asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("settings", "prompting", "message"),
     [
-        ({"api_key_env": None}, r"wants a key\. Set policy\.openai\.api_key_env"),
-        ({"served_model": "other"}, r"policy\.openai\.model='other': .* serves policy"),
-        ({"template": "{problem}", "api": "chat"}, "makes the prompt plain text"),
+        ({"api_key_env": None}, {}, r"wants a key\. Set policy\.engine\.api_key_env"),
+        ({"model": "other"}, {}, r"policy\.engine\.model='other': .* serves policy"),
+        ({"api": "chat"}, {"template": "{problem}"}, "makes the prompt plain text"),
     ],
 )
 def test_what_a_user_may_get_wrong(
-    model: str, url: str, changes: dict[str, Any], message: str
+    model: str, url: str, settings: dict[str, Any], prompting: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(EngineError, match=message):
-        sample(policy(model, url, **changes))
+        sample(policy(model, url, settings, **prompting))
 
 
 def test_a_wrong_key_is_refused_and_not_shown(
