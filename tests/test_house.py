@@ -144,8 +144,10 @@ def test_files_that_an_estimator_touches(tmp_path: Path) -> None:
         "estimators/sequential.py": "class SequentialEstimator: ...\n",
         "config.py": 'Kind = Literal["sequential", "fixed"]\n',
         "stats.py": '"""Of sequential tests."""\n',
+        "table.py": "from e import SequentialEstimator\nx = SequentialEstimator.Settings()\n",
+        "work.py": "kinds = [SequentialEstimator]\n",
     }
-    assert found(tmp_path, "files_an_estimator_touches", files) == ["config", "estimators"]
+    assert found(tmp_path, "files_an_estimator_touches", files) == ["config", "estimators", "work"]
 
 
 def test_documented(tmp_path: Path) -> None:
