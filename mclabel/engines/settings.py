@@ -48,10 +48,13 @@ class BatchSettings(EngineSettings):
     """Completions that an engine samples at a time."""
 
 
+Device = Literal["cpu", "cuda"]
+
+
 class DeviceSettings(BatchSettings):
     """Settings of engines that compute where they run."""
 
-    device: Annotated[Literal["cpu", "cuda"], OPERATIONAL] = "cpu"
+    device: Annotated[Device, OPERATIONAL] = "cpu"
     """What the engine computes on."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
     """Of weights. auto: float32 on a CPU, the model's own on a GPU."""

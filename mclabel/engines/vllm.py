@@ -22,7 +22,7 @@ from mclabel.engines.model import ModelEngine
 from mclabel.engines.output_tail import OutputTail
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.resources import EngineResources
-from mclabel.engines.settings import DeviceSettings, PolicySettings
+from mclabel.engines.settings import Device, DeviceSettings, PolicySettings
 from mclabel.engines.text import model_end_ids, stopped_ids
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
@@ -44,7 +44,7 @@ class VllmEngine(ModelEngine):
     class Settings(DeviceSettings):
         """vLLM in every engine actor, on GPUs or, with its build for CPUs, on a CPU."""
 
-        device: Annotated[Literal["cpu", "cuda"], OPERATIONAL] = "cuda"
+        device: Annotated[Device, OPERATIONAL] = "cuda"
         """What the installed vLLM computes on."""
         quantization: str | None = None
         """How weights are quantized, as vLLM names it, e.g. fp8 or awq; None follows the model.

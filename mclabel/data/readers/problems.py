@@ -50,6 +50,10 @@ def read_problems(
     )
 
 
+Repeat = Literal["duplicate", "id_taken"]
+"""How a row repeats one before it: the same problem, or another one under its id."""
+
+
 class Problems(Protocol):
     """Problems that can be gone through again and again: a list, or what reads a file."""
 
@@ -92,7 +96,7 @@ class ProblemStream:
         """
         self._rows, self._source, self._strict = rows, source, strict
         self._columns, self._limit, self._may_repeat = columns, limit, may_repeat
-        self._repeats: dict[int, Literal["duplicate", "id_taken"]] = {}
+        self._repeats: dict[int, Repeat] = {}
         self._count = self.num_rejected = 0
         self._num_chars = self._num_squares = 0
         seen = array("Q")
@@ -223,7 +227,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _repeat(how: Literal["duplicate", "id_taken"], identity: str) -> Fault:
+def _repeat(how: Repeat, identity: str) -> Fault:
     if how == "duplicate":
         return Fault(how, f"repeats problem {identity!r}")
     return Fault(how, f"id {identity!r} names another problem before it")
