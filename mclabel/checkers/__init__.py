@@ -16,6 +16,7 @@ from mclabel.checkers.base import (
     GradeItem,
     here,
     make_checker,
+    recorded_checker,
 )
 
 CHECKERS: Mapping[str, str] = {"math": "mclabel.checkers.math:MathChecker"}
@@ -30,4 +31,5 @@ __all__ = [
     "GradeItem",
     "here",
     "make_checker",
+    "recorded_checker",
 ]

@@ -6,7 +6,7 @@ A failure of its own (a worker that died, a server that is away) is unknown too,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
@@ -133,6 +133,23 @@ class Checker(Protocol):
                 ]
             )
         return found
+
+
+def recorded_checker(recorded: Any) -> CheckerSettings:
+    """Settings of the checker that a run's manifest names.
+
+    Args:
+        recorded: the manifest's `checker`; a text is the version of the maths checker, which was
+            the only one until manifests of format 2.
+
+    Raises:
+        PydanticCustomError: there is no such checker any more, or its settings are other ones.
+    """
+    if not isinstance(recorded, Mapping):
+        return default_checker()
+    known = {name: value for name, value in recorded.items() if name != "version"}
+    settings: CheckerSettings = Chosen("checkers", default="math").settings(known)  # type: ignore[assignment]
+    return settings
 
 
 def make_checker(settings: CheckerSettings) -> Checker:

@@ -16,7 +16,15 @@ from typing import Any, cast
 from pydantic import Field, ValidationError
 
 from mclabel.answers import reference_answer
-from mclabel.checkers import Checker, CheckerSettings, Grade, GradeItem, here, make_checker
+from mclabel.checkers import (
+    Checker,
+    CheckerSettings,
+    Grade,
+    GradeItem,
+    here,
+    make_checker,
+    recorded_checker,
+)
 from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.config import load_config
 from mclabel.data.outputs import check_run
@@ -325,11 +333,8 @@ class _Choice(Settings):
 
 def _checker(config: Mapping[str, Any], changes: Sequence[str]) -> CheckerSettings:
     """The checker that a run was graded by, with changes."""
-    recorded = config.get("checker")
-    if not isinstance(recorded, Mapping):  # a version of the maths checker, until format 2
-        return load_config(_Choice, None, changes).checker
-    known = {name: value for name, value in recorded.items() if name != "version"}
-    return load_config(_Choice, None, [f"checker={json.dumps(known)}", *changes]).checker
+    recorded = recorded_checker(config.get("checker")).semantic()
+    return load_config(_Choice, None, [f"checker={json.dumps(recorded)}", *changes]).checker
 
 
 def _checker_then(config: Mapping[str, Any]) -> str:

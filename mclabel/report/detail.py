@@ -6,6 +6,7 @@ the rest piece by piece.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mclabel.answers import CHECKER_VERSION, grade
+from mclabel.checkers import CHECKERS, GradeItem, here, make_checker, recorded_checker
+from mclabel.data.shards.manifest import MANIFEST, claimed_config
+from mclabel.data.shards.schema import problem_of
 from mclabel.data.shards.shard import read_shard
 from mclabel.errors import DataError
 from mclabel.report.index import Index
@@ -132,20 +135,33 @@ class Details:
         }
 
     def grades(self, run: int, solution_id: str, step: int) -> dict[str, Any]:
-        """Why the checker decided as it did: the answers of a step's rollouts, graded again.
+        """Why the checker decided as it did: a rollout of each answer to a step, graded again.
 
         Returns:
-            `checker`, its version, and one entry an answer in the order of `rollouts`; None where
-            there was nothing to grade.
+            `checker`, its name and version, and one entry an answer in the order of `rollouts`;
+            None where there was nothing to grade, or a function of somebody's own graded it, which
+            is not called here.
         """
         row, table = self._rollouts(run, solution_id, step)
-        ranked = _answers(table)[:MAX_GRADED]
+        ranked = [one for one, _ in _answers(table)[:MAX_GRADED]]
+        config = claimed_config(self._index.runs[run].store, MANIFEST) or {}
+        recorded = config.get("checker")
+        if isinstance(recorded, Mapping) and recorded.get("kind") not in CHECKERS:
+            return {"checker": str(recorded.get("kind")), "grades": [None] * len(ranked)}
+        checker = make_checker(recorded_checker(recorded))
+        texts = {
+            (one["prediction"], one["outcome"]): one["text"] for one in reversed(table.to_pylist())
+        }
+        problem, prefix = problem_of(row), "".join(s["text"] for s in row["steps"][: step + 1])
+        items = [
+            GradeItem(problem=problem, completion=prefix + texts[one])
+            for one in ranked
+            if one[0] is not None
+        ]
+        grades = iter(asyncio.run(checker.grade(items, here)))
         return {
-            "checker": CHECKER_VERSION,
-            "grades": [
-                None if answer is None else asdict(grade(answer, row["answer"]))
-                for (answer, _), _ in ranked
-            ],
+            "checker": f"{checker.name} {checker.version}",
+            "grades": [None if answer is None else asdict(next(grades)) for answer, _ in ranked],
         }
 
     def texts(self, run: int, solution_id: str) -> tuple[str, list[str]]:

@@ -158,17 +158,22 @@ def _counts(row: Mapping[str, Any]) -> Counts:
     return Counts(**{name: row[name] for name in _COUNTS.names})
 
 
+def problem_of(row: Mapping[str, Any]) -> Problem:
+    """The problem in a row of a labels shard."""
+    return Problem(
+        id=row["problem_id"],
+        text=row["problem"],
+        answer=row["answer"],
+        answer_is_json=row["answer_is_json"],
+        meta=json.loads(row["meta"]),
+    )
+
+
 def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
     """The labelled solution that a row of a labels shard holds."""
     steps: Iterable[Mapping[str, Any]] = row["steps"]
     return LabeledSolution(
-        problem=Problem(
-            id=row["problem_id"],
-            text=row["problem"],
-            answer=row["answer"],
-            answer_is_json=row["answer_is_json"],
-            meta=json.loads(row["meta"]),
-        ),
+        problem=problem_of(row),
         solution=Solution(
             id=row["solution_id"],
             problem_id=row["problem_id"],
