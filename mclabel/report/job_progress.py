@@ -33,7 +33,7 @@ class StageProgress:
         console: where to show it.
         stage: what is being done.
         unit: of the things counted, in the plural.
-        is_forecast: the ETA is told with every update, and unknown where it is not; else things
+        is_forecast: the ETA comes with every update, and is unknown where it does not; else things
             are taken to be done one after the other, each in the same time.
         """
         self._console, self._stage, self._unit = console, stage, unit

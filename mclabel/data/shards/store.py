@@ -210,8 +210,8 @@ class Store:
     def _clear_errors(self, name: str) -> Iterator[None]:
         if not isinstance(name, str) or {"..", "."} & set(name.split("/")):  # damaged metadata
             raise ShardError(
-                f"{self.location}: {name!r} names no file of the run, though one of it says so. "
-                "Delete the damaged file and run the job again"
+                f"{self.location}: {name!r} names no file of the run, though another one refers to "
+                "it. Delete the damaged file and run the job again"
             )
         try:
             yield
