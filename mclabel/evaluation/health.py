@@ -1,8 +1,8 @@
 """The health of a labelling run: what makes its labels teach little or nothing, and what to change.
 
 Each check is a share with two thresholds. Under the first there is no finding; from the first on
-there is a warning, from the second on an error: as they stand the labels are not worth training on. A
-share of fewer than `MIN_SEEN` decides nothing. docs/evaluation.md lists the checks.
+there is a warning, from the second on an error: as they stand the labels are not worth training on.
+A share of fewer than `MIN_SEEN` decides nothing. docs/evaluation.md lists the checks.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A block is committed as `labels/BLOCK.parquet`. Merging small shards (`compact`) writes larger ones
 and then creates `compacted/NUMBER.parquet`, which names the places of the merged blocks from then
 on; the small shards are deleted afterwards. A later number supersedes earlier ones. The labels are
-listed before the numbers, so a block whose small shard is already gone is found in a number. A merged
-shard that is gone stands for no block any more: its blocks are found in shards of their own, or are
-to be labelled again.
+listed before the numbers, so a block whose small shard is already gone is found in a number. A
+merged shard that is gone stands for no block any more: its blocks are found in shards of their own,
+or are to be labelled again.
 
 Where the run has a plan (`plan`), only its blocks count: a file in `labels/` that it does not name
 is none of the run's. Nor do labels of problems that the plan has superseded; the plan is read last,
