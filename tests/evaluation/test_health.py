@@ -235,7 +235,7 @@ def test_a_job_ends_with_what_is_wrong(tmp_path: Path) -> None:
     assert "error: 240 of 240 step labels (100%) are wrong" in said
     assert "Choose a stronger policy.model" in said
     tables = mclabel("labels", out)
-    assert "Health of the run" in tables and "labels that say wrong" in tables
+    assert "Health of the run" in tables and "wrong labels" in tables
     content = json.loads(mclabel("labels", out, "--json"))["health"]
     assert content["figures"]["labels_wrong"] == {"count": 240, "total": 240, "share": 1.0}
     assert {"labels_wrong"} <= {f["check"] for f in content["findings"]}
