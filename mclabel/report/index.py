@@ -116,8 +116,10 @@ class Index:
     """Solutions of one or more runs, for any number of threads."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        """Args:
-        runs: labelling runs.
+        """Make an empty index; `refresh` fills it.
+
+        Args:
+            runs: labelling runs.
         """
         import duckdb
 

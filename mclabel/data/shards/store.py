@@ -43,11 +43,13 @@ class Store:
     """Files under one folder or URL."""
 
     def __init__(self, location: str, *, create: bool = False, retry_s: float = 240.0) -> None:
-        """Args:
-        location: local folder, or a URL such as `s3://bucket/prefix`, whose credentials come
-            from the environment.
-        create: make the local folder if it is missing.
-        retry_s: seconds for which a request to a URL is tried again.
+        """Open a folder or a bucket.
+
+        Args:
+            location: local folder, or a URL such as `s3://bucket/prefix`, whose credentials come
+                from the environment.
+            create: make the local folder if it is missing.
+            retry_s: seconds for which a request to a URL is tried again.
 
         Raises:
             ShardError: a local folder is missing, or the URL is not understood.
