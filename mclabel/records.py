@@ -157,6 +157,7 @@ by the posterior of a Bayesian search, with or without rollouts of its own. `imp
 out, it follows from other steps or from the solution's outcome if hard labels do not rise along
 a solution. `outcome`: the last step, whose label is the solution's own outcome. `given`:
 imported, somebody else's. `none`: no label. An estimator of your own may give others."""
+OUTCOME_SOURCE: LabelSource = "outcome"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +177,11 @@ class StepLabel:
     """95% interval of the value, valid under the source."""
     mean: float | None = None
     """Expected value given every piece of evidence, by a Bayesian estimator's priors."""
+
+    @property
+    def is_outcome(self) -> bool:
+        """Whether the label is the solution's own outcome, as that of its last step."""
+        return self.source == OUTCOME_SOURCE
 
 
 @dataclass(frozen=True, kw_only=True)

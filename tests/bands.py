@@ -15,7 +15,7 @@ from rows import row, step
 
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluation.bootstrap import Estimate
-from mclabel.evaluation.calibration import Forecast, calibration
+from mclabel.evaluation.calibration import Prediction, calibration
 from mclabel.evaluation.label_quality import label_quality
 from mclabel.evaluation.processbench import processbench
 from mclabel.records import Outcome
@@ -50,7 +50,7 @@ def figures(num_problems: int, seed: int) -> dict[str, Estimate]:
     said, came = _forecasts(num_problems, np.random.default_rng(seed + 2**32))
     measured = calibration(
         [
-            Forecast(problem_id=str(i), said=s, came=c)
+            Prediction(problem_id=str(i), predicted=s, observed=c)
             for i in range(num_problems)
             for s, c in zip(said[i].tolist(), came[i].tolist(), strict=True)
         ],

@@ -147,7 +147,7 @@ def test_labels_against_another_run(scripted: Path) -> None:
     assert overall["intervals"]["fixed"]["reference_rollouts"] == 8
     assert overall["intervals"]["fixed"]["coverage"]["value"] > 0.9
     assert 0.5 < overall["intervals"]["fixed"]["width"]["value"] < 1
-    assert overall["calibration"]["value, reference"]["num_forecasts"] > 100
+    assert overall["calibration"]["value, reference"]["num_predictions"] > 100
     assert 0 < overall["quality"]["kappa"]["value"] < 1
     itself = figures("labels", f"{scripted}/k4", "--truth", f"run:{scripted}/k4")["groups"]["all"]
     assert itself["quality"]["kappa"]["value"] == 1

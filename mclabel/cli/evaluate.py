@@ -173,7 +173,7 @@ def processbench_golds(files: tuple[str, ...], golds: tuple[str, ...], out: str)
     The file serves as problems.source and as solutions.path of `mclabel label`. Problems that no
     file of golds holds take the boxed answer of a solution that is marked as right.
     """
-    from mclabel.pipelines.processbench import join_golds
+    from mclabel.pipelines.processbench_golds import join_golds
 
     report = join_golds(files, golds, out)
     without = f"; {len(report.without)} left out without a gold, the first being " + (

@@ -45,9 +45,9 @@ def labels(shards: str, as_json: bool) -> None:
     """Print counts, cost, the health of the run and, on arith, quality against truth."""
     from mclabel.data.shards.labels import read_labels
     from mclabel.data.shards.store import Store
+    from mclabel.evaluation.grouping import by_meta, solution_meta
     from mclabel.evaluation.health import health_json, run_health
     from mclabel.evaluation.label_quality import (
-        by_meta,
         is_arith,
         label_cost,
         label_quality,
@@ -62,7 +62,9 @@ def labels(shards: str, as_json: bool) -> None:
     groups = {}
     if is_arith(rows):
         groups = {"all": label_quality(rows)}
-        groups |= {k: label_quality(g) for k, g in by_meta(rows, "answer_type").items()}
+        groups |= {
+            k: label_quality(g) for k, g in by_meta(rows, "answer_type", solution_meta).items()
+        }
     if as_json:
         quality = {name: asdict(group) for name, group in groups.items()}
         content = {

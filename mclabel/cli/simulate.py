@@ -47,7 +47,7 @@ def simulate(
 
     if unknown := [name for name in profile if name not in PROFILES]:
         fail(f"--profile {unknown[0]}: must be among {', '.join(PROFILES)}", EXIT_USER_ERROR)
-    chosen = _chosen(estimators) or table.COMPARED
+    chosen = _chosen(estimators) if estimators else None
     rows = table.simulate(problems, seed=seed, profiles=profile or PROFILES, estimators=chosen)
     console.print(table.simulation_table(rows))
 

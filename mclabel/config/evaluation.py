@@ -27,7 +27,7 @@ class BestOfNConfig(Settings):
     left out."""
     policy: PolicySettings = PolicySettings()
     checker: CheckerField = Field(default_factory=default_checker)
-    """What grades the samples, and says which answers mean the same: see `mclabel label`."""
+    """What grades the samples, and decides which answers mean the same: see `mclabel label`."""
     samples: Annotated[
         int, at_most(MAX_SAMPLES, "all of a problem's are held in memory together")
     ] = Field(16, ge=1)

@@ -74,7 +74,8 @@ class LabelConfig(LabelSettings):
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """The run's plan holds which problems these are, so a file may move or grow."""
+    """Where problems come from. The run's plan holds which ones these are, so a file may move or
+    grow."""
     policy: PolicySettings = PolicySettings()
     """What writes the solutions and the rollouts."""
     block_problems: Annotated[

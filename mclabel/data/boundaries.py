@@ -51,7 +51,7 @@ def check_pattern(pattern: str) -> None:
     """Refuse a pattern that is none.
 
     Raises:
-        ValueError: says why.
+        ValueError: it is none; gives the reason.
     """
     import re2
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
@@ -170,6 +170,8 @@ class Estimator(Protocol):
     """Whether recorded rollouts can be given to it again with other verdicts (by `regrade`)."""
     takes_all: ClassVar[bool] = False
     """Whether rollouts that it did not ask for are evidence to it, too, when it is replayed."""
+    simulated: ClassVar[Mapping[str, Any]] = {}
+    """Settings off their defaults at which `mclabel simulate` compares it with the others."""
 
     def __init__(self, settings: Any, problem: ProblemPaths) -> None:
         """Begin with a problem.

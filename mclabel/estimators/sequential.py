@@ -13,9 +13,9 @@ are known in advance: values are unbiased by path counting and intervals exact o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -64,6 +64,8 @@ class SequentialEstimator(Estimator):
         """A step is wrong when its value is at most this times the bare problem's."""
         width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
         """Width of an interval that is narrow enough."""
+
+    simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64}
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""

@@ -11,10 +11,10 @@ from mclabel.evaluation.bootstrap import shares
 def cohen_kappa(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Cohen's kappa: (observed - expected agreement) / (1 - expected agreement).
 
-    NaN where both judges say the same of every step: chance alone would agree as well.
+    NaN where both judges give every step the same class: chance alone would agree as well.
 
     Args:
-        counts: how often each judge said what [..., classes of one, classes of the other].
+        counts: how often each pair of classes was given [..., one's classes, the other's].
     """
     total = counts.sum((-2, -1))
     observed = shares(np.trace(counts, axis1=-2, axis2=-1), total)

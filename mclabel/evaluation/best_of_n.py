@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mclabel.evaluation.bootstrap import Estimate, interval, mean_estimate, resample_weights
 from mclabel.evaluation.choosing import PASS, RANDOM, ProblemSamples, method_accuracy, pair_accuracy
+from mclabel.evaluation.grouping import groups_by_key
 
 PASS_RATE = "pass rate"
 QUINTILES = ("hardest fifth", "second", "third", "fourth", "easiest fifth")
@@ -70,7 +71,7 @@ class BestOfN:
     over_optimisation: dict[str, OverOptimisation]
     """By scorer."""
     groups: dict[str, dict[str, GroupAccuracy]]
-    """By kind and group: what problems say of themselves, and fifths by pass rate, which is
+    """By kind and group: the problems' metadata, and fifths by pass rate, which is
     measured on the same samples."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
@@ -137,13 +138,16 @@ def _with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
 
 
 def _kinds(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
-    """Groups of every kind that tells problems apart."""
-    kinds: dict[str, list[str]] = {}
-    for kind in dict.fromkeys(kind for p in problems for kind in p.groups):
-        names = {p.groups[kind] for p in problems if kind in p.groups}
-        order = [q for q in QUINTILES if q in names] if kind == PASS_RATE else sorted(names)
-        if len(order) > 1:
-            kinds[kind] = order
+    """The groups of every kind that divides the problems."""
+    found = groups_by_key(
+        problems,
+        lambda problem: problem.groups,
+        keys=dict.fromkeys(kind for problem in problems for kind in problem.groups),
+        max_groups=None,
+    )
+    kinds = {kind: list(groups) for kind, groups in found.items()}
+    if PASS_RATE in kinds:
+        kinds[PASS_RATE].sort(key=QUINTILES.index)
     return kinds
 
 

@@ -1,7 +1,7 @@
 """Do probabilities hold: reliability bins, expected calibration error and Brier score.
 
-A forecast says a chance; what came of it is the share of its events that happened (one event, or
-the rollouts of a reference). Each forecast counts once. Intervals are by bootstrap over problems.
+A prediction is a chance; what was observed is the share of its events that happened (one event, or
+the rollouts of a reference). Each prediction counts once. Intervals are by bootstrap over problems.
 """
 
 from __future__ import annotations
@@ -25,82 +25,84 @@ NUM_BINS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast:
-    """A chance that was said, and what came of it."""
+class Prediction:
+    """A chance, and how often what it is the chance of happened."""
 
     problem_id: str
-    said: float
-    """In [0, 1]."""
-    came: float
-    """Share of its events that happened, in [0, 1]."""
+    predicted: float
+    """Chance of an event, in [0, 1]."""
+    observed: float
+    """Share of the events that happened, in [0, 1]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """Forecasts between two chances."""
+    """Predictions between two chances."""
 
     low: float
-    """Exclusive, but for 0."""
+    """Lowest chance, exclusive, but for 0."""
     high: float
-    """Inclusive."""
-    num_forecasts: int
-    said: float
-    """Mean."""
-    came: Estimate
-    """Mean."""
+    """Highest chance, inclusive."""
+    num_predictions: int
+    predicted: float
+    """Mean chance of the predictions."""
+    observed: Estimate
+    """Mean share of events that happened."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """How forecasts compare with what came of them."""
+    """How predictions compare with what was observed."""
 
     num_problems: int
-    num_forecasts: int
+    num_predictions: int
     bins: tuple[Bin, ...]
-    """Those that hold forecasts."""
+    """The bins that hold predictions."""
     ece: Estimate
-    """Expected calibration error: mean over forecasts of |said - came| of their bin (Naeini et
-    al. 2015). Noise only adds to it, in the resamples of its interval once more."""
+    """Expected calibration error: mean over predictions of |predicted - observed| of their bin
+    (Naeini et al. 2015). Noise only adds to it, in the resamples of its interval once more."""
     brier: Estimate
     """Mean squared distance to the single events (Brier 1950)."""
     base_brier: Estimate
-    """Brier score of always saying the overall share."""
+    """Brier score of predicting the overall share every time."""
 
 
 def calibration(
-    forecasts: Sequence[Forecast], *, num_bins: int = NUM_BINS, seed: int = 0
+    predictions: Sequence[Prediction], *, num_bins: int = NUM_BINS, seed: int = 0
 ) -> Calibration | None:
-    """Measure forecasts; None if there are none.
+    """Measure predictions; None if there are none.
 
     Args:
-        forecasts: in any number a problem.
+        predictions: in any number a problem.
         num_bins: of equal width.
         seed: of the bootstrap.
     """
-    if not forecasts:
+    if not predictions:
         return None
-    problems = [f.problem_id for f in forecasts]
-    said = np.array([f.said for f in forecasts], dtype=np.float64)
-    came = np.array([f.came for f in forecasts], dtype=np.float64)
+    problems = [f.problem_id for f in predictions]
+    predicted = np.array([f.predicted for f in predictions], dtype=np.float64)
+    observed = np.array([f.observed for f in predictions], dtype=np.float64)
     edges = np.linspace(0, 1, num_bins + 1)
-    inside = np.searchsorted(edges[1:-1], said)[:, None] == np.arange(num_bins)
-    binned = [inside, inside * said[:, None], inside * came[:, None]]
-    squared = came * (1 - said) ** 2 + (1 - came) * said**2
+    inside = np.searchsorted(edges[1:-1], predicted)[:, None] == np.arange(num_bins)
+    binned = [inside, inside * predicted[:, None], inside * observed[:, None]]
+    squared = observed * (1 - predicted) ** 2 + (1 - observed) * predicted**2
     table = sums_by_problem(
-        problems, np.concatenate([*binned, np.stack([squared, came], 1)], 1).astype(np.float64)
+        problems, np.concatenate([*binned, np.stack([squared, observed], 1)], 1).astype(np.float64)
     )
     weights = resample_weights(len(table), seed)
-    counts, of_said, of_came = (table[:, i * num_bins : (i + 1) * num_bins] for i in range(3))
+    counts, of_predicted, of_observed = (
+        table[:, i * num_bins : (i + 1) * num_bins] for i in range(3)
+    )
     return Calibration(
         num_problems=len(table),
-        num_forecasts=len(forecasts),
+        num_predictions=len(predictions),
         bins=tuple(
             Bin(
                 low=float(edges[i]),
                 high=float(edges[i + 1]),
-                num_forecasts=int(counts[:, i].sum()),
-                said=float(of_said[:, i].sum() / counts[:, i].sum()),
-                came=ratio_estimate(of_came[:, i], counts[:, i], weights),
+                num_predictions=int(counts[:, i].sum()),
+                predicted=float(of_predicted[:, i].sum() / counts[:, i].sum()),
+                observed=ratio_estimate(of_observed[:, i], counts[:, i], weights),
             )
             for i in range(num_bins)
             if counts[:, i].any()

@@ -1,8 +1,8 @@
 """The health of a labelling run: what makes its labels teach little or nothing, and what to change.
 
-Each check is a share with two thresholds. Under the first nothing is said; from the first on there
-is a warning, from the second on an error: as they stand the labels are not worth training on. A
-share of fewer than `MIN_SEEN` decides nothing. docs/evaluation.md lists the checks.
+Each check is a share with two thresholds. Under the first there is no finding; from the first on
+there is a warning, from the second on an error: as they stand the labels are not worth training on.
+A share of fewer than `MIN_SEEN` decides nothing. docs/evaluation.md lists the checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mclabel.evaluation.health_counts import HealthCounts, health_counts
 from mclabel.records import Outcome
 
 ENOUGH_FILES = 2_000
-"""Shards from which the health of a run is told at its end: on a local disk that takes seconds."""
+"""Shards that are read for the health of a run at its end: on a local disk that takes seconds."""
 MIN_SEEN = 20
 """Fewer give a share that may be off by more than .22 (95%)."""
 Severity = Literal["warning", "error"]
@@ -29,10 +29,13 @@ class Figure:
     """A share that a check looks at."""
 
     count: int
+    """Number of those that the check is about."""
     total: int
+    """Number of all."""
 
     @property
     def share(self) -> float | None:
+        """The share; None of nothing."""
         return self.count / self.total if self.total else None
 
 
@@ -46,10 +49,13 @@ class Finding:
     total: int
     share: float | None
     threshold: float
-    """The one that was reached."""
-    said: str
+    """The threshold that was reached."""
+    text: str
+    """What was found, with its figures."""
     why: str
+    """Reason for the threshold."""
     remedy: str
+    """What to do about it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +63,17 @@ class Health:
     """The health of a run."""
 
     findings: tuple[Finding, ...]
-    """Errors first."""
+    """What is wrong, errors first."""
     figures: Mapping[str, Figure]
-    """By check."""
+    """Shares by the name of their check."""
     num_shards: int
-    """Of the run."""
+    """Number of labels shards of the run."""
     num_read: int
-    """Shards that the figures rest on."""
+    """Number of shards that the figures rest on."""
     num_problems: int
     num_solutions: int
     median_steps: float | None
-    """Of a solution."""
+    """Median number of steps of a solution."""
     max_steps: int | None
 
 
@@ -152,7 +158,7 @@ def _finding(name: str, figure: Figure, max_tokens: int | None) -> Finding | Non
     check, share = CHECKS[name], figure.share
     if share is None or figure.total < MIN_SEEN or share < check.warning:
         return None
-    said = check.said.format(limit="" if max_tokens is None else f"={max_tokens}")
+    text = check.text.format(limit="" if max_tokens is None else f"={max_tokens}")
     is_error = check.error is not None and share >= check.error
     threshold = check.error if is_error and check.error is not None else check.warning
     return Finding(
@@ -162,7 +168,7 @@ def _finding(name: str, figure: Figure, max_tokens: int | None) -> Finding | Non
         total=figure.total,
         share=share,
         threshold=threshold,
-        said=f"{figure.count:,} of {figure.total:,} {check.of} ({share_text(figure)}) {said}",
+        text=f"{figure.count:,} of {figure.total:,} {check.of} ({share_text(figure)}) {text}",
         why=check.why,
         remedy=check.remedy,
     )
@@ -176,15 +182,15 @@ def _nothing(counts: HealthCounts) -> Finding:
         total=counts.num_problems,
         share=None,
         threshold=0.0,
-        said="no solution has labels",
+        text="no solution has labels",
         why="there is nothing to train on",
-        remedy="rejects.jsonl says why problems were left out; solutions.balance leaves out those "
-        "that lack one kind of solutions",
+        remedy="rejects.jsonl has the reasons why problems were left out; solutions.balance leaves "
+        "out those that lack one kind of solutions",
     )
 
 
 def _median(steps: Mapping[int, int]) -> float | None:
-    """Of numbers that come so often."""
+    """The median of numbers, each with how often it occurs."""
     total, seen, middle = sum(steps.values()), 0, []
     for number, count in sorted(steps.items()):
         for wanted in ((total - 1) // 2, total // 2):

@@ -17,14 +17,14 @@ class Check:
     """When a share is a finding."""
 
     name: str
-    """Of the share, in tables."""
+    """Name of the share, in tables."""
     warning: float
     error: float | None
-    """None: never worse than a warning."""
+    """Share from which on it is an error; None is never worse than a warning."""
     of: str
     """What is counted."""
-    said: str
-    """What is wrong with them; {limit} is the limit of tokens."""
+    text: str
+    """Predicate: what is wrong with them; {limit} is the limit of tokens."""
     why: str
     """The reason for the thresholds."""
     remedy: str
@@ -47,7 +47,7 @@ CHECKS: Mapping[str, Check] = {
         warning=0.1,
         error=0.5,
         of="solutions",
-        said="were cut at policy.max_tokens{limit}",
+        text="were cut at policy.max_tokens{limit}",
         why="what is cut counts as wrong or is left out, so pass rates are off by up to this share",
         remedy=_CUT_REMEDY,
     ),
@@ -56,7 +56,7 @@ CHECKS: Mapping[str, Check] = {
         warning=0.1,
         error=0.5,
         of="rollouts",
-        said="were cut at policy.max_tokens{limit}",
+        text="were cut at policy.max_tokens{limit}",
         why="values are off by up to this share; at .1 by as much as the noise of 16 rollouts",
         remedy=_CUT_REMEDY,
     ),
@@ -65,8 +65,8 @@ CHECKS: Mapping[str, Check] = {
         warning=0.25,
         error=0.75,
         of="tokens of solutions",
-        said="lie in those that were cut at policy.max_tokens{limit}",
-        why="they are paid for and say nothing",
+        text="lie in those that were cut at policy.max_tokens{limit}",
+        why="they are paid for and show nothing",
         remedy="End rambling solutions by policy.stop, or lower policy.max_tokens",
     ),
     "solutions_ungraded": Check(
@@ -74,7 +74,7 @@ CHECKS: Mapping[str, Check] = {
         warning=0.05,
         error=0.5,
         of="solutions",
-        said="could not be graded",
+        text="could not be graded",
         why="they count for nothing, and go by form of answer: what is left is a selection",
         remedy=_UNGRADED_REMEDY,
     ),
@@ -83,7 +83,7 @@ CHECKS: Mapping[str, Check] = {
         warning=0.05,
         error=0.5,
         of="rollouts",
-        said="could not be graded",
+        text="could not be graded",
         why="they count for nothing, and go by form of answer: what is left is a selection",
         remedy=_UNGRADED_REMEDY,
     ),
@@ -92,8 +92,8 @@ CHECKS: Mapping[str, Check] = {
         warning=0.5,
         error=0.9,
         of="problems",
-        said="have no right solution and no right rollout",
-        why="every label of theirs is wrong, which tells no step from another",
+        text="have no right solution and no right rollout",
+        why="every label of theirs is wrong, which distinguishes no step from another",
         remedy=f"Choose {_EASIER}; solutions.balance leaves such problems out",
     ),
     "always_solved": Check(
@@ -101,26 +101,26 @@ CHECKS: Mapping[str, Check] = {
         warning=0.5,
         error=0.9,
         of="problems",
-        said="have right solutions and right rollouts alone",
-        why="every label of theirs is sound, which tells no step from another",
+        text="have right solutions and right rollouts alone",
+        why="every label of theirs is sound, which distinguishes no step from another",
         remedy=f"Choose {_HARDER}",
     ),
     "labels_wrong": Check(
-        name="labels that say wrong",
+        name="wrong labels",
         warning=0.98,
         error=0.995,
         of="step labels",
-        said="say wrong",
-        why="a scorer that always says so is as good; ProcessBench has .35 to .42",
+        text="are wrong",
+        why="a scorer with one answer for all is as good; ProcessBench has .35 to .42",
         remedy=f"Choose {_EASIER}; if right answers are among them, mend the golds",
     ),
     "labels_sound": Check(
-        name="labels that say sound",
+        name="sound labels",
         warning=0.98,
         error=0.995,
         of="step labels",
-        said="say sound",
-        why="a scorer that always says so is as good; ProcessBench has .58 to .65",
+        text="are sound",
+        why="a scorer with one answer for all is as good; ProcessBench has .58 to .65",
         remedy=f"Choose {_HARDER}",
     ),
     "one_step": Check(
@@ -128,7 +128,7 @@ CHECKS: Mapping[str, Check] = {
         warning=0.5,
         error=0.9,
         of="solutions",
-        said="are one step",
+        text="are one step",
         why="their only label is the outcome, which is an ORM's; ProcessBench has none",
         remedy="Split them elsewhere (split.by, split.pattern), or ask for steps (policy.system)",
     ),
@@ -137,8 +137,8 @@ CHECKS: Mapping[str, Check] = {
         warning=0.5,
         error=None,
         of="solutions",
-        said=f"have more than {MANY_STEPS} steps",
-        why="cost grows with the steps, and short ones say little; of ProcessBench 32 is the most",
+        text=f"have more than {MANY_STEPS} steps",
+        why="cost grows with the steps, and short ones show little; of ProcessBench 32 is the most",
         remedy="Join steps by split.max_steps or split.min_tokens, or split.by=blank_line",
     ),
     "right_with_error": Check(
@@ -146,7 +146,7 @@ CHECKS: Mapping[str, Check] = {
         warning=0.3,
         error=0.7,
         of="right solutions",
-        said="are labelled with an error",
+        text="are labelled with an error",
         why="people find .04 (GSM8K) to .19 (MATH) in ProcessBench: the rest are likelier false",
         remedy="Raise estimator.rollouts (or lower estimator.min_gain_per_token), and check that "
         "rollouts are sampled as solutions are and not cut",
@@ -156,7 +156,7 @@ CHECKS: Mapping[str, Check] = {
         warning=0.05,
         error=0.5,
         of="wrong solutions",
-        said="are labelled without an error",
+        text="are labelled without an error",
         why="a wrong answer has a wrong step: ProcessBench has none without",
         remedy="Check their golds (mclabel view, filter wrong), and raise estimator.rollouts",
     ),

@@ -1,4 +1,4 @@
-"""Counts that tell whether a run's labels can teach anything, added up shard by shard.
+"""Counts that show whether a run's labels can teach anything, added up shard by shard.
 
 All of it stands in the labels shards: no rollouts are read. A shard is reduced to sums by column,
 so memory does not grow with the run. A problem's solutions lie in one shard; an import that cuts
@@ -70,6 +70,7 @@ class HealthCounts:
 
     @property
     def num_solutions(self) -> int:
+        """Number of solutions, whatever their outcomes."""
         return self.outcomes.total()
 
     def add(self, metadata: Mapping[str, Any], table: pa.Table) -> None:

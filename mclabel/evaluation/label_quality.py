@@ -7,7 +7,7 @@ intervals are bootstraps over problems, since solutions of a problem go together
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,7 +142,7 @@ def label_cost(rows: Iterable[LabeledSolution]) -> LabelCost:
 
 
 def cost_estimate(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEstimate:
-    """What `label_cost` says, and rollouts, with intervals."""
+    """Tokens and rollouts per labelled solution, with intervals."""
     spent = _spent(rows)
     weights = resample_weights(len(spent), seed)
     shared, unshared, rollouts = (
@@ -153,14 +153,6 @@ def cost_estimate(rows: Iterable[LabeledSolution], *, seed: int = 0) -> CostEsti
         tokens_per_solution_unshared=unshared,
         rollouts_per_solution=rollouts,
     )
-
-
-def by_meta(rows: Iterable[LabeledSolution], key: str) -> Mapping[str, list[LabeledSolution]]:
-    """Solutions grouped by a field of their problem's metadata, groups sorted by name."""
-    groups: dict[str, list[LabeledSolution]] = {}
-    for row in rows:
-        groups.setdefault(row.problem.meta.get(key, "unknown"), []).append(row)
-    return dict(sorted(groups.items()))
 
 
 _COLUMNS = (

@@ -1,6 +1,6 @@
-"""Everything that can be said of a labelling run, for all of it and for groups of problems.
+"""Every measure of a labelling run's labels, for all of it and for groups of problems.
 
-Groups are rows of their own: answer type, level, subject, family; families that are held out of
+Groups are rows of their own: answer type, family, level, subject; families that are held out of
 training are marked so, and taken together once more.
 """
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from mclabel.arith.stories import HELD_OUT_FAMILIES
-from mclabel.evaluation.calibration import Calibration, Forecast, calibration
+from mclabel.evaluation.calibration import Calibration, Prediction, calibration
+from mclabel.evaluation.grouping import groups_by_key, solution_meta
 from mclabel.evaluation.interval_check import IntervalCheck, check_intervals
 from mclabel.evaluation.label_quality import (
     CostEstimate,
     LabelQuality,
-    by_meta,
     cost_estimate,
     label_quality,
 )
@@ -25,9 +25,6 @@ from mclabel.evaluation.value_shape import Monotonicity, Position, monotonicity,
 from mclabel.records import Counts, LabeledSolution, Outcome
 from mclabel.stats.values import value
 
-GROUP_KEYS = ("answer_type", "level", "subject", "family")
-MAX_GROUPS = 40
-"""Of one key; one with more values, or with one alone, tells no groups apart."""
 ALL, HELD_OUT = "all", "families held out of training"
 
 
@@ -39,18 +36,18 @@ class GroupReport:
     num_solutions: int
     outcomes: dict[str, int]
     num_unknown: int
-    """Solutions that the truth says nothing of; they do not enter `quality`."""
+    """Number of solutions whose truth is not known; they do not enter `quality`."""
     quality: LabelQuality | None
-    """None without truth."""
+    """Quality against the truth; None where it is not known."""
     calibration: dict[str, Calibration]
-    """By what is said and what comes of it:
+    """Calibration tables, by what predicts and what is observed:
 
     `value, outcome`: the value of a step against what became of the solution itself, an
     independent draw; of sampled solutions, and unbiased values, alone.
     `value, sound` and `posterior, sound`: against whether the step is sound in truth.
     `value, reference` and `mean, reference`: against another run's rollouts of the prefix."""
     intervals: dict[str, IntervalCheck]
-    """By label source; empty without another run's rollouts."""
+    """Checks of intervals by label source; empty without another run's rollouts."""
     positions: dict[str, tuple[Position, ...]]
     """Values along solutions: of all, of right and wrong ones, of sound and unsound steps."""
     monotonicity: Monotonicity
@@ -59,7 +56,7 @@ class GroupReport:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelReport:
-    """What `mclabel eval labels` says of a run."""
+    """The result of `mclabel eval labels`."""
 
     truth: TruthKind | None
     groups: dict[str, GroupReport]
@@ -93,10 +90,8 @@ def label_report(
 def group_rows(rows: Sequence[LabeledSolution]) -> dict[str, list[LabeledSolution]]:
     """All solutions, and those of every group, by its name."""
     groups = {ALL: list(rows)}
-    for key in GROUP_KEYS:
-        found = by_meta((row for row in rows if key in row.problem.meta), key)
-        if 1 < len(found) <= MAX_GROUPS:
-            groups |= {_name(key, meant, members): members for meant, members in found.items()}
+    for key, found in groups_by_key(rows, solution_meta).items():
+        groups |= {_name(key, meant, members): members for meant, members in found.items()}
     held = [row for row in rows if _held_out(row)]
     if held and len(held) < len(rows):
         groups[HELD_OUT] = held
@@ -125,13 +120,13 @@ def _group(
     if truth is not None:
         kinds["sound steps"] = lambda row, index: _sound(row, truth, index) is True
         kinds["unsound steps"] = lambda row, index: _sound(row, truth, index) is False
-    forecasts = {
+    predictions = {
         "value, outcome": _against_outcome(graded),
         "value, sound": [] if truth is None else _values_against_truth(known, truth),
         "posterior, sound": [] if truth is None else _posteriors_against_truth(known, truth),
         **_against_reference(rows, reference),
     }
-    measured = {name: calibration(said, seed=seed) for name, said in forecasts.items()}
+    measured = {name: calibration(predicted, seed=seed) for name, predicted in predictions.items()}
     return GroupReport(
         num_problems=len({row.problem.id for row in rows}),
         num_solutions=len(rows),
@@ -153,39 +148,39 @@ def _sound(row: LabeledSolution, truth: Truth, index: int) -> bool | None:
     return error is None or index < error
 
 
-def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Forecast]:
+def _against_outcome(rows: Sequence[LabeledSolution]) -> list[Prediction]:
     return [
-        Forecast(
+        Prediction(
             problem_id=row.problem.id,
-            said=step.value,
-            came=float(row.solution.outcome is Outcome.RIGHT),
+            predicted=step.value,
+            observed=float(row.solution.outcome is Outcome.RIGHT),
         )
         for row in rows
         if row.solution.origin == "sampled"
         for step in row.steps
-        if step.source != "outcome" and step.value is not None
+        if not step.is_outcome and step.value is not None
     ]
 
 
-def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Forecast]:
+def _values_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
     return [
-        Forecast(
+        Prediction(
             problem_id=row.problem.id,
-            said=step.value,
-            came=float(_sound(row, truth, index) is True),
+            predicted=step.value,
+            observed=float(_sound(row, truth, index) is True),
         )
         for row in rows
         for index, step in enumerate(row.steps)
-        if step.source != "outcome" and step.value is not None
+        if not step.is_outcome and step.value is not None
     ]
 
 
-def _posteriors_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Forecast]:
+def _posteriors_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> list[Prediction]:
     return [
-        Forecast(
+        Prediction(
             problem_id=row.problem.id,
-            said=min(1.0, max(0.0, 1 - wrong)),
-            came=float(_sound(row, truth, index) is True),
+            predicted=min(1.0, max(0.0, 1 - wrong)),
+            observed=float(_sound(row, truth, index) is True),
         )
         for row in rows
         if row.posterior is not None
@@ -195,17 +190,19 @@ def _posteriors_against_truth(rows: Sequence[LabeledSolution], truth: Truth) -> 
 
 def _against_reference(
     rows: Sequence[LabeledSolution], reference: Mapping[str, Counts]
-) -> dict[str, list[Forecast]]:
+) -> dict[str, list[Prediction]]:
     steps = {
         step.prefix_id: (row.problem.id, step)
         for row in rows
         for step in row.steps
-        if step.source != "outcome"
+        if not step.is_outcome
     }
-    found: dict[str, list[Forecast]] = {"value, reference": [], "mean, reference": []}
+    found: dict[str, list[Prediction]] = {"value, reference": [], "mean, reference": []}
     for prefix, (problem, step) in steps.items():
-        came = value(reference.get(prefix, Counts()))
-        for name, said in (("value, reference", step.value), ("mean, reference", step.mean)):
-            if came is not None and said is not None:
-                found[name].append(Forecast(problem_id=problem, said=said, came=came))
+        observed = value(reference.get(prefix, Counts()))
+        for name, predicted in (("value, reference", step.value), ("mean, reference", step.mean)):
+            if observed is not None and predicted is not None:
+                found[name].append(
+                    Prediction(problem_id=problem, predicted=predicted, observed=observed)
+                )
     return found

@@ -97,7 +97,7 @@ def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:
 
 
 def says_where(row: LabeledSolution) -> bool:
-    """Whether a row's labels say where its first error is, or that there is none.
+    """Whether a row's labels locate its first error, or show that there is none.
 
     Not so for a solution without steps, one that was cut or could not be graded, and one of which
     only the last step is labelled (estimator `outcome`).

@@ -46,7 +46,7 @@ class Monotonicity:
 
 def soft_value(label: StepLabel) -> float | None:
     """The value of a step, or a Bayesian estimator's mean; None for the last step's outcome."""
-    if label.source == "outcome":
+    if label.is_outcome:
         return None
     return label.value if label.value is not None else label.mean
 

@@ -28,6 +28,7 @@ class CheckReport:
 
     @property
     def num_pairs(self) -> int:
+        """Number of pairs that were graded."""
         return sum(self.verdicts.values())
 
 
@@ -35,7 +36,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     """Grade every line of a JSON Lines file and write it again with its grade.
 
     Args:
-        source: path; a line has `gold` and either `answer` or `completion`, and may say
+        source: path; a line has `gold` and either `answer` or `completion`, and may have
             `"truncated": true` of a completion. Other fields are kept.
         out: path to write to, standard output by default; lines get `verdict`, `reason`, `layer`
             and, from a completion, `answer`.

@@ -101,7 +101,7 @@ def _reference(own: Store, other: Store) -> Mapping[str, Counts]:
     if seeds[0] & seeds[1]:
         logger.warning(
             "%s and %s were drawn under one seed, and not both keep their rollouts: which of them "
-            "they share cannot be told, so intervals are not checked",
+            "they share cannot be counted, so intervals are not checked",
             own.location,
             other.location,
         )

@@ -25,7 +25,7 @@ from mclabel.seeds import content_id
 DATA, CARD = "data.jsonl", "README.md"
 BLOCK_ROWS = 1024
 MAX_REASON = 400
-"""Characters of what the hub says."""
+"""Characters of the hub's message that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,7 @@ configs:
 ---
 {num_rows} solutions with a label for every step, in the format of {to}, made by mclabel.
 
-How steps came to their labels: {sources}. A label from rollouts says whether the labelling policy
+How steps came to their labels: {sources}. A label from rollouts shows whether the labelling policy
 still reaches the right answer from a step on; it is not a proof that the step is right.
 
 What this format cannot hold: {form.losses}. {num_left_out} solutions were left out, {num_cut} cut

@@ -133,6 +133,6 @@ configs:
 {num_labels} solutions with a label for every step, and the {num_rollouts} rollouts that the labels
 rest on, made by mclabel. Every column is explained in its docs/formats.md.
 
-How steps came to their labels: {sources}. A label from rollouts says whether the labelling
+How steps came to their labels: {sources}. A label from rollouts shows whether the labelling
 policy still reaches the right answer from a step on; it is not a proof that the step is right.
 """

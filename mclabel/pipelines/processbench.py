@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from mclabel.answers import answer_key, extract_answer
-from mclabel.data.outputs import output_file
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
-from mclabel.data.readers.problems import read_problems
 from mclabel.data.readers.solutions import solution_of
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.rejects import bounded
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.matching import (
-    compact,
     given_alone,
     row_key,
     row_steps,
@@ -144,12 +138,12 @@ def processbench_of_labels(
     check_out_folder(out)
     splits = read_splits(files)
     rows: list[LabeledSolution] = []
-    silent: list[LabeledSolution] = []
+    unlocated: list[LabeledSolution] = []
     for row in read_labels(Store(labels)):
-        (rows if says_where(row) else silent).append(row)
+        (rows if says_where(row) else unlocated).append(row)
     by_key = {row_key(row): row for row in reversed(rows)}
     alone = given_alone(rows)
-    left_out = _Silent(silent, alone)
+    left_out = _Unlocated(unlocated, alone)
     predictions: dict[str, dict[str, int | None]] = {name: {} for name in splits}
     reasons: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, judged in splits.items():
@@ -165,22 +159,24 @@ def processbench_of_labels(
         first = next(iter(splits.values()))[0].id
         raise DataError(
             f"{labels}: none of its {len(rows)} solutions with a verdict is in {', '.join(files)}; "
-            f"looked for {first!r} first. Label them: configs/label/processbench.yaml says how"
+            f"looked for {first!r} first. Label them: configs/label/processbench.yaml is the job"
         )
     result = processbench(splits, predictions, reasons=reasons, seed=seed)
     _write(result, splits, predictions, reasons, out)
     return result
 
 
-class _Silent:
-    """The solutions of a run whose labels do not say where an error is."""
+class _Unlocated:
+    """Solutions of a run whose labels do not locate an error."""
 
     def __init__(
         self, rows: Sequence[LabeledSolution], alone: Mapping[str, LabeledSolution]
     ) -> None:
-        """Args:
-        rows: these solutions.
-        alone: of those that do, the only solutions of their problems, by problem id.
+        """Index these solutions by text and by id.
+
+        Args:
+            rows: these solutions.
+            alone: of the other ones, the only solutions of their problems, by problem id.
         """
         self._by_key = {row_key(row): row for row in reversed(rows)}
         self._by_id, self._alone = given_alone(rows), alone
@@ -217,69 +213,6 @@ def read_splits(files: Sequence[str]) -> dict[str, list[JudgedSolution]]:
             raise ConfigError(f"{file}: a second split of the name {name}")
         splits[name] = read_processbench(file)
     return splits
-
-
-@dataclass(frozen=True, kw_only=True)
-class GoldReport:
-    """Solutions that were given the gold answer of their problem."""
-
-    num_from_files: int
-    num_from_solutions: int
-    """Whose gold is the boxed answer of a solution marked as right."""
-    without: tuple[str, ...]
-    """Ids of solutions whose gold is not known, left out."""
-
-
-def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldReport:
-    r"""Write ProcessBench's solutions as problems and solutions that a labelling job reads.
-
-    A row has `problem`, `answer` and `steps`. The gold answer of a problem is that of the same text
-    in a file of golds; failing that, what a solution of it boxes whose final answer is marked as
-    right, if all of them agree.
-
-    Args:
-        files: splits of ProcessBench.
-        golds: files of problems with answers, or `hf:NAME`.
-        out: JSON Lines file, written whole.
-
-    Raises:
-        DataError: a file cannot be used, or no gold is known.
-    """
-    output_file(out, "-o ")
-    known = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
-    judged = [one for rows in read_splits(files).values() for one in rows]
-    boxed: dict[str, dict[str, str]] = defaultdict(dict)
-    for one in judged:
-        marked = bool(one.answer_right) and r"\boxed" in one.steps[-1]
-        if marked and (answer := extract_answer(one.steps[-1])):
-            boxed[compact(one.problem)].setdefault(answer_key(answer), answer)
-    agreed = {text: next(iter(found.values())) for text, found in boxed.items() if len(found) == 1}
-    lines, without, num_from_files = [], [], 0
-    for one in judged:
-        text = compact(one.problem)
-        answer = known.get(text, agreed.get(text))
-        if answer is None:
-            without.append(one.id)
-            continue
-        num_from_files += text in known
-        lines.append(
-            json.dumps(
-                {"problem": one.problem, "answer": answer, "steps": one.steps}, ensure_ascii=False
-            )
-        )
-    if not lines:
-        raise DataError(
-            f"{', '.join(files)}: the gold answer of no problem is known. Give files of problems "
-            "with their answers with --golds"
-        )
-    partial = Path(f"{out}.partial")
-    partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    partial.rename(out)
-    return GoldReport(
-        num_from_files=num_from_files,
-        num_from_solutions=len(lines) - num_from_files,
-        without=tuple(without),
-    )
 
 
 def _write(

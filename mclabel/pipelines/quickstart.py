@@ -27,11 +27,11 @@ from mclabel.data.shards.store import Store
 from mclabel.evaluation.best_of_n import BestOfN
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.choosing import MAJORITY
+from mclabel.evaluation.grouping import by_meta, solution_meta
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
     arith_truth,
-    by_meta,
     label_cost,
     label_quality,
 )
@@ -95,7 +95,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         pipelines.label(config, job)
     with _timed(seconds, "measure"), StageProgress(console, "measure", "tables") as stage:
         rows = list(read_labels(Store(str(run))))
-        groups = {"all": rows, **by_meta(rows, "answer_type")}
+        groups = {"all": rows, **by_meta(rows, "answer_type", solution_meta)}
         quality: dict[str, LabelQuality] = {}
         for number, (name, group) in enumerate(groups.items(), 1):
             quality[name] = label_quality(group)

@@ -18,7 +18,7 @@ class Fact(NamedTuple):
     name: str
     figure: object
     more: str = ""
-    """Its interval, or what it says."""
+    """The figure's interval, or a remark."""
 
 
 def card(
@@ -63,7 +63,7 @@ def card(
 
 
 def range_bar(estimate: Estimate, *, signed: bool = False) -> Html:
-    """A scale with the interval and the figure on it; the text beside it says the same.
+    """A scale with the interval and the figure on it; the text beside it has the same content.
 
     Args:
         estimate: a share in [0, 1], or a difference between shares.

@@ -19,7 +19,7 @@ _COLOURS = {MAJORITY: ("ink", "solid"), RANDOM: ("quiet", "dash")}
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The methods of an evaluation that are told of first.
+    """The methods of an evaluation that stand at the head.
 
     The scorer is the first that the evaluation names, by its first aggregation: taking the one
     that did best here would overstate it. The likelihood is the best one, which understates what
@@ -51,7 +51,7 @@ class Choice:
 
 
 def main_choice(result: Mapping[str, Any]) -> Choice:
-    """What is told of first of an evaluation's `result`."""
+    """The figures of an evaluation that stand at the head."""
     accuracy, size = result["accuracy"], str(result["num_samples"])
     likelihoods = [method for method in accuracy if method.startswith("likelihood:")]
     scorers = [
@@ -152,7 +152,7 @@ def choice_plot(choice: Choice, identity: str, name: str) -> Html:
 
 
 def _verdict(difference: Estimate) -> str:
-    """What an interval says of a difference; nothing where it is above zero."""
+    """A remark on a difference whose interval is not above zero; else nothing."""
     if difference.low is None or difference.high is None or difference.low > 0:
         return ""
     return ": worse" if difference.high < 0 else ": no clear difference"

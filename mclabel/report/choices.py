@@ -197,7 +197,7 @@ def _pairs(result: Mapping[str, Any], identity: str) -> Html:
     spec = {
         "data": data,
         "layout": layout(
-            "Pairs told apart",
+            "Pairs ranked right",
             "share",
             "",
             xaxis={"range": [0, 1.02]},
@@ -207,7 +207,9 @@ def _pairs(result: Mapping[str, Any], identity: str) -> Html:
     }
     rows = [[name, _interval(found[name])] for name in reversed(names)]
     numbers = table(
-        ["scorer", "share"], rows, caption="Pairs of a right and a wrong sample told apart"
+        ["scorer", "share"],
+        rows,
+        caption="Pairs whose right sample scores higher than the wrong one",
     )
     return figure(
         identity,

@@ -21,6 +21,7 @@ from mclabel.data.shards.manifest import MANIFEST, claimed_config
 from mclabel.data.shards.schema import problem_of
 from mclabel.data.shards.shard import read_shard
 from mclabel.errors import DataError
+from mclabel.evaluation.grouping import GROUP_KEYS
 from mclabel.report.index import Index
 from mclabel.seeds import content_id
 
@@ -59,7 +60,7 @@ class Details:
         self._tables = _Kept(_KEPT_BYTES)
 
     def solution(self, run: int, solution_id: str) -> dict[str, Any]:
-        """A solution with its steps, and what other runs say of the same one.
+        """A solution with its steps, and the labels of the same one in other runs.
 
         Raises:
             DataError: there is none.
@@ -81,11 +82,7 @@ class Details:
             "first_error": row["first_error"],
             "truth": known["truth"],
             "has_truth": known["has_truth"],
-            "meta": {
-                name: known[name]
-                for name in ("answer_type", "family", "level", "subject")
-                if known[name] is not None
-            },
+            "meta": {name: known[name] for name in GROUP_KEYS if known[name] is not None},
             "root": row["root"],
             "siblings": row["siblings"],
             "root_value": row["root_value"],
@@ -201,7 +198,7 @@ class Details:
     def _row(self, run: int, solution_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the index knows of a solution, and its row."""
         found = self._index.query(
-            "SELECT id, shard, row, truth, has_truth, key, answer_type, family, level, subject "
+            f"SELECT id, shard, row, truth, has_truth, key, {', '.join(GROUP_KEYS)} "
             "FROM solutions WHERE run = ? AND solution_id = ?",
             [run, solution_id],
         )

@@ -192,7 +192,7 @@ def _known(row: LabeledSolution, number: int) -> str:
         parts.append(f"95% {label.low:.2f} to {label.high:.2f}")
     if row.posterior is not None:
         parts.append(f"chance of first error {row.posterior[number]:.2f}")
-    if label.source == "outcome":
+    if label.is_outcome:
         parts.append("last step: the outcome itself")
     elif not counts.num_rollouts:
         parts.append("no rollouts of its own")

@@ -1,4 +1,4 @@
-"""What the report says of a labelling run, gathered in one pass over its shards.
+"""The figures of a labelling run in the report, gathered in one pass over its shards.
 
 Rows are let go as soon as they are read: of a solution there stays what label quality needs, and of
 its steps a few numbers.
@@ -21,25 +21,23 @@ from mclabel.data.shards.manifest import MANIFEST
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.clustered import clustered_mean, clustered_share
+from mclabel.evaluation.grouping import GROUP_KEYS, groups_by_key, solution_meta
 from mclabel.evaluation.label_quality import (
     LabelCost,
     LabelQuality,
     arith_truth,
-    by_meta,
     is_arith,
     label_cost,
     label_quality,
 )
 from mclabel.records import LabeledSolution, Outcome, Problem
 from mclabel.report.example import Example, more_telling, shown_value
-from mclabel.report.index import FACETS
 from mclabel.report.kinds import answer_kind
 from mclabel.report.runs import Run, flat, read_json
 from mclabel.seeds import content_id
 
 logger = logging.getLogger(__name__)
 
-MAX_GROUPS = 40
 PROGRESS = "progress.jsonl"
 Floats = NDArray[np.float64]
 
@@ -65,7 +63,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """What the job says of itself in its progress log, all its starts together."""
+    """Figures from a job's progress log, all its starts together."""
 
     num_starts: int
     elapsed_s: float
@@ -85,7 +83,7 @@ class Group:
     outcomes: Mapping[str, int]
     num_with_error: int
     quality: LabelQuality | None
-    """None without truth."""
+    """Quality against the truth; None where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +141,7 @@ def run_facts(run: Run) -> RunFacts:
     known = len(truths) == len(rows)
     groups = {
         key: {name: _group(members, truths) for name, members in found.items()}
-        for key in FACETS
-        if 1 < len(found := by_meta((r for r in rows if key in r.problem.meta), key)) <= MAX_GROUPS
+        for key, found in groups_by_key(rows, solution_meta).items()
     }
     return RunFacts(
         name=run.name,
@@ -247,7 +244,7 @@ class _Gathered:
         """Without its texts and token ids, and with nothing in its steps."""
         problem = self._problems.get(row.problem.id)
         if problem is None:
-            kept = {key: row.problem.meta[key] for key in FACETS if key in row.problem.meta}
+            kept = {key: row.problem.meta[key] for key in GROUP_KEYS if key in row.problem.meta}
             kept.setdefault("answer_type", answer_kind(row.problem.answer))
             problem = Problem(id=row.problem.id, text="", answer="", meta=kept)
             self._problems[row.problem.id] = problem

@@ -1,4 +1,4 @@
-"""The head of the report: what one would tell a colleague.
+"""The head of the report: what matters most.
 
 Figures with intervals (what was labelled, at what cost, how good it is, what a scorer brings), one
 solution step by step, and the plot of choosing among samples. Tables follow below.
@@ -26,7 +26,7 @@ from mclabel.report.wording import (
 )
 
 MAX_CHOICES = 3
-"""Evaluations told of at the head; the others have sections of their own."""
+"""Evaluations that stand at the head; the others have sections of their own."""
 
 
 def headline(
@@ -39,7 +39,7 @@ def headline(
     Args:
         runs: labelling runs.
         evaluations: by name, what `read_evaluation` gives.
-        trainings: by name, `report.json` of scorers; told of where nothing else is there.
+        trainings: by name, `report.json` of scorers; shown where nothing else is there.
     """
     choices = {
         name: main_choice(report["result"])
@@ -152,7 +152,7 @@ def _quality(run: RunFacts) -> Html:
 
 
 def _held(gap: Estimate) -> str:
-    """What the interval of a gap says; nothing where it holds zero."""
+    """A remark on a gap whose interval does not hold zero; else nothing."""
     if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
         return ""
     return ", too high" if gap.low > 0 else ", too low"
@@ -197,10 +197,10 @@ def _trained(trainings: Mapping[str, Mapping[str, Any]]) -> Html:
     facts = []
     for name, report in list(trainings.items())[:MAX_CHOICES]:
         auc = (report.get("validation") or {}).get("auc")
-        told = f"AUC on held-out ones {auc:.2f}" if isinstance(auc, float) else ""
+        measured = f"AUC on held-out ones {auc:.2f}" if isinstance(auc, float) else ""
         count = report.get("num_solutions")
         trained_on = "not ended" if count is None else plural(count, "solution")
-        facts.append(Fact(name, trained_on, told))
+        facts.append(Fact(name, trained_on, measured))
     note = join(Html("What they bring: "), _command("mclabel eval best-of-n"))
     return card(
         "What was trained", plural(len(trainings), "scorer"), "trained on", facts, note=note
@@ -229,6 +229,6 @@ def _nothing_labelled() -> Html:
     return card(
         "What was labelled",
         "No solution",
-        "All problems were left out or set aside; the log of the job says why.",
+        "All problems were left out or set aside; the log of the job has the reasons.",
         quiet=True,
     )

@@ -15,7 +15,7 @@ from mclabel.report.runs import Run
 STYLES = {"error": "bold red", "warning": "yellow"}
 NOTE = (
     f"Of fewer than {MIN_SEEN} nothing is concluded. Problems: with four completions and more. "
-    "docs/evaluation.md says why the thresholds are these."
+    "docs/evaluation.md has the reasons for the thresholds."
 )
 
 
@@ -26,7 +26,7 @@ def finding_lines(health: Health) -> Iterator[Text]:
         remedy = "" if finding.remedy in given else f" {finding.remedy}."
         given.add(finding.remedy)
         line = Text.assemble((f"{finding.severity}: ", STYLES[finding.severity]))
-        yield line.append(f"{finding.said}.{remedy}")
+        yield line.append(f"{finding.text}.{remedy}")
 
 
 def health_grid(health: Health) -> Grid:
@@ -68,7 +68,7 @@ def health_part(runs: Sequence[Run]) -> Html:
 def _findings(name: str, health: Health) -> Html:
     if not health.findings:
         return tag("p", f"{name}: nothing stands against training on these labels.")
-    rows = [[f.severity, f.said, f.remedy, f.why] for f in health.findings]
+    rows = [[f.severity, f.text, f.remedy, f.why] for f in health.findings]
     errors = [finding.severity == "error" for finding in health.findings]
     return table(["", "what", "what to change", "why"], rows, caption=name, marked=errors)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.data.shards.catalog import Catalog, read_catalog
 from mclabel.data.shards.shard import read_shard
+from mclabel.evaluation.grouping import GROUP_KEYS
 from mclabel.report.kinds import answer_kind
 from mclabel.report.runs import Run
 
@@ -34,10 +35,8 @@ MAX_LISTED = 280
 MAX_ANSWER = 80
 MAX_SEARCHED = 20_000
 """Characters of a problem and of a solution that the search sees."""
-FACETS = ("answer_type", "family", "level", "subject")
-"""Fields of the problems' metadata that can be filtered by."""
 MAX_FACET = 60
-"""Characters of such a field."""
+"""Characters of a field of the problems' metadata that can be filtered by."""
 NUM_BINS = 10
 BINS = tuple(f"bin{number}" for number in range(NUM_BINS))
 """Columns: how many steps of a solution but the last have a value in each tenth. Counted once, so
@@ -117,8 +116,10 @@ class Index:
     """Solutions of one or more runs, for any number of threads."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        """Args:
-        runs: labelling runs.
+        """Make an empty index; `refresh` fills it.
+
+        Args:
+            runs: labelling runs.
         """
         import duckdb
 
@@ -295,7 +296,7 @@ def _prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
         "has_truth": pa.array(known, pa.bool_()),
         **{
             name: pa.array([one.get(name, "")[:MAX_FACET] or None for one in meta], pa.string())
-            for name in FACETS
+            for name in GROUP_KEYS
         },
     }
     columns["answer_type"] = pa.array(

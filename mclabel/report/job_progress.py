@@ -29,12 +29,14 @@ class StageProgress:
     def __init__(
         self, console: Console, stage: str, unit: str, *, is_forecast: bool = False
     ) -> None:
-        """Args:
-        console: where to show it.
-        stage: what is being done.
-        unit: of the things counted, in the plural.
-        is_forecast: the ETA is told with every update, and unknown where it is not; else things
-            are taken to be done one after the other, each in the same time.
+        """Prepare a bar, which is shown from the first update on.
+
+        Args:
+            console: where to show it.
+            stage: what is being done.
+            unit: of the things counted, in the plural.
+            is_forecast: the ETA comes with every update, and is unknown where it does not; else
+                things are taken to be done one after the other, each in the same time.
         """
         self._console, self._stage, self._unit = console, stage, unit
         self._is_forecast = is_forecast

@@ -1,4 +1,4 @@
-"""What a data set does not say of itself: what kind of answer a gold is."""
+"""The kind of answer that a gold is, which most data sets lack."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ _KINDS = (
 
 
 def answer_kind(answer: str) -> str:
-    """`integer`, `fraction`, `choice`, `expression`, `text`, ...: told by looks alone."""
+    """`integer`, `fraction`, `choice`, `expression`, `text`, ...: by its looks alone."""
     text = " ".join(answer[:MAX_READ].strip().strip("$").split())
     return next((name for name, pattern in _KINDS if pattern.fullmatch(text)), "text")

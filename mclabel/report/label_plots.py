@@ -21,9 +21,9 @@ MARKERS = "osD^vP"
 
 
 def draw_reliability(group: GroupReport, stem: Path) -> bool:
-    """Save PNG and SVG: what is said against what comes of it, a panel below how often it is said.
+    """Save PNG and SVG: predicted against observed shares, and the number of predictions below.
 
-    Bins are drawn at the mean of what is said in them, bars are 95% intervals over problems.
+    Bins are drawn at the mean of their predictions, bars are 95% intervals over problems.
 
     Returns:
         False, and no files, where there is nothing to draw.
@@ -42,13 +42,13 @@ def draw_reliability(group: GroupReport, stem: Path) -> bool:
             _reliability(axes, name, one, number)
             centres = [(b.low + b.high) / 2 for b in one.bins]
             shift = (number - (len(group.calibration) - 1) / 2) * width
-            counts = [b.num_forecasts / one.num_forecasts for b in one.bins]
+            counts = [b.num_predictions / one.num_predictions for b in one.bins]
             below.bar(np.array(centres) + shift, counts, width, color=HUES[number % len(HUES)])
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="share that came")
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="share that observed")
         axes.set_title(f"Do the values hold? {group.num_solutions:,} solutions", loc="left")
         figure.legend(loc="outside lower center", fontsize=8)
         axes.grid()
-        below.set(xlabel="said", ylabel="share of steps", ylim=(0, None))
+        below.set(xlabel="predicted", ylabel="share of steps", ylim=(0, None))
         save_plot(figure, stem)
         plt.close(figure)
     return True
@@ -75,12 +75,12 @@ def draw_positions(group: GroupReport, stem: Path) -> bool:
 
 
 def _reliability(axes: Axes, name: str, one: Calibration, number: int) -> None:
-    said = [b.said for b in one.bins]
-    came, low, high = _ends([b.came for b in one.bins])
+    predicted = [b.predicted for b in one.bins]
+    observed, low, high = _ends([b.observed for b in one.bins])
     axes.errorbar(
-        said,
-        came,
-        yerr=[np.maximum(came - low, 0), np.maximum(high - came, 0)],
+        predicted,
+        observed,
+        yerr=[np.maximum(observed - low, 0), np.maximum(high - observed, 0)],
         marker=MARKERS[number % len(MARKERS)],
         color=HUES[number % len(HUES)],
         linewidth=1.4,

@@ -90,7 +90,7 @@ def _calibration(report: LabelReport) -> Grid:
         (
             _named(group, found),
             pair,
-            f"{one.num_forecasts:,}",
+            f"{one.num_predictions:,}",
             estimate_text(one.ece),
             estimate_text(one.brier),
             estimate_text(one.base_brier),
@@ -100,11 +100,11 @@ def _calibration(report: LabelReport) -> Grid:
     ]
     return Grid(
         title="Do the values hold",
-        header=("", "said, came", "steps", "ECE", "Brier", "Brier of the mean"),
+        header=("", "predicted, observed", "steps", "ECE", "Brier", "Brier of the mean"),
         rows=tuple(rows),
         note="Outcome: what became of the solution itself, an independent draw. Sound: in truth. "
-        "Reference: another run's rollouts. Brier of the mean: of always saying the overall share. "
-        "Noise adds to ECE, and to its interval once more.",
+        "Reference: another run's rollouts. Brier of the mean: of predicting the overall "
+        "share every time. Noise adds to ECE, and to its interval once more.",
     )
 
 

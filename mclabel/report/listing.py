@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.errors import DataError
+from mclabel.evaluation.grouping import GROUP_KEYS
 from mclabel.records import Outcome
-from mclabel.report.index import FACETS, Index
+from mclabel.report.index import Index
 
 MAX_PAGE = 200
 MAX_FACET_VALUES = 40
@@ -82,7 +83,7 @@ class Question:
                 mark=query.get("mark", ""),
                 width=float(query.get("width") or 0),
                 sort=query.get("sort", ""),
-                facets=tuple((name, query[name]) for name in FACETS if query.get(name)),
+                facets=tuple((name, query[name]) for name in GROUP_KEYS if query.get(name)),
             )
         except ValueError as error:
             raise DataError(f"run, width: must be numbers ({error})") from error
@@ -200,11 +201,12 @@ def counts(index: Index, run: int) -> dict[str, Any]:
     marks = ", ".join(f"count(*) FILTER ({sql}) AS {name}" for name, sql in MARKS.items())
     total = index.query(f"SELECT count(*) AS total, {marks} FROM solutions WHERE run = ?", [run])[0]
     by: dict[str, dict[str, int]] = {}
-    for name in ("outcome", "first_error", *FACETS):
+    most_first = "n DESC, kind"
+    orders = {"outcome": most_first, "first_error": "kind"} | dict.fromkeys(GROUP_KEYS, most_first)
+    for name, order in orders.items():
         rows = index.query(
             f"SELECT {name} AS kind, count(*) AS n FROM solutions WHERE run = ? AND {name} IS NOT "
-            f"NULL GROUP BY ALL ORDER BY {'kind' if name == 'first_error' else 'n DESC, kind'} "
-            f"LIMIT {MAX_FACET_VALUES}",
+            f"NULL GROUP BY ALL ORDER BY {order} LIMIT {MAX_FACET_VALUES}",
             [run],
         )
         if rows:

@@ -14,7 +14,7 @@ from mclabel.data.outputs import output_file
 from mclabel.errors import ConfigError
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.label_quality import LabelQuality
-from mclabel.report import charts
+from mclabel.report import run_charts
 from mclabel.report.choices import best_of_n_part, read_evaluation
 from mclabel.report.facts import Group, RunFacts, run_facts
 from mclabel.report.headline import headline
@@ -197,7 +197,7 @@ def _quality(runs: Sequence[RunFacts]) -> Html:
         ]
         numbers = table(["", *known], rows, caption="Labels against exact truth [95% interval]")
         parts += [
-            charts.quality_plot(known, "quality-plot", numbers),
+            run_charts.quality_plot(known, "quality-plot", numbers),
             tag("p", _NOTE, class_="quiet"),
         ]
     else:
@@ -208,7 +208,7 @@ def _quality(runs: Sequence[RunFacts]) -> Html:
                 "together: with outcomes below, and between runs.",
             )
         )
-    parts.append(charts.error_plot(runs))
+    parts.append(run_charts.error_plot(runs))
     if len(runs) > 1:
         parts.append(_agreement(runs))
     return join(*parts)
@@ -238,7 +238,11 @@ def _agreement(runs: Sequence[RunFacts]) -> Html:
 
 
 def _values(runs: Sequence[RunFacts]) -> Html:
-    plots = [charts.value_plot(runs), charts.reliability_plot(runs), charts.place_plot(runs)]
+    plots = [
+        run_charts.value_plot(runs),
+        run_charts.reliability_plot(runs),
+        run_charts.place_plot(runs),
+    ]
     shown = [plot for plot in plots if plot is not None]
     return join(*shown) if shown else tag("p", "No step of these runs has a value.")
 

@@ -29,7 +29,7 @@ class Run:
     location: str
     """Folder or object store URL."""
     name: str
-    """As much of the path as tells the runs from each other."""
+    """As much of the path as distinguishes the runs."""
 
     @cached_property
     def store(self) -> Store:

@@ -26,8 +26,10 @@ class Scorers:
     """PRMs by name, loaded in a child process at the first use of each."""
 
     def __init__(self, folders: Mapping[str, str]) -> None:
-        """Args:
-        folders: by name, outputs of `mclabel train` that have ended.
+        """Name PRMs, which are loaded when they are first asked for.
+
+        Args:
+            folders: by name, outputs of `mclabel train` that have ended.
         """
         self.folders = dict(folders)
         self._pool: ProcessPoolExecutor | None = None

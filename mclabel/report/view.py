@@ -56,7 +56,7 @@ def serve(
 
 
 def _check_version(run: Run) -> None:
-    """Refuse a run whose first shard cannot be read; later ones are told of on the page."""
+    """Refuse a run whose first shard cannot be read; faults of later ones are shown on the page."""
     store = run.store
     for name in store.names("labels"):
         if name.endswith(".parquet"):

@@ -1,4 +1,4 @@
-"""Figures in words: shares, differences, amounts and durations as one would say them."""
+"""Figures in words: shares, differences, amounts and durations."""
 
 from __future__ import annotations
 

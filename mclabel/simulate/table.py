@@ -7,29 +7,12 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from mclabel.estimators import EstimatorSettings
-from mclabel.estimators.bisect import BisectEstimator
-from mclabel.estimators.first_error import FirstErrorEstimator
-from mclabel.estimators.fixed import FixedEstimator
-from mclabel.estimators.posterior.estimator import PosteriorEstimator
-from mclabel.estimators.sequential import SequentialEstimator
-from mclabel.estimators.tree import TreeEstimator
+from mclabel.components import find_component
+from mclabel.estimators import ESTIMATORS, EstimatorSettings, RolloutSettings
 from mclabel.simulate.measure import Measurement, measure
 from mclabel.simulate.profiles import PROFILES, simulated_cases
 from mclabel.simulate.run import SimulatedRun
 
-COMPARED: Mapping[str, EstimatorSettings] = {
-    settings.kind: settings
-    for settings in (
-        FixedEstimator.Settings(rollouts=16),
-        FirstErrorEstimator.Settings(rollouts=16),
-        BisectEstimator.Settings(rollouts=16),
-        SequentialEstimator.Settings(rollouts=64),
-        TreeEstimator.Settings(rollouts=16, searches=0),
-        PosteriorEstimator.Settings(rollouts=64, min_gain_per_token=1e-3),
-    )
-}
-"""Settings that are compared where none are given, by the name that they are shown by."""
 LEARNED_PROBLEMS = 100
 """Problems of the profile that an estimator with a learner labels before it is measured."""
 
@@ -49,7 +32,7 @@ def simulate(
     *,
     seed: int,
     profiles: Sequence[str] = PROFILES,
-    estimators: Mapping[str, EstimatorSettings] = COMPARED,
+    estimators: Mapping[str, EstimatorSettings] | None = None,
 ) -> Iterator[Simulated]:
     """Run estimators on `count` problems of each profile.
 
@@ -60,15 +43,16 @@ def simulate(
         count: of problems.
         seed: of the problems and their rollouts.
         profiles: to run on.
-        estimators: settings, by the name that they are shown by.
+        estimators: settings, by the name that they are shown by; None takes `built_in`.
 
     Raises:
         ConfigError: an estimator breaks the rules of the protocol.
     """
+    chosen = built_in() if estimators is None else estimators
     for profile in PROFILES:
         if profile not in profiles:
             continue
-        for name, settings in estimators.items():
+        for name, settings in chosen.items():
             run = SimulatedRun(settings)
             if run.learner is not None:
                 others = simulated_cases(profile, LEARNED_PROBLEMS, seed=seed + 1)
@@ -78,6 +62,16 @@ def simulate(
             yield Simulated(
                 profile=profile, estimator=name, found=measure(run.begin, cases, intervals=True)
             )
+
+
+def built_in() -> dict[str, EstimatorSettings]:
+    """Settings at which the built-in estimators that roll out are compared, by their names."""
+    kinds = {name: find_component(EstimatorSettings.component_kind, name) for name in ESTIMATORS}
+    return {
+        name: kind.Settings(**kind.simulated)
+        for name, kind in kinds.items()
+        if issubclass(kind.Settings, RolloutSettings)
+    }
 
 
 def simulation_table(rows: Iterable[Simulated]) -> Table:

@@ -100,9 +100,7 @@ def test_a_key_of_another_reader_is_an_error_that_names_it(tmp_path: Path) -> No
         load_config(LabelConfig, write_config(tmp_path), overrides)
     assert "problem_column" in str(found.value)
     with pytest.raises(ConfigError, match=r"did you mean problems\.problem_column"):
-        load_config(
-            LabelConfig, None, ["out=x", "problems.source=a.csv", "problems.problem_colum=q"]
-        )
+        load_config(LabelConfig, None, ["out=x", "problems.source=a.csv", "problems.problem_col=q"])
 
 
 @pytest.mark.parametrize(

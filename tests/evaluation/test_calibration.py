@@ -7,18 +7,22 @@ import pytest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
-from mclabel.evaluation.calibration import Forecast, calibration
+from mclabel.evaluation.calibration import Prediction, calibration
 
 
-def forecasts(pairs: list[tuple[float, float]]) -> list[Forecast]:
-    return [Forecast(problem_id=str(i % 7), said=s, came=c) for i, (s, c) in enumerate(pairs)]
+def predictions(pairs: list[tuple[float, float]]) -> list[Prediction]:
+    return [
+        Prediction(problem_id=str(i % 7), predicted=s, observed=c) for i, (s, c) in enumerate(pairs)
+    ]
 
 
 def test_by_hand() -> None:
-    found = calibration(forecasts([(0.2, 0), (0.2, 1), (0.8, 1), (0.9, 1)]))
+    found = calibration(predictions([(0.2, 0), (0.2, 1), (0.8, 1), (0.9, 1)]))
     assert found is not None
-    # Bins end at what is said: two at .2 of which half came, one at .8 and one at .9 that came.
-    assert [(round(b.low, 9), b.num_forecasts, b.said, b.came.value) for b in found.bins] == [
+    # Bins end at what is predicted: two at .2, one of which happened, and at .8 and .9 one each.
+    assert [
+        (round(b.low, 9), b.num_predictions, b.predicted, b.observed.value) for b in found.bins
+    ] == [
         (0.1, 2, pytest.approx(0.2), 0.5),
         (0.7, 1, pytest.approx(0.8), 1.0),
         (0.8, 1, pytest.approx(0.9), 1.0),
@@ -26,12 +30,14 @@ def test_by_hand() -> None:
     assert found.ece.value == pytest.approx(2 / 4 * 0.3 + 1 / 4 * 0.2 + 1 / 4 * 0.1)
     assert found.brier.value == pytest.approx((0.04 + 0.64 + 0.04 + 0.01) / 4)
     assert found.base_brier.value == pytest.approx(0.75 * 0.25)
-    assert found.num_problems == found.num_forecasts == 4
+    assert found.num_problems == found.num_predictions == 4
 
 
 def test_a_share_of_events_counts_as_its_single_events() -> None:
-    together = calibration([Forecast(problem_id="a", said=0.3, came=0.25)])
-    apart = calibration([Forecast(problem_id="a", said=0.3, came=c) for c in (1, 0, 0, 0)])
+    together = calibration([Prediction(problem_id="a", predicted=0.3, observed=0.25)])
+    apart = calibration(
+        [Prediction(problem_id="a", predicted=0.3, observed=c) for c in (1, 0, 0, 0)]
+    )
     assert together is not None and apart is not None
     for name in ("ece", "brier", "base_brier"):
         one, four = getattr(together, name).value, getattr(apart, name).value
@@ -44,15 +50,15 @@ def test_nothing_said() -> None:
 
 def test_as_scikit_learn() -> None:
     rng = np.random.default_rng(1)
-    said = np.round(rng.beta(0.6, 0.6, 500) * 16) / 16  # edges of bins among them
-    came = (rng.random(500) < said**2).astype(float)
-    found = calibration(forecasts(list(zip(said.tolist(), came.tolist(), strict=True))))
+    predicted = np.round(rng.beta(0.6, 0.6, 500) * 16) / 16  # edges of bins among them
+    observed = (rng.random(500) < predicted**2).astype(float)
+    found = calibration(predictions(list(zip(predicted.tolist(), observed.tolist(), strict=True))))
     assert found is not None
-    share, mean = calibration_curve(came, said, n_bins=10)
-    assert [b.came.value for b in found.bins] == pytest.approx(share.tolist())
-    assert [b.said for b in found.bins] == pytest.approx(mean.tolist())
-    assert found.brier.value == pytest.approx(brier_score_loss(came, said))
-    weights = np.array([b.num_forecasts for b in found.bins]) / 500
+    share, mean = calibration_curve(observed, predicted, n_bins=10)
+    assert [b.observed.value for b in found.bins] == pytest.approx(share.tolist())
+    assert [b.predicted for b in found.bins] == pytest.approx(mean.tolist())
+    assert found.brier.value == pytest.approx(brier_score_loss(observed, predicted))
+    weights = np.array([b.num_predictions for b in found.bins]) / 500
     assert found.ece.value == pytest.approx(float((weights * abs(share - mean)).sum()))
     assert found.ece.low is not None and found.ece.high is not None
     assert found.ece.low < found.ece.high

@@ -150,7 +150,7 @@ def test_labels_of_one_class(tmp_path: Path) -> None:
     assert health is not None
     (finding,) = health.findings
     assert (finding.check, finding.severity) == ("labels_wrong", "error")
-    assert finding.said == "2,126 of 2,127 step labels (99.95%) say wrong"
+    assert finding.text == "2,126 of 2,127 step labels (99.95%) are wrong"
     assert finding.threshold == 0.995 and "policy.model" in finding.remedy
 
 
@@ -232,15 +232,15 @@ def test_a_job_ends_with_what_is_wrong(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     said = mclabel("label", "/dev/null", f"out={out}", "estimator.kind=fixed", *job)
     assert f"Health of the run (all figures: mclabel labels {out}):" in said
-    assert "error: 240 of 240 step labels (100%) say wrong" in said
+    assert "error: 240 of 240 step labels (100%) are wrong" in said
     assert "Choose a stronger policy.model" in said
     tables = mclabel("labels", out)
-    assert "Health of the run" in tables and "labels that say wrong" in tables
+    assert "Health of the run" in tables and "wrong labels" in tables
     content = json.loads(mclabel("labels", out, "--json"))["health"]
     assert content["figures"]["labels_wrong"] == {"count": 240, "total": 240, "share": 1.0}
     assert {"labels_wrong"} <= {f["check"] for f in content["findings"]}
     page = write_report([out], str(tmp_path / "report.html")).read_text()
-    assert "Health of the run" in page and "240 of 240 step labels (100%) say wrong" in page
+    assert "Health of the run" in page and "240 of 240 step labels (100%) are wrong" in page
 
 
 def test_a_sound_job_says_nothing(tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ def test_what_is_said_and_what_came() -> None:
     found = label_report(report_rows(), truth, reference).groups["all"]
 
     def pairs(name: str) -> list[tuple[float, float | None, int]]:
-        return [(b.said, b.came.value, b.num_forecasts) for b in found.calibration[name].bins]
+        return [
+            (b.predicted, b.observed.value, b.num_predictions) for b in found.calibration[name].bins
+        ]
 
     # Sampled solutions, graded, steps with a value but the last: a.0 (wrong) twice, a.1 (right).
     assert pairs("value, outcome") == [(0.25, 0.0, 1), (0.75, 0.5, 2)]

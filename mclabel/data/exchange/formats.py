@@ -19,7 +19,7 @@ _STEP_MARK = re.compile(r"Step \d+: ")
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledTexts:
-    """A problem and the steps of a solution, with what another format says of them."""
+    """A problem and the steps of a solution, with the labels of another format."""
 
     problem: str
     """Text of the problem."""
@@ -72,7 +72,7 @@ class Format(Protocol):
         """The solutions of a row, one or more.
 
         Raises:
-            ValueError: the row is not of the format; so do LookupError and TypeError say.
+            ValueError: the row is not of the format. LookupError and TypeError mean the same.
         """
 
 
@@ -120,7 +120,7 @@ def read_row(format_: Format, row: Mapping[str, Any], place: str, name: str) -> 
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise DataError(
             f"{place}: not a row of {name}: {type(error).__name__} {error}. docs/formats.md "
-            "says what it must hold"
+            "has what it must hold"
         ) from error
 
 
@@ -154,7 +154,7 @@ def labeled_texts(
 
 
 def numbered_head(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
-    """Labelled steps, each with its `Step i: ` before it, which tells the problem from step 1.
+    """Labelled steps, each with its `Step i: ` before it, which divides the problem from step 1.
 
     Args:
         texts: of a solution.
@@ -180,7 +180,7 @@ def split_problem(text: str) -> tuple[str, str]:
     """The problem and the first step, which begins with `Step 1: `."""
     problem, mark, first = text.partition("Step 1: ")
     if not mark:
-        raise ValueError("no 'Step 1: ' tells the problem from its first step")
+        raise ValueError("no 'Step 1: ' divides the problem from its first step")
     return problem.removesuffix(" "), first
 
 

@@ -16,7 +16,7 @@ class Prm800k:
 
     losses: ClassVar[str] = (
         "ratings are -1, 0 or 1 up to the first error: values, counts, intervals and ids "
-        "are lost; what the labels after the first error say is lost"
+        "are lost; the labels after the first error are lost"
     )
     is_cut: ClassVar[bool] = False
 

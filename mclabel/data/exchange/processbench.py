@@ -14,7 +14,7 @@ class ProcessBench:
 
     losses: ClassVar[str] = (
         "one first error a solution: values, counts, intervals and the gold answer are "
-        "lost; what the labels after the first error say is lost; solutions without an "
+        "lost; the labels after the first error are lost; solutions without an "
         "error of which some step has no label, or without an outcome, are left out"
     )
     is_cut: ClassVar[bool] = False

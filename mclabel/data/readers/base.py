@@ -65,8 +65,8 @@ class Reader(Protocol):
     def rows(self) -> Iterable[tuple[int, Any]]:
         """Every row with its number, from 1.
 
-        A row is a mapping with a problem and its gold, a `Problem`, or a `Fault` that says why it
-        cannot be read.
+        A row is a mapping with a problem and its gold, a `Problem`, or a `Fault`, the reason why
+        it cannot be read.
 
         Raises:
             DataError: the source is missing, or cannot be read as a whole.

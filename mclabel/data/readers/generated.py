@@ -50,7 +50,7 @@ class ArithReader:
         """Check that the number of problems is known.
 
         Args:
-            settings: say which problems.
+            settings: which problems, and how many.
 
         Raises:
             ConfigError: there is no limit.

@@ -26,7 +26,7 @@ class JudgedSolution:
     steps: tuple[str, ...]
     first_error: int | None
     answer_right: bool | None = None
-    """Whether the final answer is the gold one; None where the source does not say."""
+    """Whether the final answer is the gold one; None where the source does not have it."""
 
 
 def read_processbench(path: str | Path) -> list[JudgedSolution]:
@@ -50,8 +50,9 @@ def read_prm800k(path: str | Path) -> list[JudgedSolution]:
     """The solutions of PRM800K whose first wrong step, or soundness, its ratings decide.
 
     A solution is the one that was rated (`pre_generated_steps`), or the path of the chosen steps;
-    where all candidates of a step were rated -1, each ends a solution of its own. Solutions given
-    up before that, and rows that checked labelers (quality control, screening), are left out.
+    where all candidates of a step were rated -1, each ends a solution of its own. Solutions whose
+    rating ends before that are left out, and so are rows that checked labelers (quality control,
+    screening).
 
     Raises:
         DataError: an empty file or one of another format; names the row.

@@ -39,7 +39,7 @@ def row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
         num_bytes: of the file.
 
     Raises:
-        ValueError: the file unfolds to too much; says to what, and the remedy.
+        ValueError: the file unfolds to too much; gives the size and the remedy.
         pa.ArrowException: it is no Parquet file.
     """
     file = pq.ParquetFile(source)

@@ -19,7 +19,7 @@ class Given:
     """Solutions to be labelled, and what could not be used."""
 
     by_problem: Mapping[str, tuple[GivenSolution, ...]]
-    """By problem id, in the order of the file; problems without any are not among them."""
+    """Solutions by problem id, in the order of the file; no entry is empty."""
     rejects: tuple[Reject, ...]
     """Rows that cannot be used, and problems without a solution."""
 
@@ -36,7 +36,7 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
 
     Raises:
         DataError: the file cannot be read, or no problem has a solution; if strict, what `strict`
-            says.
+            forbids.
     """
     by_text = {problem.text: problem.id for problem in problems}
     ids = {problem.id: None for problem in problems}  # in their order

@@ -1,11 +1,11 @@
 """Which labels shard stands for which block.
 
 A block is committed as `labels/BLOCK.parquet`. Merging small shards (`compact`) writes larger ones
-and then creates `compacted/NUMBER.parquet`, which says where the merged blocks lie from then on;
-the small shards are deleted afterwards. What a later number says holds. The labels are listed
-before the numbers, so a block whose small shard is already gone is found in a number. A merged
-shard that is gone stands for no block any more: its blocks are found in shards of their own, or are
-to be labelled again.
+and then creates `compacted/NUMBER.parquet`, which names the places of the merged blocks from then
+on; the small shards are deleted afterwards. A later number supersedes earlier ones. The labels are
+listed before the numbers, so a block whose small shard is already gone is found in a number. A
+merged shard that is gone stands for no block any more: its blocks are found in shards of their own,
+or are to be labelled again.
 
 Where the run has a plan (`plan`), only its blocks count: a file in `labels/` that it does not name
 is none of the run's. Nor do labels of problems that the plan has superseded; the plan is read last,
@@ -34,7 +34,7 @@ from mclabel.data.shards.store import Store
 
 FOLDER, MERGED = "compacted", "merged"
 _VERSION_KEY, _VERSION = b"mclabel.catalog", b"2"
-"""Catalogs that say a version carry a digest."""
+"""Catalogs with a version carry a digest."""
 _NUMBER = re.compile(rf"{FOLDER}/(\d+)\.parquet")
 SCHEMA = pa.schema(
     [
@@ -61,6 +61,7 @@ class Place:
 
     @property
     def is_merged(self) -> bool:
+        """Whether the file holds other blocks, too."""
         return self.num_rows is not None
 
 
@@ -68,9 +69,11 @@ class Blocks(Mapping[str, Place]):
     """Where each block lies, by its id. Those with a shard of their own, the most, are packed."""
 
     def __init__(self, alone: Iterable[str], merged: Mapping[str, Place]) -> None:
-        """Args:
-        alone: blocks with a shard of their own.
-        merged: where others lie.
+        """Hold the places of blocks.
+
+        Args:
+            alone: blocks with a shard of their own.
+            merged: where others lie.
         """
         self._alone, self._merged = PackedNames(alone), merged
 
@@ -107,7 +110,7 @@ class Catalog:
 
     blocks: Blocks
     number: int
-    """Of the last merge; 0 before the first."""
+    """Number of the last merge; 0 before the first."""
     merged_away: tuple[str, ...] = ()
     """Small shards that a merge has replaced, and that are still there."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -140,7 +143,7 @@ class Catalog:
             metadata: of the shard.
 
         Returns:
-            By `dropped` and `set_aside`, and by problem id, what the shard says of them.
+            By `dropped` and `set_aside`, and by problem id, the shard's record of it.
         """
         superseded = {name for block in blocks for name in self.superseded.get(block, ())}
         return {
@@ -237,7 +240,7 @@ def _own_shard(block: str) -> str:
 
 
 def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:
-    """Say where merged blocks lie from now on; False if another merge has taken the number."""
+    """Record where merged blocks lie from now on; False if another merge has taken the number."""
     rows = [
         {"block": block, "file": place.file, "offset": place.offset, "num_rows": place.num_rows}
         for block, place in places.items()

@@ -47,7 +47,7 @@ class Compaction:
     """Labels shards."""
     num_after: int
     num_solutions: int
-    """In the shards that were merged."""
+    """Number of solutions in the shards that were merged."""
 
 
 @dataclass(kw_only=True)
@@ -58,11 +58,11 @@ class _Pile:
     labels: list[pa.Table]
     rollouts: list[pa.Table]
     blocks: list[tuple[str, int]]
-    """With their numbers of rows."""
+    """Blocks in the pile, with their numbers of rows."""
     without_rows: dict[str, dict[str, Any]]
-    """Problems without labels, by what they are called in the metadata, and by id."""
+    """Problems without labels, by their key in the metadata, and by id."""
     costs: list[dict[str, int] | None] = field(default_factory=list)
-    """Of the shards; None where it is not known."""
+    """Costs of the shards; None where one is not known."""
     num_shards: int = 0
     num_rows: int = 0
 
@@ -128,7 +128,7 @@ def _piles(
         kept["keeps_rollouts"] = metadata["rollouts"] is not None
         pile = open_piles.setdefault(
             json.dumps(kept, sort_keys=True),
-            _Pile(metadata=kept, labels=[], rollouts=[], blocks=[], without_rows=_nobody()),
+            _Pile(metadata=kept, labels=[], rollouts=[], blocks=[], without_rows=_no_problems()),
         )
         pile.labels += parts
         pile.costs.append(metadata.get("cost"))
@@ -155,7 +155,7 @@ def _sum(costs: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
     return {name: sum(cost[name] for cost in known) for name in known[0]}
 
 
-def _nobody() -> dict[str, dict[str, Any]]:
+def _no_problems() -> dict[str, dict[str, Any]]:
     return {name: {} for name in WITHOUT_ROWS}
 
 
@@ -167,7 +167,7 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
         whole = pa.concat_tables(pile.rollouts).cast(ROLLOUTS_SCHEMA)
         digest = write_rollouts(store, rollouts, whole, metadata)
     whole = pa.concat_tables(pile.labels).cast(LABELS_SCHEMA)
-    said = {
+    merged = {
         **metadata,
         **pile.without_rows,
         "rollouts": rollouts,
@@ -175,7 +175,7 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
         "blocks": dict(pile.blocks),
         "cost": _sum(pile.costs),
     }
-    write_shard(store, f"{MERGED}/labels/{name}", whole, said)
+    write_shard(store, f"{MERGED}/labels/{name}", whole, merged)
 
 
 def _delete_unused(store: Store, catalog: Catalog) -> None:

@@ -1,4 +1,4 @@
-"""What is said of a damaged file of a run, and what to do about it."""
+"""Errors about damaged files of a run, and what to do about them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import IO
 
 PARTIAL = ".partial"
 _STALE_S = 600.0
-"""A partial file is written in seconds; an older one belongs to nobody."""
+"""A partial file is written in seconds; an older one was left by a process that was killed."""
 _TRIES = 5
 _NO_TMPFILE = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 

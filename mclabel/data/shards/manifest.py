@@ -98,7 +98,7 @@ def check_claim(store: Store, name: str, semantic: Semantic) -> None:
 
 
 def claimed_config(store: Store, name: str) -> dict[str, Any] | None:
-    """The semantic configuration that an output belongs to; None if nobody has claimed it.
+    """The semantic configuration that an output belongs to; None of one that is not claimed.
 
     Raises:
         DamagedFile: the manifest is damaged, or none.

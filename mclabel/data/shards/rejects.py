@@ -4,11 +4,11 @@
     rejects/BLOCK.json    an attempt at the block has left problems out; what counts is the shard
 
 Rows that cannot be read never reach a block. A problem that turns out to be impossible stays in its
-block, whose id does not change, and the metadata of the block's shard says why it has no labels
-(`set_aside`): so it is committed with the block or not at all. The note is created before, so that
-the end of every run finds those shards without opening the others. `rejects.jsonl` is made of both
-at the end of every run, and replaced as a whole: it is right after any kill and resume. Its first
-line also has a `digest` of all lines, by which `verify` finds damage.
+block, whose id does not change, and the metadata of the block's shard has the reason why it has no
+labels (`set_aside`): so it is committed with the block or not at all. The note is created before,
+so that the end of every run finds those shards without opening the others. `rejects.jsonl` is made
+of both at the end of every run, and replaced as a whole: it is right after any kill and resume. Its
+first line also has a `digest` of all lines, by which `verify` finds damage.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from mclabel.records import (
 
 SCHEMA_VERSION = 5
 READABLE_VERSIONS = (3, 4, 5)
-"""`earlier` says what shards of versions before this one have in place of its columns."""
+"""Shards of earlier versions have other columns, which `earlier` converts."""
 
 _COUNTS = pa.struct(
     [

@@ -100,7 +100,7 @@ def open_shard(
                 name,
                 f"kind {metadata.get('kind')!r}, schema version {version!r}; this mclabel reads "
                 f"{kind!r}, version {SCHEMA_VERSION}",
-                "Read it with the mclabel that wrote it (run.json says which), or label again",
+                "Read it with the mclabel that wrote it (run.json has its version), or label again",
             )
         if check == "none" and shard_has_digest(metadata):
             raise damaged(store, name, "damaged, or written again by another program: no digest")
@@ -137,7 +137,7 @@ def _metadata(file: pq.ParquetFile) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise ValueError(f"metadata must be an object, is a {type(metadata).__name__}")
     if metadata.get("kind") == "labels" and "rollouts" not in metadata:
-        raise ValueError("its metadata does not say where its rollouts are")
+        raise ValueError("its metadata does not name its rollouts")
     return metadata
 
 

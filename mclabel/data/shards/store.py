@@ -43,11 +43,13 @@ class Store:
     """Files under one folder or URL."""
 
     def __init__(self, location: str, *, create: bool = False, retry_s: float = 240.0) -> None:
-        """Args:
-        location: local folder, or a URL such as `s3://bucket/prefix`, whose credentials come
-            from the environment.
-        create: make the local folder if it is missing.
-        retry_s: seconds for which a request to a URL is tried again.
+        """Open a folder or a bucket.
+
+        Args:
+            location: local folder, or a URL such as `s3://bucket/prefix`, whose credentials come
+                from the environment.
+            create: make the local folder if it is missing.
+            retry_s: seconds for which a request to a URL is tried again.
 
         Raises:
             ShardError: a local folder is missing, or the URL is not understood.
@@ -210,8 +212,8 @@ class Store:
     def _clear_errors(self, name: str) -> Iterator[None]:
         if not isinstance(name, str) or {"..", "."} & set(name.split("/")):  # damaged metadata
             raise ShardError(
-                f"{self.location}: {name!r} names no file of the run, though one of it says so. "
-                "Delete the damaged file and run the job again"
+                f"{self.location}: {name!r} names no file of the run, though another one refers to "
+                "it. Delete the damaged file and run the job again"
             )
         try:
             yield

@@ -23,12 +23,12 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Verification:
-    """What was looked at, and what was found."""
+    """The result of reading everything that a run holds."""
 
     run: str
     num_blocks: int = 0
     num_shards: int = 0
-    """Labels shards."""
+    """Number of labels shards."""
     num_solutions: int = 0
     num_rollouts: int = 0
     num_priors: int = 0
@@ -43,6 +43,7 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
+        """Whether no damage was found."""
         return not self.num_damaged
 
     def add(self, error: DamagedFile) -> None:

@@ -20,8 +20,10 @@ class PlannedProblems:
     """The problems whose labels count, of each block, as 64-bit hashes: 16 bytes each."""
 
     def __init__(self, store: Store) -> None:
-        """Args:
-        store: of a run.
+        """Read the plan of a run.
+
+        Args:
+            store: of a run.
 
         Raises:
             DamagedFile: a part of the plan is damaged.

@@ -17,7 +17,7 @@ _MAX_NAMED = 3
 
 
 def disagreements(labels: pa.Table, rollouts: pa.Table) -> Iterator[str]:
-    """What a labels shard says otherwise than its rollouts.
+    """Where a labels shard disagrees with its rollouts.
 
     A step's counts are those of the rollouts from its own prefix; what other rollouts went through
     it (`through`) is evidence to the estimator and counted nowhere. A last step has no rollouts.
@@ -62,7 +62,7 @@ def _counted(rollouts: pa.Table) -> Mapping[str, tuple[int, ...]]:
 
 
 def _said(labels: pa.Table) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Prefixes with the counts that the labels say: of bare problems and of all steps but last."""
+    """Prefixes with the counts in the labels: of bare problems and of all steps but last."""
     for problem, root in zip(
         labels["problem_id"].to_pylist(), labels["root"].to_pylist(), strict=True
     ):

@@ -102,7 +102,7 @@ class _Verifying:
             )
 
     def shards(self, on_progress: Callable[[int, int], None]) -> None:
-        """Check labels and rollouts, and what says where they are."""
+        """Check labels and rollouts, and the plan and catalogs that locate them."""
         try:
             self._catalog = catalog = read_catalog(self._store)
             self._planned = PlannedProblems(self._store)
@@ -172,16 +172,18 @@ class _Verifying:
     def _blocks(
         self, name: str, blocks: list[str], metadata: dict[str, Any], labels: pa.Table
     ) -> list[pa.Table]:
-        """The rows of each block that count; refuses blocks other than the metadata says."""
+        """The rows of each block that count; refuses blocks other than those in the metadata."""
         assert self._catalog is not None
         places = [self._catalog.blocks[block] for block in blocks]
         if places[0].num_rows is None:
-            if (said := metadata.get("block")) != blocks[0]:
-                raise damaged(self._store, name, f"holds block {said!r}, which is not its name")
+            if (recorded := metadata.get("block")) != blocks[0]:
+                raise damaged(self._store, name, f"holds block {recorded!r}, which is not its name")
             return [self._catalog.rows_of(blocks[0], labels)]
         sizes = {block: place.num_rows for block, place in zip(blocks, places, strict=True)}
-        said = metadata.get("blocks")
-        if said is not None and any(said.get(block) != size for block, size in sizes.items()):
+        recorded = metadata.get("blocks")
+        if recorded is not None and any(
+            recorded.get(block) != size for block, size in sizes.items()
+        ):
             raise damaged(self._store, name, "holds other blocks than were merged into it")
         for block, place in zip(blocks, places, strict=True):
             if labels.slice(place.offset, place.num_rows).num_rows != place.num_rows:

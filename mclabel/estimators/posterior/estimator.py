@@ -12,9 +12,9 @@ order in which rollouts arrive.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,7 @@ class PosteriorEstimator(Estimator):
 
     follow: ClassVar[Follow] = "known"
     takes_all: ClassVar[bool] = True
+    simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64, "min_gain_per_token": 1e-3}
 
     def __init__(
         self,

@@ -1,0 +1,133 @@
+"""A reader and an exchange format of a package that pip installed, by their entry points."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from own_package import install_package
+
+PACKAGE = {
+    "exams/__init__.py": '''
+from pydantic import Field
+
+from mclabel.data.exchange.formats import labeled_texts
+from mclabel.data.readers.base import RowSettings
+
+
+class Archive:
+    """Problems of an archive."""
+
+    class Settings(RowSettings):
+        """Which exams."""
+
+        year: int = Field(2024, ge=2000)
+        """Year of the exams."""
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def rows(self):
+        for number in range(1, 4):
+            text = f"{self.settings.place} {self.settings.year} {number} [answer {number}]"
+            yield number, {"question": text, "answer": number}
+
+
+class Lines:
+    """Lines with a flag."""
+
+    losses = "all but texts and labels is lost"
+    is_cut = True
+
+    def write(self, texts):
+        head = texts.labeled_head
+        lines = [step for step, _ in head]
+        return {"of": texts.problem, "lines": lines, "good": [g for _, g in head]} if head else None
+
+    def read(self, row):
+        yield labeled_texts(row["of"], row["lines"], [float(good) for good in row["good"]])
+''',
+}
+ENTRY_POINTS = """\
+[mclabel.readers]
+exams = exams:Archive
+zzz = exams:Archive
+torn = exams.no_such_module:Nothing
+
+[mclabel.formats]
+lines = exams:Lines
+broken = exams:Nothing
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed the package."""
+    return install_package(tmp_path_factory.mktemp("outside"), "exams", PACKAGE, ENTRY_POINTS)
+
+
+def mclabel(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-m", "mclabel", *arguments],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def job(folder: Path, *overrides: str) -> list[str]:
+    (folder / "empty.yaml").write_text("{}")
+    rest = ["policy.engine=scripted", "estimator=fixed", "ray.address=none", f"out={folder}/out"]
+    return ["label", str(folder / "empty.yaml"), *rest, *overrides]
+
+
+@pytest.mark.parametrize("source", ["exams:finals", "finals.zzz"])
+def test_a_job_reads_and_exports_by_them(source: str, installed: Path, tmp_path: Path) -> None:
+    done = mclabel(installed, *job(tmp_path, f"problems.source={source}", "problems.year=2019"))
+    assert done.returncode == 0, done.stderr
+    rows = tmp_path / "rows"
+    done = mclabel(installed, "export", str(tmp_path / "out"), "--to", "lines", "-o", str(rows))
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (rows / "data.jsonl").open()]
+    place = source.removeprefix("exams:")
+    assert {line["of"] for line in lines} == {f"{place} 2019 {n} [answer {n}]" for n in (1, 2, 3)}
+    again = ["import", str(rows / "data.jsonl"), "--from", "lines", "-o", str(tmp_path / "again")]
+    done = mclabel(installed, *again)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(lines)} rows" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("problems.source=exam", ["did you mean exams?", "arith, file, hf, exams, torn"]),
+        ("problems.source=torn:x", ["the entry point", "of exams cannot be loaded"]),
+        ("problems={source: exams:x, families: [y]}", ["families: not a setting of kind=exams"]),
+        ("problems={source: exams:x, year: 1999}", ["problems.year=1999", "greater than"]),
+    ],
+)
+def test_what_is_wrong_with_a_reader_is_said_at_the_start(
+    installed: Path, tmp_path: Path, override: str, words: list[str]
+) -> None:
+    done = mclabel(installed, *job(tmp_path, override))
+    assert done.returncode == 2
+    message = " ".join((done.stdout + done.stderr).split())
+    for part in words:
+        assert part in message
+    assert "Traceback" not in message and not (tmp_path / "out").exists()
+
+
+def test_what_is_wrong_with_a_format_is_said(installed: Path, tmp_path: Path) -> None:
+    for name, words in (
+        ("line", "did you mean lines? There are trl, math-shepherd, rlhflow"),
+        ("broken", "the entry point exams:Nothing of exams cannot be loaded"),
+    ):
+        done = mclabel(installed, "export", "run", "--to", name, "-o", str(tmp_path / "x"))
+        assert done.returncode == 2
+        assert words in " ".join((done.stdout + done.stderr).split())
