@@ -95,18 +95,22 @@ def solution(
     )
 
 
-def rollouts_of(row: LabeledSolution, text: str = "So it is \\boxed{3}.") -> list[Rollout]:
-    """The rollouts that a solution's counts stand for."""
+def rollouts_of(row: LabeledSolution, text: str = "So it is \\boxed{ANSWER}.") -> list[Rollout]:
+    """The rollouts that a solution's counts stand for; ANSWER in the text is 3, or 4 if wrong."""
+
+    def answer(index: int, step: StepLabel) -> str:
+        return "3" if index < step.counts.num_right else "4"
+
     return [
         Rollout(
             problem_id=row.problem.id,
             prefix_id=step.prefix_id,
             index=index,
             seed=index,
-            text=f"{text} ({index})",
+            text=f"{text.replace('ANSWER', answer(index, step))} ({index})",
             num_tokens=10,
             finish_reason="stop",
-            prediction="3" if index < step.counts.num_right else "4",
+            prediction=answer(index, step),
             outcome=Outcome.RIGHT if index < step.counts.num_right else Outcome.WRONG,
         )
         for step in row.steps

@@ -97,6 +97,10 @@ OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=200
 VERBS: dict[str, dict[str, Slot]] = {
     "quickstart": {"out": Slot("output", lambda w, v, out: ["quickstart", "--out", v])},
     "simulate": {
+        "estimators": Slot(
+            ("x", "rollouts=1", "os:system", "fixed rollouts=0", "fixed x=1", "fixed rollouts="),
+            lambda w, v, out: ["simulate", *v.split(), "--problems", "1"],
+        ),
         "profile": Slot(("x", ""), lambda w, v, out: ["simulate", "--profile", v]),
         "problems": Slot(("x", "1.5", ""), lambda w, v, out: ["simulate", "--problems", v]),
         "seed": Slot(("x", ""), lambda w, v, out: ["simulate", "--seed", v]),
@@ -139,9 +143,10 @@ VERBS: dict[str, dict[str, Slot]] = {
             "run", lambda w, v, out: ["regrade", w["run"], "-o", v], _damaged_or_new
         ),
         "golds": Slot("rows", lambda w, v, out: ["regrade", w["run"], "-o", out, "--golds", v]),
-        "rules": Slot(
-            ("x", "x=true", "units_optional", "units_optional=x", "="),
-            lambda w, v, out: ["regrade", w["run"], "-o", out, "--rule", v],
+        "changes": Slot(
+            ("x", "x=true", "checker=x", "checker=os:system", "checker.rules.units_optional=x",
+             "checker.rules.x=true", "checker=[1]", "checker={kind: [}", "checker=.:.", "="),
+            lambda w, v, out: ["regrade", w["run"], "-o", out, v],
         ),
     },
     "train": {
@@ -266,6 +271,8 @@ HARMLESS = {
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
     *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
+    *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
+    ("completion", "shell"),
 }
 """Flags, choices that click checks, and ids that are looked for: no value can break them."""
 

@@ -21,7 +21,8 @@ from mclabel import pipelines
 from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
-from mclabel.evaluation.label_quality import by_meta, label_cost, label_quality
+from mclabel.evaluation.grouping import by_meta, solution_meta
+from mclabel.evaluation.label_quality import label_cost, label_quality
 from mclabel.records import LabeledSolution
 from mclabel.report.job_progress import job_progress
 from mclabel.report.terminal import quality_table
@@ -43,7 +44,7 @@ def main() -> None:
         }
     figures = {}
     for name, rows in runs.items():
-        groups = {"all": rows, **by_meta(rows, "answer_type")}
+        groups = {"all": rows, **by_meta(rows, "answer_type", solution_meta)}
         quality = {group: label_quality(members) for group, members in groups.items()}
         cost = label_cost(rows)
         console.print(
