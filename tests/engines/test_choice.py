@@ -65,8 +65,8 @@ def test_an_engine_that_is_given_whole_or_by_name_replaces_an_earlier_one() -> N
     [
         (["policy.engine=vlm"], "policy.engine: vlm: none of the engines. did you mean vllm?"),
         (
-            ["policy.engine=vllm", "policy.engine.tensor_paralel=2"],
-            "policy.engine.tensor_paralel: not a setting of kind=vllm; did you mean "
+            ["policy.engine=vllm", "policy.engine.tensor_parallels=2"],
+            "policy.engine.tensor_parallels: not a setting of kind=vllm; did you mean "
             "policy.engine.tensor_parallel?",
         ),
         (
