@@ -250,7 +250,7 @@ def test_a_step_token_of_another_base_is_answered_with_what_to_set(
 def test_shards_of_another_version_are_refused(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.data.shards.labels.SCHEMA_VERSION", 99)
+    monkeypatch.setattr("mclabel.data.shards.shard.SCHEMA_VERSION", 99)
     run = write_run(tmp_path / "labels", arith_rows(4))
     monkeypatch.undo()
     with pytest.raises(ShardError, match="schema version 99"):
