@@ -55,6 +55,11 @@ TABLE: tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...] = (
     ("eV electronvolt", "801088317/5000000000000000000000000000", _ENERGY),
     ("erg", "1/10000000", _ENERGY),
     ("kWh", "3600000", _ENERGY),
+    (
+        "debye D",
+        "1/299792458000000000000000000000",
+        (("A", 1), ("m", 1), ("s", 1)),
+    ),
     ("watt W", "1", (("kg", 1), ("m", 2), ("s", -3))),
     ("pascal Pa", "1", _PRESSURE),
     ("bar", "100000", _PRESSURE),
