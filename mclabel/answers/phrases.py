@@ -74,7 +74,8 @@ def closing_formula(text: str) -> str | None:
     A few words without a number may follow it, such as its unit.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
-    if not _may_hold_math(bare):
+    end = max(bare.rfind("$") + 1, bare.rfind("\\)") + 2, bare.rfind("\\]") + 2)
+    if end < 2 or not _CLOSING.fullmatch(bare, end):
         return None
     last = None
     for match in _MATH.finditer(bare):
