@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from mclabel.data.durable import PARTIAL
+from mclabel.data.parquet import whole_table
 from mclabel.data.shards import label_tables, read_labels
 from mclabel.data.store import Store
 from mclabel.records import Outcome
@@ -31,7 +32,8 @@ def check_solutions(store: Store, problems: Iterable[int], per_problem: int = 4)
     named = set()
     for metadata, labels in label_tables(store):
         named.add(metadata["rollouts"])
-        rollouts = pq.read_table(io.BytesIO(store.read(metadata["rollouts"]) or b"")).to_pylist()
+        file = pq.ParquetFile(io.BytesIO(store.read(metadata["rollouts"]) or b""))
+        rollouts = whole_table(file).to_pylist()
         counted: dict[str, Counter[str]] = {}
         for rollout in rollouts:
             counted.setdefault(rollout["prefix_id"], Counter())[rollout["outcome"]] += 1

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from mclabel.data.damage import damaged
 from mclabel.data.digest import SMALLEST, check_parquet, parquet_with_digest
 from mclabel.data.packed import PackedNames
-from mclabel.data.parquet import table_too_large
+from mclabel.data.parquet import table_too_large, whole_table
 from mclabel.data.plan import planned_blocks
 from mclabel.data.store import Store
 
@@ -253,10 +253,10 @@ def _rows(store: Store, name: str) -> list[dict[str, Any]]:
     if check == "damaged":
         raise damaged(store, name)
     try:
-        reason = table_too_large(pa.py_buffer(content), pq.read_metadata(pa.BufferReader(content)))
-        if reason is not None:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
-        table = pq.read_table(pa.BufferReader(content))
+        table = whole_table(file)
         rows = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise damaged(store, name, f"damaged, or no catalog of merged shards ({error})") from error

@@ -1,4 +1,4 @@
-"""Parquet files that others wrote, read in little memory.
+"""Parquet files, those that others wrote read in little memory.
 
 A small file can unfold to any size: compressed runs, or one long text that a dictionary holds once
 and a million rows name. What a file will unfold to is known before anything is decompressed, from
@@ -104,6 +104,17 @@ def table_too_large(source: pa.Buffer, metadata: pq.FileMetaData) -> str | None:
         else:
             return None
     return f"its {source.size:,} bytes unfold to {whole:,} and more, as no data of use does"
+
+
+def whole_table(file: pq.ParquetFile) -> pa.Table:
+    """All rows of a file that was opened on bytes in memory.
+
+    Read in the caller's thread alone. A thread of Arrow's pool may still hold the bytes when the
+    table has been returned, and needs Python to let go of them; if Python is ending then, the
+    process aborts ("terminate called without an active exception"). `pq.read_table` uses such
+    threads even with `use_threads=False`.
+    """
+    return file.read(use_threads=False)
 
 
 def _is_bomb(unfolded: int, num_bytes: int) -> bool:

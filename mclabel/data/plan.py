@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from mclabel.data.damage import damaged
 from mclabel.data.digest import check_parquet, parquet_with_digest
 from mclabel.data.packed import PackedNames
+from mclabel.data.parquet import whole_table
 from mclabel.data.store import Store
 
 FOLDER = "plan"
@@ -63,7 +64,7 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
         content = store.read(name) or b""
         if check_parquet(content) != "sound":
             raise damaged(store, name)
-        table = pq.read_table(pa.BufferReader(content))
+        table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
         if not table.schema.equals(PLAN_SCHEMA):
             raise damaged(store, name, "not a plan: it has other columns")
         yield table

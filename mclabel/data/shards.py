@@ -34,7 +34,7 @@ from mclabel.data.digest import (
     parquet_with_digest,
 )
 from mclabel.data.packed import PackedNames
-from mclabel.data.parquet import table_too_large
+from mclabel.data.parquet import table_too_large, whole_table
 from mclabel.data.schema import (
     LABELS_SCHEMA,
     READABLE_VERSIONS,
@@ -336,7 +336,7 @@ def _opened(store: Store, name: str, content: bytes, kind: str) -> tuple[dict[st
             raise damaged(store, name, "damaged, or written again by another program: no digest")
         if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
-        table = _whole(file.read(), _SCHEMAS[kind])
+        table = _whole(whole_table(file), _SCHEMAS[kind])
         if check == "none":
             table.validate(full=True)
     except DamagedFile:

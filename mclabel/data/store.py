@@ -28,7 +28,6 @@ from mclabel.errors import ShardError
 
 _RETRIES: Any = {
     "max_retries": 12,
-    "retry_timeout": timedelta(minutes=4),
     "backoff": {
         "init_backoff": timedelta(milliseconds=200),
         "max_backoff": timedelta(seconds=30),
@@ -43,11 +42,12 @@ _CLIENT: Any = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(s
 class Store:
     """Files under one folder or URL."""
 
-    def __init__(self, location: str, *, create: bool = False) -> None:
+    def __init__(self, location: str, *, create: bool = False, retry_s: float = 240.0) -> None:
         """Args:
         location: local folder, or a URL such as `s3://bucket/prefix`, whose credentials come
             from the environment.
         create: make the local folder if it is missing.
+        retry_s: seconds for which a request to a URL is tried again.
 
         Raises:
             ShardError: a local folder is missing, or the URL is not understood.
@@ -57,13 +57,14 @@ class Store:
         self.location = location
         self.is_local = "://" not in location
         if not self.is_local:
+            retries: Any = {**_RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
             try:
                 plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
                 client: Any = {**_CLIENT, "allow_http": plain}
                 self._store: ObjectStore = from_url(
                     location,
                     config=None,
-                    retry_config=_RETRIES,
+                    retry_config=retries,
                     client_options=client,
                 )
             except (BaseError, ValueError) as error:

@@ -39,15 +39,17 @@ class DriverSign:
         store: of the output.
         """
         self._store = store
+        self._beats = Store(store.location, retry_s=BEAT_S / 2)  # the next beat is another try
         self._name = f"{FOLDER}/{uuid.uuid4().hex}.json"
         since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         said = {"process": os.getpid(), "node": platform.node(), "since": since}
         self._said = json.dumps(with_digest(said)).encode()
         self._over = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="driver-sign", daemon=True)
 
     def __enter__(self) -> DriverSign:
         self._store.create(self._name, self._said)
-        threading.Thread(target=self._live, name="driver-sign", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(
@@ -57,13 +59,14 @@ class DriverSign:
         trace: TracebackType | None,
     ) -> None:
         self._over.set()
+        self._thread.join()  # a write under way would make the sign anew, or be cut off by the exit
         fails = isinstance(error, ShardError) and not isinstance(error, DamagedFile)
         if not fails:  # a store that fails need not be asked again
             self._store.delete(self._name)
 
     def others(self) -> list[str]:
         """What other drivers that are alive say of themselves; signs of dead ones are removed."""
-        self._beat()
+        self._store.replace(self._name, io.BytesIO(self._said))
         times = self._store.times(FOLDER)
         now = times.get(self._name)
         found = []
@@ -105,9 +108,6 @@ class DriverSign:
     def _live(self) -> None:
         while not self._over.wait(BEAT_S):
             try:
-                self._beat()
+                self._beats.replace(self._name, io.BytesIO(self._said))
             except ShardError as error:
                 logger.info("the sign of this driver could not be written: %s", error)
-
-    def _beat(self) -> None:
-        self._store.replace(self._name, io.BytesIO(self._said))

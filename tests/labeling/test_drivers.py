@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from exactness import check_exact
 from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel.data.store import Store
+from mclabel.labeling import drivers
 from mclabel.labeling.drivers import STALE_S, DriverSign
 
 NUM_PROBLEMS = 24
+HANGS_S = 300.0
 SAYS = "another driver is at work on this output"
 
 
@@ -41,11 +47,22 @@ def start(folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_signs(out: Path, count: int, driver: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while len(list(out.glob("drivers/*"))) < count:
-        assert driver.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+def journals(out: Path) -> dict[Path, int]:
+    """Bytes of each journal."""
+    sizes = {}
+    for path in out.glob("journals/*/*"):
+        with contextlib.suppress(FileNotFoundError):  # its block is committed
+            sizes[path] = path.stat().st_size
+    return sizes
+
+
+def wait_until(is_so: Callable[[], bool], *drivers: subprocess.Popen[str]) -> None:
+    """Wait for a condition that comes while these drivers run."""
+    deadline = time.monotonic() + HANGS_S
+    while not is_so():
+        assert [driver.poll() for driver in drivers] == [None] * len(drivers)
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -54,18 +71,29 @@ def test_two_drivers_at_the_same_time(tmp_path: Path, killed: bool) -> None:
     write_config(tmp_path)
     out = tmp_path / "out"
     first = start(tmp_path)
-    wait_for_signs(out, 1, first)
+    wait_until(lambda: bool(journals(out)), first)
+    first.send_signal(signal.SIGSTOP)  # else it may have ended before the second one begins
+    os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+    of_first = journals(out)
+    (sign,) = out.glob("drivers/*.json")
     second = start(tmp_path)
-    wait_for_signs(out, 2, second)
+
+    def second_is_at_work() -> bool:
+        os.utime(sign)  # the first one cannot do so itself
+        return bool(journals(out).keys() - of_first.keys())
+
+    wait_until(second_is_at_work, first, second)
+    assert len(list(out.glob("drivers/*.json"))) == 2
+    first.send_signal(signal.SIGCONT)
     if killed:
-        time.sleep(2)  # both are at work
+        wait_until(lambda: not of_first.items() <= journals(out).items(), first)  # both are at work
         first.send_signal(signal.SIGKILL)
-    outputs = [driver.communicate(timeout=120)[0] for driver in (first, second)]
+    outputs = [driver.communicate(timeout=HANGS_S)[0] for driver in (first, second)]
     assert SAYS not in outputs[0] and SAYS in outputs[1].replace("\n", " ")
     assert [first.returncode, second.returncode] == [-signal.SIGKILL if killed else 0, 0], outputs
     check_exact(out, NUM_PROBLEMS)
     third = start(tmp_path)
-    output, _ = third.communicate(timeout=60)
+    output, _ = third.communicate(timeout=HANGS_S)
     assert third.returncode == 0 and SAYS not in output
     check_exact(out, NUM_PROBLEMS)
     assert not [p for folder in ("drivers", "journals") for p in (out / folder).rglob("*.*")]
@@ -100,3 +128,23 @@ def test_nobody_else_is_nothing_to_say(tmp_path: Path, caplog: pytest.LogCapture
     with DriverSign(store) as sign:
         sign.warn()
     assert not caplog.records and store.names("drivers") == []
+
+
+def test_a_sign_that_is_being_written_ends_before_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, begun, written = Store(str(tmp_path)), threading.Event(), threading.Event()
+    replace = Store.replace
+
+    def slow(self: Store, name: str, content: IO[bytes]) -> None:
+        begun.set()
+        time.sleep(0.5)
+        replace(self, name, content)
+        written.set()
+
+    monkeypatch.setattr(drivers, "BEAT_S", 0.01)
+    monkeypatch.setattr(Store, "replace", slow)
+    with DriverSign(store):
+        assert begun.wait(HANGS_S)
+    assert written.is_set() and store.names("drivers") == []
+    assert "driver-sign" not in [thread.name for thread in threading.enumerate()]
