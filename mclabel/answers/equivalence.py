@@ -102,9 +102,12 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
     for base in bases:
         sides = (left, right) if base is None else [s.subs(_BARE_LOG, base) for s in (left, right)]
         if not _differ_somewhere(*sides):
+            difference = sides[0] - sides[1]
             break
     else:
         return False
+    if difference == 0:
+        return True
     for simplified in _SIMPLIFIED:
         try:
             if simplified(difference) == 0:

@@ -180,6 +180,10 @@ _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu)\s*\]")
 _THOUSANDS_MARKS = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\!\s*,|\\,(?=\d{3}))\s*(?=\d)")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _ALPHABET = re.compile(r"\\mathrm\s*(?:\{([^{}]*)\}|([A-Za-z0-9]))")
+_UNIT_VECTOR = re.compile(
+    r"\\hat\s?\{?\s?(?:\\(?:mathbf|mathrm|bm|boldsymbol)\s?\{?\s?)?"
+    r"\\?([ijk])(?:math)?(?![A-Za-z])[ }]{0,3}"
+)
 _BLACKBOARD = re.compile(r"\\mathbb\s?\{?\s?([A-Z])(?![A-Za-z])\s?\}?")
 _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o\b|∘)|\\circ\b")
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
@@ -225,6 +229,8 @@ def _latex(text: str) -> str:
     text = _DEGREE.sub("°", _SPACERS.sub(" ", _DOT_DELIMITER.sub("", text)))
     if "\\prime" in text:
         text = _PRIME.sub(lambda m: "'" * m[1].count("p"), text)
+    if "\\hat" in text:
+        text = _UNIT_VECTOR.sub(r"\1", text)
     if "\\mathbb" in text:
         text = _BLACKBOARD.sub(_blackboard, text)
     text = _COMMAND.sub(_command, text)

@@ -67,6 +67,7 @@ TABLE: tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...] = (
     ("torr Torr", "20265/152", _PRESSURE),
     ("hz Hz hertz", "1", (("s", -1),)),
     ("ampere amp A", "1", (("A", 1),)),
+    ("molar M", "1000", (("m", -3), ("mol", 1))),
     ("coulomb C", "1", (("A", 1), ("s", 1))),
     ("volt V", "1", (("kg", 1), ("m", 2), ("s", -3), ("A", -1))),
     ("ohm", "1", (("kg", 1), ("m", 2), ("s", -3), ("A", -2))),

@@ -53,7 +53,7 @@ _SI_WORDS = frozenset(
 """Units that may stand side by side in a product: `kg m`, `newton meters`, `kilowatt hours`."""
 _DIVISORS = frozenset(("K", "s", "mol"))
 """What stands behind another unit below a fraction bar: J/gK, W/mK, J/kgK."""
-_AMBIGUOUS = frozenset("m g s h l L in N J W V A C D F T H K".split())
+_AMBIGUOUS = frozenset("m g s h l L in N J W V A C D F T H K M".split())
 """Units that are also variables or words: read as units only after a space."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER_POWERS = {"squared": 2, "cubed": 3}

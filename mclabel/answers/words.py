@@ -10,7 +10,8 @@ _PHRASES = {
         "the empty set|null set|there is no solution|there are no solutions|no solution exists|"
         "no solutions exist|there are no real solutions|there is no real solution|no real roots|"
         "no roots|no real root|has no solution|has no solutions|no such solution|\\{\\}|{}|"
-        "no such number exists|no such numbers|no such value|no such value exists|no values|"
+        "no such number exists|no such numbers|no such value|no such value exists|no such n|"
+        "no such x|no such k|no values|"
         "no real values|no real number|no real numbers|there are none|no x|no possible values"
     ),
     "all reals": (
