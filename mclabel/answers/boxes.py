@@ -5,6 +5,8 @@ formula stands right around it, such as the sign of $-\boxed{4}$.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import islice
 
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*+(?=\{)|\\boxed\s++(?=[\dA-Za-z])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -49,7 +51,7 @@ def find_boxes(text: str) -> list[Box]:
     """
     found: list[Box] = []
     retracted: list[Box] = []
-    for match in reversed(_last_starts(text)):
+    for match in islice(_starts(text), _MAX_BOXES):
         if found and found[0][0] - match.start() > _MAX_DISTANCE:
             break
         start = match.end()
@@ -133,15 +135,21 @@ _MAY_FOLLOW = (" ", "\\", "π", "^")
 _SIGN_ENDS = ("-", "−", "m")
 
 
-def _last_starts(text: str) -> list[re.Match[str]]:
-    starts: list[re.Match[str]] = []
-    for command in ("\\boxed", "\\fbox", "\\framebox"):
-        place = text.rfind(command)
-        while place >= 0 and len(starts) < _MAX_BOXES:
-            match = _BOX.match(text, place)
-            starts += [match] if match else []
-            place = text.rfind(command, 0, place)
-    return sorted(starts, key=lambda match: match.start())
+def _starts(text: str) -> Iterator[re.Match[str]]:
+    """Where boxes open, from the last to the first.
+
+    Searching backwards is the cheaper way by far, since answers stand at the end.
+    """
+    place = text.rfind("box")
+    while place >= 0:
+        command = text.rfind("\\", max(0, place - _MAX_NAME), place)
+        match = _BOX.match(text, command) if command >= 0 else None
+        if match:
+            yield match
+        place = text.rfind("box", 0, place)
+
+
+_MAX_NAME = len("\\frame")
 
 
 def _closing_brace(text: str, start: int) -> int | None:

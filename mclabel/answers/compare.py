@@ -71,7 +71,7 @@ class Comparison:
     def _wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
         """Equations, choices and hedges: what is inside counts."""
         if isinstance(answer, Equation) and isinstance(gold, Equation):
-            return True, same_equations(answer, gold, self.same)
+            return True, same_equations(answer, gold, self.rules, self.same)
         if isinstance(gold, Equation):
             return True, equation_and_value(gold, answer, self.rules, self.same, swap=True)
         if isinstance(answer, Equation) and not isinstance(gold, Relation):
@@ -110,11 +110,13 @@ class Comparison:
             if isinstance(other, Name) and one.kind == "list":
                 letters = [lone_letter(item) for item in one.items]
                 return True, same_options(other, [x for x in letters if x]) and None not in letters
-            if one.decimal is not None and self.rules.decimal_comma:
-                short = isinstance(one.decimal, Number) and one.decimal.literal.num_decimals < 2
+            if one.single is not None and one.kind == "tuple":
+                return True, self.same(other, one.single) if swap else self.same(one.single, other)
+            if one.single is not None and self.rules.decimal_comma:
+                short = isinstance(one.single, Number) and one.single.literal.num_decimals < 2
                 if not short or (not swap and value_of(one.items[0]) == algebra.number(0)):
-                    return True, self.same(other, one.decimal) if swap else self.same(
-                        one.decimal, other
+                    return True, self.same(other, one.single) if swap else self.same(
+                        one.single, other
                     )
             if len(one.items) == 1 and one.kind == "set":
                 item = one.items[0]

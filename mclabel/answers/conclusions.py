@@ -57,19 +57,33 @@ _PAIR = re.compile(
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _CHOSEN = re.compile(
     r"(?:(?i:\b(?:options?|choices?|letter|choose|chose|pick|select|selected|selecting|go with|"
-    r"going with|it's|it is|must be|be|is|answer|therefore|thus|hence|so))"
+    r"going with|it's|it is|that's|that is|must be|be|is|answer|ans\.?|leaves|leaving|only|"
+    r"therefore|thus|hence|so))"
     r"|[:→]|(?i:\banswer) -)[\s*:]{0,4}+"
     r"(?:\(([A-Ja-j])\)|([A-J])(?![\w'’]))[\s*.!)$]{0,6}+$"
 )
 _LETTERS = frozenset("ABCDEFGHIJabcdefghij")
 _AFTER_LETTER = " \n.*!)$]}_:;,\"'"
 _CHOSEN_LENGTH = 40
-_PRAISE = (" correct", " right", " best", " true", " answer", " appropriate")
+_PRAISE = (
+    " correct", " right", " best", " true", " answer", " appropriate", " it is", " works",
+)  # fmt: skip
 _CALLED_RIGHT = re.compile(
-    r"(?:\b[Oo]ption |\b[Cc]hoice |\b[Aa]nswer |(?:^|[.,:\n] {0,2}+))\*{0,2}+\(?([A-J])\)?\*{0,2}+ "
-    r"(?:is|would be|must be|seems|matches)(?: the)?(?: most| only)? "
-    r"(?:correct|right|best|true|answer|appropriate)"
+    r"(?:\b(?i:option|choice|answer|therefore|thus|hence|so|but|only|that),? |(?:^|[.,:\n] {0,2}+))"
+    r"\*{0,2}+\(?([A-J])\)?\*{0,2}+ "
+    r"(?:(?:is|would be|must be|seems|matches)(?: the)?(?: most| only)? "
+    r"(?:correct|right|best|true|answer|appropriate)|it is\b|works\b)"
 )
+_WITH_CONTENT = re.compile(
+    r"(?:[:→]|\b(?i:option|choice|answer|be|is|choose|pick|select|(?:therefore|thus|hence|so),?)) "
+    r"\*{0,2}+(\([A-J]\)\*{0,2}+ [^.?!\n]{1,60}+)\.?$"
+)
+"""A choice and what it stands for at the end of a text."""
+_LAST_SENTENCE = re.compile(r"(?<=[.!?:]) {1,2}+\(?([A-J])\)?[.!]?$")
+_MARKED_FIRST = re.compile(
+    r"[\s>+*`_~-]{0,12}+(?:\d{1,2}\. )?[*_`~]{0,2}\(?([A-J])[).:]{1,3}[*_`~]{1,2} +(?=\S)"
+)
+"""A choice in Markdown with what it stands for: `- **B.** No`."""
 _DENIALS = frozenset(
     "not cannot never neither nor isn't isnt aren't wasn't can't cant won't wouldn't shouldn't "
     "doesn't don't couldn't except without excluding than n't ≠ \\ne \\neq != of-not".split()
@@ -94,6 +108,9 @@ def whole_answer(text: str) -> str | None:
         return letter[1].upper()
     if _LETTER_FIRST.match(text) or _TRUTH.match(text):
         return text
+    marked = _MARKED_FIRST.match(text)
+    if marked:
+        return f"({marked[1]}) {text[marked.end() :]}"
     plain = _GROUPED_TEXT.sub(" ", text)
     words = [word.lower() for word in _WORD.findall(plain)]
     if any(word not in _FORMULA_WORDS for word in words):
@@ -150,6 +167,16 @@ def chosen_letter(text: str) -> str | None:
         chosen = _CHOSEN.search(tail, max(0, len(tail) - _CHOSEN_LENGTH))
         if chosen and not is_denied(tail, chosen.start(1) if chosen[1] else chosen.start(2)):
             return (chosen[1] or chosen[2]).upper()
+        last = _LAST_SENTENCE.search(tail, max(0, len(tail) - _CHOSEN_LENGTH))
+        if last:
+            return last[1]
+    if tail[-1:] not in _LETTERS and "(" in tail:
+        told = _WITH_CONTENT.search(tail)
+        if told and not is_denied(tail, told.start(1)):
+            return told[1].replace("*", "")
+    first_line, more, _ = text[:_CHOSEN_LENGTH].lstrip().partition("\n")
+    if more and _ONLY_LETTER.fullmatch(first_line):
+        return first_line.strip("*_ .:()").upper()
     if not any(word in tail for word in _PRAISE):
         return None
     called = [*_CALLED_RIGHT.finditer(tail)]

@@ -21,6 +21,7 @@ from mclabel.answers.forms import (
     value_of,
 )
 from mclabel.answers.monomials import UNIT, NotClosed
+from mclabel.answers.names import same_but_for_a_letter
 from mclabel.answers.rules import GradeRules
 
 _APPLIED = re.compile(r"[a-zA-Z]\(x\)")
@@ -28,11 +29,14 @@ _APPLIED = re.compile(r"[a-zA-Z]\(x\)")
 Same = Callable[[Form, Form], bool | None]
 
 
-def same_equations(answer: Equation, gold: Equation, same: Same) -> bool | None:
+def same_equations(answer: Equation, gold: Equation, rules: GradeRules, same: Same) -> bool | None:
     """Equations that name the same thing, or that have the same solutions by being multiples."""
     if answer.label and gold.label:
         if _squeezed(answer.label) == _squeezed(gold.label):
-            return same(answer.right, gold.right)
+            verdict = same(answer.right, gold.right)
+            if verdict is False and rules.any_constant and gold.label.endswith(")"):
+                return _same_family(answer.right, gold.right)
+            return verdict
         if isinstance(answer.left, Sequence) and isinstance(gold.left, Sequence):
             return same(answer.right, gold.right)
         if _is_graph(answer.label, gold.label) or _is_graph(gold.label, answer.label):
@@ -112,6 +116,14 @@ def _unlike(answer: Equation, gold: Equation, same: Same) -> bool | None:
     if left and right:
         return True
     return False if right is False and left else None
+
+
+def _same_family(answer: Form, gold: Form) -> bool | None:
+    """Of the solutions f(x) of an equation: whether one letter for any constant differs."""
+    ours, theirs = value_of(answer), value_of(gold)
+    if ours is None or theirs is None:
+        return False
+    return same_but_for_a_letter(ours, theirs)
 
 
 def _is_graph(one: str, other: str) -> bool:

@@ -33,6 +33,8 @@ _POINTS = (
     (sympy.Rational(2, 31), sympy.Rational(3, 37), sympy.Rational(5, 41)),
     (sympy.Rational(531, 43), sympy.Rational(673, 37), sympy.Rational(823, 29)),
 )
+_NUM_USUAL = 3
+"""Points to compare at; the others count where these say nothing."""
 _OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 _CONFIG = ConversionConfig(lowercase_symbols=False)
 _TO_LATEX = str.maketrans({
@@ -100,9 +102,12 @@ def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
     for base in bases:
         sides = (left, right) if base is None else [s.subs(_BARE_LOG, base) for s in (left, right)]
         if not _differ_somewhere(*sides):
+            difference = sides[0] - sides[1]
             break
     else:
         return False
+    if difference == 0:
+        return True
     for simplified in _SIMPLIFIED:
         try:
             if simplified(difference) == 0:
@@ -130,15 +135,21 @@ def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
+    """Whether they differ at a point at which every root and logarithm has one value."""
     names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
-    for point in _POINTS:
+    branched = [*_branched(left), *_branched(right)] if names else []
+    compared = 0
+    for number, point in enumerate(_POINTS):
+        if compared and number >= _NUM_USUAL:
+            return False
         values = {s: point[i % 3] + sympy.Rational(i, 7) for i, s in enumerate(names)}
         values = {s: abs(v) if s.is_positive else v for s, v in values.items()}
-        if names and not all(_has_one_branch(side, values) for side in (left, right)):
+        if not all(sympy.N(one.subs(values)).is_positive for one in branched):
             continue
         a, b = (sympy.N(side.subs(values), _DIGITS) for side in (left, right))
         if not (a.is_number and b.is_number and a.is_finite and b.is_finite):
             continue
+        compared += 1
         size = abs(a) + abs(b)
         if sympy.N(abs(a - b) - size * sympy.Float(10) ** (-_DIGITS // 2), _DIGITS).is_positive:
             return True
@@ -147,11 +158,11 @@ def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
     return False
 
 
-def _has_one_branch(side: sympy.Expr, values: Mapping[Any, Any]) -> bool:
-    """Whether every root and logarithm is of a positive number: beyond, it has several values."""
+def _branched(side: sympy.Expr) -> list[sympy.Expr]:
+    """What stands in symbols under roots and logarithms: where negative, they have many values."""
     inner = [one.args[0] for one in side.atoms(sympy.log)]
     inner += [one.base for one in side.atoms(sympy.Pow) if not one.exp.is_integer]
-    return all(sympy.N(one.subs(values)).is_positive for one in inner)
+    return [one for one in inner if not one.is_positive]
 
 
 def _solved(one: Any) -> Any:

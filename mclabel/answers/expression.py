@@ -199,7 +199,22 @@ class _Reader(Tokens):
             argument = self.sum()
             self.expect(")")
             return atom((f"call {name}", algebra.key(argument)))
+        if name == "C" and self.peek() == "(":
+            return self.choices()
         return atom(name)
+
+    def choices(self) -> Value:
+        """`C(n, k)`, or a C before a bracket."""
+        start = self.at
+        self.at += 1
+        top = self.sum()
+        if self.peek() != ",":
+            self.at = start
+            return atom("C")
+        self.at += 1
+        bottom = self.sum()
+        self.expect(")")
+        return functions.binomial(top, bottom)
 
     def command(self, name: str) -> Value:
         if name == "frac":

@@ -54,7 +54,7 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
     """
     if truncated:
         return None
-    thought, end, rest = text.rpartition(_THOUGHT_END)
+    thought, end, rest = text.rpartition(_THOUGHT_END) if "<" in text else ("", "", "")
     if not end:
         return _answer(_without_run_on(text))
     answer = _answer(_without_run_on(rest)) if rest.strip() else None
@@ -107,10 +107,9 @@ def _answer(text: str) -> str | None:
 
 def _marked(text: str) -> str | None:
     """The last answer that the text marks as such."""
-    boxed = "\\boxed" in text or "\\fbox" in text or "\\framebox" in text
-    boxes = find_boxes(text) if boxed else []
-    hashes = _hash_answer(text) if "####" in text else None
-    tagged = _tagged(text) if "answer>" in text else None
+    boxes = find_boxes(text) if "\\" in text else []
+    hashes = _hash_answer(text) if "#" in text and "####" in text else None
+    tagged = _tagged(text) if "<" in text else None
     end = boxes[-1][1] if boxes else -1
     if tagged is not None and tagged[0] > end:
         return tagged[1]
@@ -191,15 +190,12 @@ _MAX_HASH_LINE = 100
 
 def _without_run_on(text: str) -> str:
     """The text up to where it begins another problem, if it gave an answer before that."""
-    places = [place for mark in _ANSWER_MARKS if (place := text.find(mark)) >= 0]
-    if not places:
+    # Whether one character occurs is known in a hundredth of the time, and backwards is faster.
+    last = max([text.rfind(mark) for mark in _RUN_ON_MARKS if mark[0] in text], default=-1)
+    if last < 0:
         return text
-    first = min(places)
-    rest = text[first:]
-    for mark in _RUN_ON_MARKS:
-        if mark in rest:
-            break
-    else:
+    first = min([place for mark in _ANSWER_MARKS if (place := text.find(mark)) >= 0], default=last)
+    if first >= last:
         return text
     for match in islice(_RUN_ON.finditer(text, first), _MAX_RUN_ONS):
         before = text[: match.start()]

@@ -59,8 +59,8 @@ class Sequence:
     kind: OneOf["tuple", "list", "set", "bracket", "alternatives"]
     """`list` is bare (1, 2), `bracket` is [1, 2], `alternatives` are joined by "or"."""
     items: tuple[Form, ...]
-    decimal: Form | None = None
-    """What 2,74 is where its comma is a decimal one."""
+    single: Form | None = None
+    """What it is if it is one value: 2,74 with a decimal comma, the point C(10, 3) a binomial."""
     ordered: bool = False
     """A bare list of which the order counts: one that goes on (1, 3, 5, ...)."""
 

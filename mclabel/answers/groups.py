@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from fractions import Fraction
 from itertools import pairwise
 from typing import Literal as OneOf
 
@@ -13,12 +15,14 @@ from mclabel.answers.forms import (
     Equation,
     Form,
     Matrix,
+    Number,
     Opaque,
     Reader,
     Sequence,
     Special,
     value_of,
 )
+from mclabel.answers.literals import Literal
 from mclabel.answers.matrices import added, entries, product, scaled
 from mclabel.answers.splitting import enclosed, split, split_commas
 from mclabel.answers.words import is_wordy
@@ -28,6 +32,7 @@ MAX_ITEMS = 100
 _BRACKETS = (
     ("(", ")"), ("\\{", "\\}"), ("{", "}"), ("[", "]"), ("\\langle", "\\rangle"),
 )  # fmt: skip
+_CHOICES = re.compile(r"([CP]) ?\( ?(\d{1,3}) ?, ?(\d{1,2}) ?\)")
 _AND = re.compile(r",? (?:and|&) ")
 _OR = re.compile(r",? or ")
 _SEMICOLON = re.compile(r";")
@@ -45,6 +50,10 @@ _AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
 
 def read_group(text: str, part: Reader) -> Form | None:
     """What brackets hold, or commas, "and" and "or" separate; None if nothing does."""
+    if text[-1] == ")":
+        counted = _counted_choices(text)
+        if counted is not None:
+            return counted
     inside = enclosed(text, _BRACKETS)
     if inside is not None:
         opening, content, _ = inside
@@ -74,6 +83,17 @@ def read_group(text: str, part: Reader) -> Form | None:
                 return Sequence("list", tuple(map(part, items[:-1])), ordered=True)
             return Sequence("list", tuple(part(item) for item in items), decimal)
     return None
+
+
+def _counted_choices(text: str) -> Sequence | None:
+    """`C(10, 3)` and `P(5, 2)`: points, or the number of choices."""
+    match = _CHOICES.fullmatch(text)
+    n, k = (int(match[2]), int(match[3])) if match else (0, 1)
+    if match is None or k > n:
+        return None
+    number = math.comb(n, k) if match[1] == "C" else math.perm(n, k)
+    items = (Number(Literal(Fraction(n))), Number(Literal(Fraction(k))))
+    return Sequence("tuple", items, single=Number(Literal(Fraction(number))))
 
 
 def _rows(text: str, part: Reader) -> Form | None:

@@ -97,6 +97,8 @@ def _same_measures(answer: Quantity, gold: Quantity, rules: GradeRules, same: Sa
         return same(left, right)
     if ours.dimension != theirs.dimension:
         return False
+    if isinstance(answer.amount, Number) and not ours.offset and not theirs.offset:
+        return same(_scaled(answer.amount, ours.factor / theirs.factor), gold.amount)
     amount = value_of(answer.amount)
     if amount is None:
         return None

@@ -20,6 +20,8 @@ _MAX_SHIFT, _MAX_DENOMINATOR = 1_000, 100
 _MAX_RENAMED = 4
 _INTEGERS = frozenset("klmn")
 _ARBITRARY = frozenset(("C", "C_0", "C_1", "C_2", "C_3", "C_4", "K"))
+_FAMILY, _FREE = frozenset("abcdkmtABCDKM"), frozenset("cCkK")
+"""Letters for any constant in a family of functions, and those that stand for nothing else."""
 _GOLD_CONSTANTS = ("C", "C_1", "C_0")
 _CONSTANTS = (*_GOLD_CONSTANTS, "c", "K", "k", "c_1", "c_0")
 
@@ -86,6 +88,21 @@ def same_but_for_constants(answer: Value, gold: Value) -> bool:
         if set(names.values()) != old or not old <= _ARBITRARY:
             return False
     return algebra.same_form(algebra.renamed(answer, names), gold)
+
+
+def same_but_for_a_letter(answer: Value, gold: Value) -> bool | None:
+    """Whether two families of functions are one: `kx` and `cx`; None where a letter may be given.
+
+    Only c and k are taken for any constant: a in `ax` may be a number of the problem.
+    """
+    ours, theirs = algebra.symbols(answer), algebra.symbols(gold)
+    new, old = ours - theirs, theirs - ours
+    if len(new) != 1 or len(old) != 1 or not new | old <= _FAMILY:
+        return False
+    names = {next(iter(new)): next(iter(old))}
+    if not algebra.same_form(algebra.renamed(answer, names), gold):
+        return False
+    return True if old <= _FREE else None
 
 
 def _are_turns(value: Value, name: str) -> bool:

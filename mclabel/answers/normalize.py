@@ -36,7 +36,7 @@ def normalize(answer: str) -> str:
         text = text.replace("~", " ")
     if "\\" in text or "{" in text or "^" in text:
         text = _latex(text)
-    if "C_" in text or "choose" in text:
+    if "C_" in text or "choose" in text or "(" in text:
         text = _CHOOSE.sub(_binomial, text)
     if "or" in text or "and" in text:
         text = _GLUED.sub(r" \1 ", text)
@@ -180,6 +180,10 @@ _ROW_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in|mu)\s*\]")
 _THOUSANDS_MARKS = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\!\s*,|\\,(?=\d{3}))\s*(?=\d)")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _ALPHABET = re.compile(r"\\mathrm\s*(?:\{([^{}]*)\}|([A-Za-z0-9]))")
+_UNIT_VECTOR = re.compile(
+    r"\\hat\s?\{?\s?(?:\\(?:mathbf|mathrm|bm|boldsymbol)\s?\{?\s?)?"
+    r"\\?([ijk])(?:math)?(?![A-Za-z])[ }]{0,3}"
+)
 _BLACKBOARD = re.compile(r"\\mathbb\s?\{?\s?([A-Z])(?![A-Za-z])\s?\}?")
 _DEGREE = re.compile(r"(?<!\s)\s*+\^\s*+(?:\{\s*+(?:\\circ|o|∘)\s*+\}|\\circ|o\b|∘)|\\circ\b")
 _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
@@ -187,9 +191,11 @@ _SINGLE = re.compile(r"(?<!\\)\\(?:\\\\)*+(?!\\)")
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _GLUED = re.compile(r"(?<=[\d)\]}])(or|and)(?=[\d(\[{\\]|[A-Za-z] ?[=(<>≤≥])")
 _CHOOSE = re.compile(
-    r"(?<![\w}])(?:(?:\{\} ?)?_\{?(\d{1,4}|[a-z])\}? ?C_\{?(\d{1,4}|[a-z])\}?|"
+    r"(?<![\w}])(?:(?:\{ ?\} ?)?_\{?(\d{1,4}|[a-z])\}? ?C_\{?(\d{1,4}|[a-z])\}?|"
     r"\^\{?(\d{1,4}|[a-z])\}?C_\{?(\d{1,4}|[a-z])\}?|"
-    r"(\d{1,4}) {1,3}choose {1,3}(\d{1,4})|C_\{?(\d{1,4})\}?\^\{?(\d{1,4})\}?)"
+    r"(\d{1,4}) {1,3}choose {1,3}(\d{1,4})|"
+    r"(?:binomial|binom|comb|nCr)\( ?(\w{1,4}) ?, ?(\w{1,4}) ?\)|"
+    r"C_\{?(\d{1,4})\}?\^\{?(\d{1,4})\}?)"
 )
 """Spellings of a binomial with a C."""
 _GREEK_UNIT = re.compile(
@@ -197,7 +203,9 @@ _GREEK_UNIT = re.compile(
 )
 _PRIME = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,3}+)\}?")
 _SPACERS = re.compile(r"\\(?:hspace|vspace|phantom|hphantom|vphantom|label|tag)\*?\s*\{[^{}]*\}")
-_BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/])\s*\}")
+_BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}])\{\s*([:,=<>+\-*/°])\s*\}")
+_EMPTY_BASE = re.compile(r"(?<![A-Za-z}\]])\{\s*+\}\s*+(?=\^)")
+"""What a power is put on that stands alone: `{ }^{\\circ} C`."""
 _BEFORE_OVER = r"((?:[^{}\\]|\\(?!over(?![A-Za-z])))*+)"
 _SHORT_FRACTIONS = (
     (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
@@ -216,9 +224,13 @@ def _latex(text: str) -> str:
     """LaTeX spacing, sizing, fonts and synonyms in their one spelling."""
     text = _ROW_GAP.sub(r"\\\\ ", text)
     text = _THOUSANDS_MARKS.sub(",", text)
+    if "{ }" in text or "{}" in text:
+        text = _EMPTY_BASE.sub("", text)
     text = _DEGREE.sub("°", _SPACERS.sub(" ", _DOT_DELIMITER.sub("", text)))
     if "\\prime" in text:
         text = _PRIME.sub(lambda m: "'" * m[1].count("p"), text)
+    if "\\hat" in text:
+        text = _UNIT_VECTOR.sub(r"\1", text)
     if "\\mathbb" in text:
         text = _BLACKBOARD.sub(_blackboard, text)
     text = _COMMAND.sub(_command, text)

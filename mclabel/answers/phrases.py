@@ -19,13 +19,14 @@ _PHRASE = re.compile(
     r"|# *(?:final )?(?:answer|result|solution)\b[: ]*\n"
     r"|(?<=\n)ans\b\.?\s*[:=]"
     r")"
-    r"(?:\*\*|\*|_)?\s*+:?\s*+(?:therefore|thus|simply|indeed|then|just|equal to|given by|(?:the )?"
-    r"final answer is|the answer is|the number(?: is)?|option|choice)?\s*+:?\s*+",
+    r"(?:\*\*|\*|_)?\s*+:?\s*+(?:therefore|thus|simply|indeed|then|just|actually|equal to|given by|"
+    r"(?:the )?final answer is|the answer is|the number(?: is)?|option|choice)?\s*+:?\s*+",
     re.IGNORECASE,
 )
 _SKIP_AFTER = re.compile(r"(?:not|wrong|incorrect|correct\b|in the form|of the form|unclear)", re.I)
 _SENTENCE_END = re.compile(
-    r"(?<![.\s][ap])(?<!\b[Aa]pprox)[.!?](?=\s+[A-Z$\\*(\n]|\s*\n|\s*$)|\n[^\S\n]*+\n|\n(?=[A-Z#*])|"
+    r"(?<![.\s][ap])(?<!\b[Aa]pprox)(?![!](?<=[\dn)]!) ?[*(/+=-])[.!?]"
+    r"(?=\s+[A-Z$\\*(\n]|\s*\n|\s*$)|\n[^\S\n]*+\n|\n(?=[A-Z#*])|"
     r"(?<=[\d$)}%\w]),? (?:because|since|which|as|so that|where|when|given|if)\b|"
     r"(?<=[\d$)}%\w]),? \(?(?:i\.e\.|that is,|in other words)|"
     r"(?<=\S),? (?:so|hence|therefore|thus|and (?:so|the|we|that))\b|(?<!\s)\s++I hope\b"
@@ -73,7 +74,8 @@ def closing_formula(text: str) -> str | None:
     A few words without a number may follow it, such as its unit.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
-    if not _may_hold_math(bare):
+    end = max(bare.rfind("$") + 1, bare.rfind("\\)") + 2, bare.rfind("\\]") + 2)
+    if end < 2 or not _CLOSING.fullmatch(bare, end):
         return None
     last = None
     for match in _MATH.finditer(bare):

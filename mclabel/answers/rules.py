@@ -66,7 +66,7 @@ class GradeRules:
     """555 in base 10 is not 4210 in base 5, though both are one number: the base was asked for."""
     any_constant: bool = True
     """x² + c is x² + C, and x² + 1 + C too: constants of integration have no name of their own.
-    Nor has the integer k of π/4 + kπ."""
+    Nor has the integer k of π/4 + kπ, or the c of a family f(x) = cx."""
     letters_are_names: bool = True
     """ABC is not ACB, nor HHT THH. Off, letters are always a product; small ones such as xy, mn
     and abc are one in any case."""

@@ -25,6 +25,7 @@ from mclabel.answers.forms import (
 from mclabel.answers.groups import read_group, read_matrix
 from mclabel.answers.literals import Literal, read_literal
 from mclabel.answers.monomials import NotClosed
+from mclabel.answers.progressions import read_progression
 from mclabel.answers.relations import read_relation, read_union
 from mclabel.answers.scalars import (
     read_based,
@@ -48,6 +49,10 @@ _LEAD = re.compile(
     r"(?:(?:hence|therefore|thus|so),? )?(?:(?:the|our|my) )?(?:(?:final|correct|right) )?"
     r"(?:answer|solution|option|choice|result|value)(?:s)?(?:(?: is| are|:| =| would be)+ *|"
     r" +(?=[\d(-]))",
+    re.IGNORECASE,
+)
+_ABOUT = re.compile(
+    r"(?:approximately|approx\.?|about|roughly|around|nearly|almost|exactly) (?=[-$€£\d.\\])",
     re.IGNORECASE,
 )
 _ALMOST = re.compile(r"≈")
@@ -112,7 +117,9 @@ def read_form(text: str, depth: int = 0) -> Form:
 def _clean(text: str) -> str:
     text = _JUNK.sub("", text.strip()).strip()
     lead = _LEAD.match(text)
-    return text[lead.end() :] if lead and lead.end() < len(text) else text
+    text = text[lead.end() :] if lead and lead.end() < len(text) else text
+    about = _ABOUT.match(text) if text[:1].isalpha() else None
+    return text[about.end() :] if about else text
 
 
 def _words(text: str) -> Form | None:
@@ -158,6 +165,10 @@ def _read(text: str, part: Reader) -> Form | None:
         steps = split(text, _ARROW)
         if len(steps) > 1 and all(steps):
             return Sequence("tuple", tuple(map(part, steps)))
+    if "..." in text:
+        total = read_progression(text)
+        if total is not None:
+            return Number(Literal(Fraction(total)))
     form: Form | None = read_clock(text) or read_choice(text, part) or read_ordinal(text)
     if form is not None:
         return form

@@ -53,7 +53,7 @@ _SI_WORDS = frozenset(
 """Units that may stand side by side in a product: `kg m`, `newton meters`, `kilowatt hours`."""
 _DIVISORS = frozenset(("K", "s", "mol"))
 """What stands behind another unit below a fraction bar: J/gK, W/mK, J/kgK."""
-_AMBIGUOUS = frozenset("m g s h l L in N J W V A C F T H K".split())
+_AMBIGUOUS = frozenset("m g s h l L in N J W V A C D F T H K M".split())
 """Units that are also variables or words: read as units only after a space."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER_POWERS = {"squared": 2, "cubed": 3}
@@ -82,7 +82,7 @@ def read_unit(text: str) -> tuple[int, Unit | None] | None:
     if len(text) > 60 or not _WHOLE.fullmatch(text):
         return None
     text = text.replace("per cent", "percent")
-    words = _WORD.findall(_DEGREES_OF.sub(_temperature_name, text))
+    words = _apart(_WORD.findall(_DEGREES_OF.sub(_temperature_name, text).replace("-lb", "*lb")))
     multiplier = 1
     while words and words[0].lower() in _MULTIPLIERS:
         multiplier *= _MULTIPLIERS[words.pop(0).lower()]
@@ -135,7 +135,7 @@ def _product(words: list[str]) -> Unit | None:
     dimension: dict[str, int] = {}
     factor = Fraction(1)
     sign, power, last, near = 1, 1, None, False
-    for word in words:
+    for place, word in enumerate(words):
         lower = word.lower()
         if lower in ("per", "/"):
             sign, last, near = -1, None, False
@@ -154,8 +154,7 @@ def _product(words: list[str]) -> Unit | None:
             last = None
         else:
             unit = _below(word) if sign < 0 else _named(word)
-            beside = near and word in _SI_WORDS
-            if unit is None or (near and not beside):
+            if unit is None or (near and not _stands_beside(word, words[place + 1 :])):
                 return None
             factor *= unit.factor ** (sign * power)
             for base, n in unit.dimension:
@@ -180,7 +179,28 @@ def _named(word: str) -> Unit | None:
         base = _BY_NAME.get(rest.lower() if rest == "Ohm" else rest)
         if known and base is not None:
             return Unit(base.dimension, base.factor * Fraction(10) ** exponent)
+    if word[0] == "K" and word[1:] in PREFIXED_SIGNS:
+        return _named(f"k{word[1:]}")
     return _BY_NAME.get(word.lower()) if len(word) > 1 else None
+
+
+def _stands_beside(word: str, behind: list[str]) -> bool:
+    """Whether a unit may follow another without a sign: `kg m`, `K MPa^{-1}`."""
+    return word in _SI_WORDS or (bool(behind) and behind[0].startswith(("^{-", "^-")))
+
+
+def _apart(words: list[str]) -> list[str]:
+    """The words, with units apart that were run together before a power: `JK^{-1}`."""
+    found: list[str] = []
+    for word, behind in zip(words, [*words[1:], ""], strict=True):
+        if behind[:1] == "^" and word.isalpha() and _named(word) is None:
+            for cut in range(1, len(word)):
+                if _named(word[:cut]) and word[cut:] in PREFIXED_SIGNS:
+                    found.append(word[:cut])
+                    word = word[cut:]
+                    break
+        found.append(word)
+    return found
 
 
 def _below(word: str) -> Unit | None:

@@ -10,7 +10,8 @@ _PHRASES = {
         "the empty set|null set|there is no solution|there are no solutions|no solution exists|"
         "no solutions exist|there are no real solutions|there is no real solution|no real roots|"
         "no roots|no real root|has no solution|has no solutions|no such solution|\\{\\}|{}|"
-        "no such number exists|no such numbers|no such value|no such value exists|no values|"
+        "no such number exists|no such numbers|no such value|no such value exists|no such n|"
+        "no such x|no such k|no values|"
         "no real values|no real number|no real numbers|there are none|no x|no possible values"
     ),
     "all reals": (
@@ -89,7 +90,7 @@ def plain_words(text: str) -> tuple[str, ...]:
 
 def is_wordy(text: str) -> bool:
     """Whether a normalised text is words rather than a formula."""
-    if not _WORDY.fullmatch(text):
+    if not _WORDY.fullmatch(text) or _CALL.search(text):
         return False
     words = _WORD.findall(text)
     if not _FUNCTIONS.isdisjoint(words):
@@ -98,6 +99,8 @@ def is_wordy(text: str) -> bool:
 
 
 _WORDY = re.compile(r"(?:[^\W\d_]|[ .,;:!?'()/&-])+|[^\W\d_]{3,}(?:,? (?:[^\W\d_]{2,}|\d{1,4}))+")
+_CALL = re.compile(r"[A-Za-z]\((?!e?s\))")
+"""A function of something, not a word; `apple(s)` is one."""
 _FUNCTIONS = frozenset("sqrt sinh cosh tanh arcsin arccos arctan cbrt alpha beta theta".split())
 _SHORT = frozenset(
     "yes no not odd one two six ten red day may jun jul jan feb mar apr aug sep oct nov dec mon "
