@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from exactness import check_exact
+from job_processes import wait_for_work
 
 from mclabel.data.shards import durable
 from mclabel.data.shards.journal import delete_journal, read_journal, write_journal
@@ -266,12 +267,9 @@ def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
 
 def test_a_polite_kill_writes_the_journal(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    job = start(out, "fixed", "journal_s=1000")
-    deadline = time.monotonic() + 60
-    while not (out / "run.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(1.5)
+    slow = "policy.scripted={repeatable: false, delay_s: 3}"
+    job = start(out, "fixed", "journal_s=1000", slow)
+    wait_for_work(out, job)
     job.send_signal(signal.SIGTERM)
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 143, output

@@ -158,7 +158,7 @@ def test_a_mended_source_leaves_no_file(tmp_path: Path) -> None:
     [
         (0, r"line 7: not valid JSON"),
         (3, r"problem long: its prompt has 214 tokens, the model takes 200"),
-        (4, r"problem odd: the answer checker does not understand the gold"),
+        (4, r"problem odd: the checker math does not understand the gold"),
     ],
 )
 def test_strict_stops_at_the_first(tmp_path: Path, drop: int, fault: str) -> None:
