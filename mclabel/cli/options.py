@@ -26,6 +26,19 @@ def configuration(name: str) -> Callable[[F], F]:
     def files(*_: Any) -> list[CompletionItem]:
         return [CompletionItem("", type="file")]
 
+    def add(command: F) -> F:
+        return click.argument("config", shell_complete=files)(settings(name)(command))
+
+    return add
+
+
+def settings(name: str) -> Callable[[F], F]:
+    """The argument KEY=VALUE of a verb without a file, and the option `--keys`.
+
+    Args:
+        name: as of `configuration`.
+    """
+
     def keys(ctx: click.Context, param: click.Parameter, started: str) -> list[CompletionItem]:
         names = {key.name: key.sentence for key in _keys(name)}
         return [
@@ -35,11 +48,10 @@ def configuration(name: str) -> Callable[[F], F]:
         ]
 
     def add(command: F) -> F:
-        command = _keys_option(name)(command)
         overrides = click.argument(
             "overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=keys
         )
-        return click.argument("config", shell_complete=files)(overrides(command))
+        return overrides(_keys_option(name)(command))
 
     return add
 

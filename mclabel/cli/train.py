@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from mclabel.cli.options import configuration
-from mclabel.cli.output import console
+from mclabel.cli.options import configuration, settings
+from mclabel.cli.output import console, errors
 from mclabel.data.exchange import FORMATS, PARQUET
+from mclabel.exits import EXIT_BUDGET, fail
 from mclabel.prm.scoring.scorer import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.scorer import OWN_FORMAT
 
@@ -111,7 +114,12 @@ def import_labels(file: str, source: str, out: str) -> None:
 @click.command()
 @click.argument("prm")
 @click.argument("solutions")
-@click.option("-o", "--out", help="JSONL file to write; standard output by default.")
+@settings("ScoreConfig")
+@click.option(
+    "-o",
+    "--out",
+    help="File to write (.jsonl), or folder or URL of Parquet shards; standard output by default.",
+)
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--url", help="Of a server that `mclabel serve` started for this PRM.")
 @click.option(
@@ -122,8 +130,15 @@ def import_labels(file: str, source: str, out: str) -> None:
     show_default=True,
     help="Of the PRM: ours, or another's (folder or Hugging Face name).",
 )
+@click.option("--address", help="Ray cluster to join, the same as ray.address=.")
 @click.option(
     "--strict", is_flag=True, help="Stop at the first row that cannot be scored, write nothing."
+)
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Where solutions have changed since a folder was begun, or are gone: score the changed "
+    "ones anew, and leave out both former ones.",
 )
 @click.option(
     "--trust-remote-code", is_flag=True, help="Run Python code that comes with the model."
@@ -131,42 +146,65 @@ def import_labels(file: str, source: str, out: str) -> None:
 def score(
     prm: str,
     solutions: str,
+    overrides: tuple[str, ...],
     out: str | None,
     device: str,
     url: str | None,
     form: str,
+    address: str | None,
     strict: bool,
+    accept_changes: bool,
     trust_remote_code: bool,
 ) -> None:
     """Score the steps of solutions with a trained PRM.
 
     SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (a step
-    a line) or `steps` (list of texts). Every row is written again with `scores`, one a step, and
-    their `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum).
+    a line) or `steps` (list of texts). Or it is the folder or URL of a labelling run. Every row is
+    written again with `scores`, one a step, and their `last`, `min`, `product`, `mean`, `max` and
+    `log_odds` (sum).
+
+    With -o, running the same command again resumes what was stopped. KEY=VALUE sets where it runs
+    and how far: ray.address=auto scores on a cluster, budget.max_hours=3 stops in order.
 
     A row that cannot be scored (too long, no solution, not JSON, ...) is left out; the reason is in
-    OUT.rejects.jsonl, without -o on standard error. OUT.provenance.json records what scored.
+    OUT.rejects.jsonl (of a folder: rejects.jsonl in it), without -o on standard error.
+    OUT.provenance.json (of a folder: run.json) records what scored.
     """
-    from mclabel.data.shards.rejects import Reject, bounded
-    from mclabel.pipelines.score import score_file
+    from mclabel.config import ScoreConfig, load_config
+    from mclabel.data.shards.rejects import bounded
+    from mclabel.pipelines.score import score as run
+    from mclabel.report.job_progress import job_progress
 
-    def say(reject: Reject) -> None:
-        if out is None:
+    given: dict[str, object] = {
+        "prm": prm,
+        "solutions": solutions,
+        "out": out,
+        "device": device,
+        "url": url,
+        "format": form,
+        "strict": strict or None,
+        "trust_remote_code": trust_remote_code or None,
+        "ray.address": address,
+    }
+    named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    config = load_config(ScoreConfig, None, [*named, *overrides])
+    with job_progress(errors, "score", "solutions") as progress:
+        report = run(config, progress, on_line=click.echo, accept_changes=accept_changes)
+    if out is None:
+        for reject in report.rejects:
             click.echo(f"row {reject.row} ({reject.reason}): {bounded(reject.detail)}", err=True)
-
-    lines = score_file(
-        prm,
-        solutions,
-        out,
-        device=device,
-        url=url,
-        form=form,
-        strict=strict,
-        on_reject=say,
-        trust_remote_code=trust_remote_code,
-    )
-    for line in lines:
-        click.echo(line)
+        return
+    job = report.job
+    if job.stopped_by is not None:
+        fail(
+            f"stopped by {job.stopped_by}: {job.num_blocks_left:,} of {job.num_blocks:,} blocks "
+            "are left. What is whole is kept; run the same command with a larger budget to go on",
+            EXIT_BUDGET,
+        )
+    click.echo(f"{report.num_scored} solutions scored, written to {out}")
+    if job.num_rejected:
+        place = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
+        click.echo(f"{job.num_rejected} rows have no scores; the reasons: {place}")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

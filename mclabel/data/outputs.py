@@ -17,6 +17,7 @@ RUN_FOLDERS = (
     *("labels", "rollouts", "priors", "journals", "rejects", "drivers", "plan"),
     *("compacted", "merged", "merged/labels", "merged/rollouts", ".partial"),
 )
+SCORE_FOLDERS = ("scores", "journals", "rejects", "drivers", "plan", ".partial")
 RUN_FILES = ("run.json", "rejects.jsonl", "spent.json", "progress.jsonl")
 TRAINING_FOLDERS = ("checkpoints", "model", "model.partial", "tensorboard", "ray")
 TRAINING_FILES = ("train.json", "log.jsonl")

@@ -26,16 +26,14 @@ from mclabel.engines import make_engine
 from mclabel.errors import ConfigError, DataError
 from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LabelTask
+from mclabel.pipelines.fleet import from_anywhere, make_fleet
 from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.records import GivenSolution
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import content_fields
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import Limits
-from mclabel.work.fleet import Fleet
 from mclabel.work.job import run_job
-from mclabel.work.local_fleet import LocalFleet
-from mclabel.work.ray_fleet import RayFleet
 from mclabel.work.tally import JobReport, JobState
 from mclabel.work.worker import Worker
 
@@ -90,13 +88,13 @@ def label(
         block_items=config.block_problems,
         accept_changes=accept_changes,
     )
-    make_worker = partial(Worker, task, out=location(config.out), journal_s=config.journal_s)
+    make_worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
     if config.strict:
         _check_none_left_out(store)
     report = run_job(
         blocks,
         task.outputs,
-        make_fleet(config, make_worker),
+        make_fleet(config.ray, resources_of(config.policy, config.ray), make_worker),
         store,
         on_state=on_state,
         limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
@@ -108,11 +106,6 @@ def label(
     if config.strict:
         _check_none_left_out(store)
     return report
-
-
-def location(out: str) -> str:
-    """Where workers find an output: a folder is named from the root."""
-    return out if "://" in out else str(Path(out).absolute())
 
 
 def _check_none_left_out(store: Store) -> None:
@@ -212,22 +205,6 @@ def load_work(config: LabelConfig) -> Work:
         given=given,
         size=size,
         rejects=lambda: chain(bad_rows(), found.rejects),
-    )
-
-
-def make_fleet(config: LabelConfig, make_worker: Callable[[], Worker]) -> Fleet:
-    """Where the job's engines run."""
-    resources = resources_of(config.policy, config.ray)
-    if config.ray.address == "none":
-        return LocalFleet(make_worker, num_gpus=resources.total_gpus, stall_s=config.ray.stall_s)
-    return RayFleet(
-        make_worker,
-        address=config.ray.address,
-        min_engines=config.ray.min_engines,
-        max_engines=config.ray.max_engines,
-        wait_s=config.ray.wait_s,
-        stall_s=config.ray.stall_s,
-        resources=resources,
     )
 
 

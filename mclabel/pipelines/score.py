@@ -1,204 +1,240 @@
-"""Score a file of solutions."""
+"""A scoring job from its configuration: solutions in, step scores out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from mclabel.data.outputs import check_places, output_file
-from mclabel.data.readers.problem_rows import text_of
-from mclabel.data.readers.rows import LONE_SURROGATES, Fault, row_place, scan_rows
-from mclabel.data.readers.solutions import solution_in
+from mclabel.config import ScoreConfig
+from mclabel.data.outputs import RUN_FILES, SCORE_FOLDERS, check_places, output_file
+from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
 from mclabel.data.shards.rejects import Reject
-from mclabel.errors import ConfigError, DataError
+from mclabel.data.shards.scores import score_rows
+from mclabel.data.shards.store import Store
+from mclabel.engines.resources import EngineResources
+from mclabel.errors import ConfigError, DataError, MclabelError
+from mclabel.pipelines.fleet import from_anywhere, make_fleet
+from mclabel.pipelines.label import versions
 from mclabel.pipelines.provenance import server_address, weights_of, write_provenance
+from mclabel.prm.scoring.items import Solutions, none_left, read_scored_input
+from mclabel.prm.scoring.scorer import Scorer, load_prm
+from mclabel.prm.scoring.task import ScoreTask
+from mclabel.work.blocks import plan_blocks
+from mclabel.work.budget import Limits
+from mclabel.work.job import run_job
+from mclabel.work.tally import JobReport, JobState
+from mclabel.work.worker import Worker
 
-
-def score_file(
-    prm: str,
-    solutions: str,
-    out: str | None,
-    *,
-    device: str,
-    url: str | None = None,
-    form: str = "mclabel",
-    strict: bool = False,
-    on_reject: Callable[[Reject], None] = lambda reject: None,
-    trust_remote_code: bool = False,
-) -> Iterator[str]:
-    """The file's rows as JSON lines with `scores` and their aggregations, in order.
-
-    Args:
-        prm: folder of a PRM.
-        solutions: file with `problem`, and `solution` or `steps`.
-        out: written whole at the end, beside it rows left out (`OUT.rejects.jsonl`) and what
-            scored (`OUT.provenance.json`); without it the lines are given back.
-        device: torch device.
-        url: of a server of the same PRM, which then computes the scores.
-        form: of the PRM, a key of `mclabel.prm.scoring.scorer.FORMATS`.
-        strict: whether a row that cannot be scored is an error; else it is left out.
-        on_reject: called with each row that is left out, in order.
-        trust_remote_code: run Python code that comes with the PRM.
-
-    Raises:
-        DataError: the file cannot be read, or none of its rows can be scored; if strict, one
-            cannot.
-        ConfigError: `out` is the file that is read.
-        ShardError: `out` cannot be written.
-    """
-    from mclabel.prm.scoring.aggregate import AGGREGATIONS
-    from mclabel.prm.scoring.score import check_scores
-    from mclabel.prm.scoring.scorer import load_prm
-
-    _check_out(out, solutions)
-    rejects = _Rejects(solutions, strict=strict)
-    rows = list(_rows(solutions, rejects))
-    rejects.check_any_left(len(rows))
-    scorer = load_prm(prm, form=form, url=url, device=device, trust_remote_code=trust_remote_code)
-    kept, encoded = [], []
-    for one in rows:
-        try:
-            encoded.append(scorer.encode(one.problem, one.steps, one.place))
-            kept.append(one)
-        except DataError as error:
-            rejects.add_unreadable(one, error)
-    rejects.check_any_left(len(kept))
-    found = scorer.score_encoded(encoded)
-    check_scores(prm, found, [one.place for one in kept])
-    lines = []
-    for one, scores in zip(kept, found, strict=True):
-        row: dict[str, Any] = {**one.row, "scores": scores}
-        for name, how in AGGREGATIONS.items():
-            row[name] = how(scores)
-        lines.append(json.dumps(row, ensure_ascii=False, default=str))
-    for reject in rejects.in_order:
-        on_reject(reject)
-    if out is None:
-        yield from lines
-        return
-    rejects.write(Path(f"{out}.rejects.jsonl"))
-    partial = Path(f"{out}.partial")
-    partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    partial.rename(out)
-    write_provenance(
-        Path(f"{out}.provenance.json"),
-        prm=prm,
-        weights=weights_of(prm),
-        format=form,
-        url=None if url is None else server_address(url),
-        trust_remote_code=trust_remote_code,
-    )
-    yield f"{len(lines)} solutions scored, written to {out}"
-    if left_out := len(rejects.in_order):
-        yield f"{left_out} rows have no scores; the reasons: {out}.rejects.jsonl"
+FILE_SUFFIX = ".jsonl"
+_CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
+"""Tokens that a core, or a GPU, scores at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
-    """A solution to score."""
+class ScoreReport:
+    """What a scoring job did."""
 
-    number: int
-    place: str
-    row: Mapping[str, Any]
-    problem: str
-    steps: str | list[str]
-
-
-class _Rejects:
-    """The rows of a file that cannot be scored."""
-
-    def __init__(self, source: str, *, strict: bool) -> None:
-        self._source, self._strict = source, strict
-        self._found: list[Reject] = []
-
-    @property
-    def in_order(self) -> list[Reject]:
-        """By row."""
-        return sorted(self._found, key=lambda reject: reject.row or 0)
-
-    def add(self, number: int, fault: Fault) -> None:
-        """Leave out a row.
-
-        Raises:
-            DataError: if strict.
-        """
-        if self._strict:
-            raise DataError(f"{row_place(self._source, number)}: {fault.detail}")
-        self._found.append(
-            Reject(row=number, source=self._source, reason=fault.reason, detail=fault.detail)
-        )
-
-    def add_unreadable(self, one: _Row, error: DataError) -> None:
-        """Leave out a row that the scorer cannot encode; raises as `add`."""
-        from mclabel.prm.examples.encode import TooLongError
-
-        reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
-        self.add(one.number, Fault(reason, str(error).removeprefix(f"{one.place}: ")))
-
-    def check_any_left(self, num_left: int) -> None:
-        """Refuse a file of which nothing is left.
-
-        Raises:
-            DataError: names the first row that was left out.
-        """
-        if num_left:
-            return
-        if not self._found:
-            raise DataError(f"{self._source}: holds no solutions")
-        first = self.in_order[0]
-        raise DataError(
-            f"{self._source}: none of its {len(self._found)} rows can be scored; "
-            f"{row_place(self._source, first.row or 0)}: {first.detail}"
-        )
-
-    def write(self, path: Path) -> None:
-        """A line a row; without any there is no file."""
-        if self._found:
-            path.write_bytes(b"".join(reject.line() for reject in self.in_order))
-        else:
-            path.unlink(missing_ok=True)
+    job: JobReport
+    num_scored: int
+    """Solutions of the whole job that have scores."""
+    rejects: tuple[Reject, ...]
+    """Rows without scores, in order, unless the output is a folder, where a file has them."""
 
 
-def _check_out(out: str | None, solutions: str) -> None:
+def score(
+    config: ScoreConfig,
+    on_state: Callable[[JobState], None] = lambda state: None,
+    *,
+    on_line: Callable[[str], None] = lambda line: None,
+    accept_changes: bool = False,
+) -> ScoreReport:
+    """Score the solutions of a file or a run, every one once, and resume what was stopped.
+
+    With a folder or URL as `out`, its shards are the result (`mclabel.data.shards.scores`). A file
+    is written whole at the end; until then the shards lie in `OUT.partial/`, from which the same
+    command resumes. Without `out` the lines of the file are given to `on_line`.
+
+    Args:
+        config: of the job.
+        on_state: called often with its state.
+        on_line: called with each line of JSON, in the order of the input, if there is no `out`.
+        accept_changes: score solutions anew that have changed since the run was begun, and leave
+            out what is gone; else either is refused.
+
+    Raises:
+        DataError: the input cannot be read, or nothing of it can be scored; if strict, one row
+            cannot.
+        ConfigError: `out` is the file that is read, or cannot be written.
+        ShardError: `out` holds another run, or the store fails.
+    """
+    _check_out(config)
+    if config.out is None:
+        with tempfile.TemporaryDirectory(prefix="mclabel-scores-") as folder:
+            report, rejects = _run(config, folder, on_state, accept_changes=True)
+            lines = list(score_lines(Store(folder)))
+        for line in lines:
+            on_line(line)
+        return ScoreReport(job=report, num_scored=len(lines), rejects=rejects)
+    if not config.out.endswith(FILE_SUFFIX):
+        report, _ = _run(config, config.out, on_state, accept_changes=accept_changes)
+        num_scored = sum(1 for _ in score_rows(Store(config.out)))
+        return ScoreReport(job=report, num_scored=num_scored, rejects=())
+    folder = f"{config.out}.partial"
+    try:
+        report, rejects = _run(config, folder, on_state, accept_changes=True)
+    except MclabelError:
+        if Path(folder).is_dir() and not Store(folder).names("scores"):
+            shutil.rmtree(folder)  # nothing in it is worth to resume
+        raise
+    num_scored = 0
+    if not report.num_blocks_left:
+        num_scored = _deliver(Store(folder), config, rejects)
+        shutil.rmtree(folder)
+    return ScoreReport(job=report, num_scored=num_scored, rejects=rejects)
+
+
+def score_lines(store: Store) -> Iterator[str]:
+    """The rows of a scored input as JSON lines, with their scores, in the order of the input."""
+    rows = sorted(score_rows(store), key=lambda row: int(row["row"]))
+    for row in rows:
+        figures = {name: row[name] for name in row if name not in ("id", "row", "solution")}
+        yield json.dumps({**json.loads(row["solution"]), **figures}, ensure_ascii=False)
+
+
+def _run(
+    config: ScoreConfig,
+    out: str,
+    on_state: Callable[[JobState], None],
+    *,
+    accept_changes: bool,
+) -> tuple[JobReport, tuple[Reject, ...]]:
+    """Run the job into a folder or URL; what it did, and the rows that have no scores."""
+    solutions = read_scored_input(config.solutions, strict=config.strict)
+    semantic = semantic_config(config)
+    if Path(out).is_dir() or "://" in out:
+        check_claim(Store(out), MANIFEST, semantic)
+    store = Store(out, create=True)
+    provenance = {"versions": versions(), "input": {"solutions": config.solutions}}
+    needed = resources(config)
+    num_cores = max(1, int(needed.num_cpus))
+    task = ScoreTask(
+        load=partial(
+            _load, config.model_copy(update={"prm": _found(config.prm)}), threads=num_cores
+        ),
+        source=config.solutions,
+        provenance={**provenance, "config": semantic.config},
+        max_tokens=_CORE_TOKENS * num_cores if config.device == "cpu" else _GPU_TOKENS,
+        strict=config.strict,
+    )
+    claim(store, MANIFEST, semantic, provenance)
+    blocks = plan_blocks(
+        store,
+        solutions,
+        task.outputs,
+        identity=semantic.identity,
+        block_items=config.block_solutions,
+        accept_changes=accept_changes,
+    )
+    report = run_job(
+        blocks,
+        task.outputs,
+        make_fleet(config.ray, needed, partial(Worker, task, out=from_anywhere(out))),
+        store,
+        on_state=on_state,
+        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
+        size=solutions.size,
+        rejects=solutions.rejects,
+    )
+    rejects = tuple(_rejects(solutions, task, store))
+    if not report.num_blocks_left and next(score_rows(store), None) is None:
+        raise DataError(none_left(config.solutions, rejects))
+    return report, rejects
+
+
+def semantic_config(config: ScoreConfig) -> Semantic:
+    """What scores depend on: the PRM, by its weights where it is a folder, and its format."""
+    identity, whole = config.identity(), config.semantic()
+    if (weights := weights_of(config.prm)) is not None:
+        identity["prm"] = whole["prm"] = f"weights:{weights}"
+    return Semantic(identity={"task": "score", **identity}, config={"task": "score", **whole})
+
+
+def resources(config: ScoreConfig) -> EngineResources:
+    """What one model takes: of a cluster, or of this machine without one."""
+    ray = config.ray
+    on_gpu = config.device != "cpu" and config.url is None
+    cores = float(os.cpu_count() or 1) if ray.address == "none" and not on_gpu else 1.0
+    return EngineResources(
+        num_cpus=cores if ray.num_cpus is None else ray.num_cpus,
+        num_gpus=float(on_gpu) if ray.num_gpus is None else ray.num_gpus,
+    )
+
+
+def _load(config: ScoreConfig, threads: int) -> Scorer:
+    """Load the scorer, where it is to live."""
+    return load_prm(
+        config.prm,
+        form=config.format,
+        url=config.url,
+        device=config.device,
+        threads=threads,
+        trust_remote_code=config.trust_remote_code,
+    )
+
+
+def _found(prm: str) -> str:
+    """A folder named from the root; the name of a model as it is."""
+    return str(Path(prm).absolute()) if Path(prm).is_dir() else prm
+
+
+def _rejects(solutions: Solutions, task: ScoreTask, store: Store) -> list[Reject]:
+    """The rows that have no scores, in order."""
+    found = [*solutions.rejects(), *task.outputs.set_aside(store)]
+    return sorted(found, key=lambda reject: reject.row or 0)
+
+
+def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> int:
+    """Write the file, and beside it the rows left out and what scored; the number of lines."""
+    out = Path(str(config.out))
+    beside = Path(f"{out}.rejects.jsonl")
+    if rejects:
+        beside.write_bytes(b"".join(reject.line() for reject in rejects))
+    else:
+        beside.unlink(missing_ok=True)
+    num_lines, written = 0, Path(f"{store.location}/scored.jsonl")
+    with written.open("w", encoding="utf-8") as file:
+        for line in score_lines(store):
+            file.write(line + "\n")
+            num_lines += 1
+    written.rename(out)
+    write_provenance(
+        Path(f"{out}.provenance.json"),
+        prm=config.prm,
+        weights=weights_of(config.prm),
+        format=config.format,
+        url=None if config.url is None else server_address(config.url),
+        trust_remote_code=config.trust_remote_code,
+    )
+    return num_lines
+
+
+def _check_out(config: ScoreConfig) -> None:
+    """Refuse an output that cannot be written, before a model is loaded."""
+    out = config.out
     if out is None:
         return
+    if not out.endswith(FILE_SUFFIX):
+        check_places(out, folders=SCORE_FOLDERS, files=RUN_FILES)
+        return
     path = Path(out)
-    if path.exists() and Path(solutions).exists() and path.samefile(solutions):
+    if path.exists() and Path(config.solutions).exists() and path.samefile(config.solutions):
         raise ConfigError(f"-o {out}: is the file that is read. Give another")
-    suffixes = ("", ".partial", ".rejects.jsonl", ".provenance.json")
-    check_places(str(path.parent), files=[f"{path.name}{suffix}" for suffix in suffixes])
+    names = [f"{path.name}{suffix}" for suffix in ("", ".rejects.jsonl", ".provenance.json")]
+    check_places(str(path.parent), folders=[f"{path.name}.partial"], files=names)
     output_file(out, "-o ")
-
-
-def _rows(solutions: str, rejects: _Rejects) -> Iterator[_Row]:
-    for number, row in scan_rows(solutions):
-        place = row_place(solutions, number)
-        found = row if isinstance(row, Fault) else _row(number, place, row)
-        if isinstance(found, Fault):
-            rejects.add(number, found)
-        else:
-            yield found
-
-
-def _row(number: int, place: str, row: Any) -> _Row | Fault:
-    if not isinstance(row, Mapping):
-        return Fault("not_an_object", "must be an object with a problem and a solution")
-    problem = text_of(row.get("problem"), numbers=False)
-    if isinstance(problem, Fault):
-        return Fault("no_problem", f"needs a problem (text): it {problem.detail}")
-    given = solution_in(row)
-    if isinstance(given, Fault):
-        return given
-    if given.step_ends is None:
-        steps: str | list[str] = given.text
-    else:
-        steps = [given.text[a:b] for a, b in pairwise((0, *given.step_ends))]
-    try:
-        f"{problem}{given.text}".encode()
-    except UnicodeEncodeError:
-        return Fault("not_utf8", LONE_SURROGATES)
-    return _Row(number=number, place=place, row=row, problem=problem, steps=steps)

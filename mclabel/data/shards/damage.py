@@ -28,6 +28,8 @@ def remedy(name: str) -> str:
             return "Delete it and run the job again: its block is labelled again"
         case ["merged", "labels"]:
             return "Delete it and run the job again: its blocks are labelled again"
+        case ["scores"]:
+            return "Delete it and run the job again: its block is scored again"
         case ["rollouts"]:
             return (
                 f"Labels are read without it. To have its rollouts, delete it and labels/"

@@ -61,14 +61,19 @@ def bounded(detail: str) -> str:
     return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"
 
 
+def noted_blocks(store: Store) -> list[str]:
+    """Ids of the blocks of which an attempt has left items out, whether it won or not."""
+    return [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
+
+
 def note_set_aside(store: Store, block_id: str) -> None:
-    """Note that a block is about to be committed without some of its problems."""
+    """Note that a block is about to be committed without some of its items."""
     store.create(f"{FOLDER}/{block_id}.json", b"{}")
 
 
 def set_aside(store: Store) -> Iterator[Reject]:
     """Problems that committed blocks left out, by id."""
-    noted = [name.removeprefix(f"{FOLDER}/").removesuffix(".json") for name in store.names(FOLDER)]
+    noted = noted_blocks(store)
     if not noted:
         return
     catalog = read_catalog(store)

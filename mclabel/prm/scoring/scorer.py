@@ -59,6 +59,7 @@ def load_prm(
     form: str = OWN_FORMAT,
     url: str | None = None,
     device: str = "cpu",
+    threads: int | None = None,
     trust_remote_code: bool = False,
 ) -> Scorer:
     """A PRM of any format.
@@ -68,6 +69,7 @@ def load_prm(
         form: its format, a key of `FORMATS`.
         url: of a server that `mclabel serve` started for this PRM, which then computes the scores.
         device: torch device, without a server.
+        threads: of our own format on a CPU; None for one a core.
         trust_remote_code: run Python code that comes with the PRM.
 
     Raises:
@@ -87,7 +89,9 @@ def load_prm(
     module, _, name = FORMATS[form].partition(":")
     scorer: Any = getattr(import_module(module), name)
     try:
-        return cast(Scorer, scorer.load(path, device=device, trust_remote_code=trust_remote_code))
+        more = {"threads": threads} if form == OWN_FORMAT else {}
+        loaded = scorer.load(path, device=device, trust_remote_code=trust_remote_code, **more)
+        return cast(Scorer, loaded)
     except EngineError as error:
         if form == OWN_FORMAT:
             raise

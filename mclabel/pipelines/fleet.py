@@ -1,0 +1,41 @@
+"""Where a job's engines run, from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from mclabel.config import RayConfig
+from mclabel.work.fleet import Fleet
+from mclabel.work.local_fleet import LocalFleet
+from mclabel.work.ray_fleet import RayFleet
+from mclabel.work.resources import EngineResources
+from mclabel.work.worker import Worker
+
+
+def make_fleet(
+    ray: RayConfig, resources: EngineResources, make_worker: Callable[[], Worker]
+) -> Fleet:
+    """The workers of a job: one in this process, or as many as a cluster has room for.
+
+    Args:
+        ray: where they run.
+        resources: that each takes.
+        make_worker: called where each is to live.
+    """
+    if ray.address == "none":
+        return LocalFleet(make_worker, num_gpus=resources.total_gpus, stall_s=ray.stall_s)
+    return RayFleet(
+        make_worker,
+        address=ray.address,
+        min_engines=ray.min_engines,
+        max_engines=ray.max_engines,
+        wait_s=ray.wait_s,
+        stall_s=ray.stall_s,
+        resources=resources,
+    )
+
+
+def from_anywhere(place: str) -> str:
+    """A folder or file named from the root, so that workers find it; a URL as it is."""
+    return place if "://" in place else str(Path(place).absolute())

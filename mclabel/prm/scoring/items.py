@@ -1,0 +1,187 @@
+"""Solutions as the items of a scoring job: the rows of a file, or the solutions of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from mclabel.data.readers.problem_rows import text_of
+from mclabel.data.readers.rows import LONE_SURROGATES, Fault, row_place, scan_rows
+from mclabel.data.readers.solutions import solution_in
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.rejects import Reject
+from mclabel.data.shards.store import Store
+from mclabel.data.sizes import Size
+from mclabel.errors import DataError
+from mclabel.records import LabeledSolution
+
+FILES = (".jsonl", ".json", ".parquet", ".csv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolutionItem:
+    """A solution to be scored."""
+
+    id: str
+    """Its row in the file, or its own id in a run."""
+    number: int
+    """Its place in the input, from 1."""
+    place: str
+    """Names it in messages."""
+    row: str
+    """The input's row, as JSON."""
+    problem: str
+    steps: str | tuple[str, ...]
+    """The solution with a step a line, or the texts of its steps."""
+
+    @property
+    def num_chars(self) -> int:
+        """Length of problem and solution."""
+        return len(self.problem) + sum(map(len, self.steps))
+
+    def content(self) -> Sequence[str]:
+        """The whole row: it is written again with the scores."""
+        return (self.row,)
+
+    def extras(self) -> Sequence[str]:
+        """Nothing: all of the row is content."""
+        return ()
+
+
+class Solutions:
+    """Solutions of an input, read anew each time they are gone through.
+
+    Rows that cannot be used are left out, which depends on nothing but the rows.
+    """
+
+    def __init__(
+        self,
+        rows: Callable[[], Iterable[SolutionItem | tuple[int, Fault]]],
+        *,
+        source: str,
+        strict: bool = False,
+    ) -> None:
+        """Go through an input once, to count it.
+
+        Args:
+            rows: gives the input's rows: a solution, or the number of the row and its fault.
+            source: its name.
+            strict: whether a row that cannot be used is an error.
+
+        Raises:
+            DataError: no row can be used; if strict, one cannot.
+        """
+        self._rows, self.source, self._strict = rows, source, strict
+        lengths = [item.num_chars for item in self]
+        self._count, self.size = len(lengths), Size.of_lengths(lengths)
+        if lengths:
+            return
+        faults = list(self.rejects())
+        if not faults:
+            raise DataError(f"{source}: holds no solutions")
+        raise DataError(none_left(source, faults))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[SolutionItem]:
+        for found in self._rows():
+            if isinstance(found, SolutionItem):
+                yield found
+            elif self._strict:
+                number, fault = found
+                raise DataError(f"{row_place(self.source, number)}: {fault.detail}")
+
+    def rejects(self) -> Iterator[Reject]:
+        """The rows that were left out, in order."""
+        for found in self._rows():
+            if not isinstance(found, SolutionItem):
+                number, fault = found
+                yield Reject(
+                    row=number, source=self.source, reason=fault.reason, detail=fault.detail
+                )
+
+
+def read_scored_input(source: str, *, strict: bool = False) -> Solutions:
+    """The solutions of a file, or of a labelling run.
+
+    Args:
+        source: `.jsonl`, `.json`, `.parquet` or `.csv` file or the URL of one, of which a row has
+            `problem`, and `solution` (a step a line) or `steps` (list of texts); else the folder or
+            URL of a run.
+        strict: whether a row that cannot be used is an error.
+
+    Raises:
+        DataError: the input cannot be read, or holds nothing that can be scored.
+        ShardError: the run holds no labels, or they are damaged.
+    """
+    if source.endswith(FILES):
+        return Solutions(lambda: _file_rows(source), source=source, strict=strict)
+    store = Store(source)
+    return Solutions(lambda: _run_rows(store), source=source, strict=strict)
+
+
+def none_left(source: str, rejects: Sequence[Reject]) -> str:
+    """The message that nothing of an input can be scored; names the first row."""
+    first = rejects[0]
+    return (
+        f"{source}: none of its {len(rejects)} rows can be scored; "
+        f"{row_place(source, first.row or 0)}: {first.detail}"
+    )
+
+
+def _file_rows(source: str) -> Iterator[SolutionItem | tuple[int, Fault]]:
+    for number, row in scan_rows(source):
+        found = row if isinstance(row, Fault) else _item(number, row_place(source, number), row)
+        yield (number, found) if isinstance(found, Fault) else found
+
+
+def _item(number: int, place: str, row: Any) -> SolutionItem | Fault:
+    if not isinstance(row, Mapping):
+        return Fault("not_an_object", "must be an object with a problem and a solution")
+    problem = text_of(row.get("problem"), numbers=False)
+    if isinstance(problem, Fault):
+        return Fault("no_problem", f"needs a problem (text): it {problem.detail}")
+    given = solution_in(row)
+    if isinstance(given, Fault):
+        return given
+    content = json.dumps(row, ensure_ascii=False, default=str)
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        return Fault("not_utf8", LONE_SURROGATES)
+    steps: str | tuple[str, ...] = given.text
+    if given.step_ends is not None:
+        steps = tuple(given.text[a:b] for a, b in pairwise((0, *given.step_ends)))
+    return SolutionItem(
+        id=str(number), number=number, place=place, row=content, problem=problem, steps=steps
+    )
+
+
+def _run_rows(store: Store) -> Iterator[SolutionItem]:
+    for number, labeled in enumerate(read_labels(store), 1):
+        if labeled.solution.steps:
+            yield _labeled_item(number, labeled)
+
+
+def _labeled_item(number: int, labeled: LabeledSolution) -> SolutionItem:
+    problem, solution = labeled.problem, labeled.solution
+    steps = tuple(step.text for step in solution.steps)
+    row = {
+        "id": solution.id,
+        "problem_id": problem.id,
+        "problem": problem.text,
+        "steps": steps,
+        "outcome": solution.outcome,
+    }
+    return SolutionItem(
+        id=solution.id,
+        number=number,
+        place=f"solution {solution.id}",
+        row=json.dumps(row, ensure_ascii=False),
+        problem=problem.text,
+        steps=steps,
+    )
