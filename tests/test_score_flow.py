@@ -113,8 +113,11 @@ def test_outputs_that_cannot_be_written_are_found_first(prm: str, tmp_path: Path
     again = mclabel("score", "no-such-prm", str(file), "-o", str(file))
     assert again.exit_code == 2 and "is the file that is read" in again.output
     assert file.read_text() == LINES[0]
-    (tmp_path / "folder").mkdir()
-    folder = mclabel("score", "no-such-prm", str(file), "-o", str(tmp_path / "folder"))
-    assert folder.exit_code == 2 and "folder: is a folder, must be a file" in folder.output
+    (tmp_path / "folder.jsonl").mkdir()
+    folder = mclabel("score", "no-such-prm", str(file), "-o", str(tmp_path / "folder.jsonl"))
+    assert folder.exit_code == 2 and "folder.jsonl: is a folder, must be a file" in folder.output
+    run = mclabel("score", "no-such-prm", str(file), "-o", str(tmp_path / "run"))
+    assert run.exit_code == 2 and "no-such-prm: holds no prm.json" in run.output
+    assert not (tmp_path / "run").exists()
     under = mclabel("score", "no-such-prm", str(file), "-o", str(file / "x"))
     assert under.exit_code == 2 and "is a file, must be a folder" in under.output

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +14,9 @@ from mclabel.data.exchange import FORMATS, PARQUET
 from mclabel.exits import EXIT_BUDGET, fail
 from mclabel.prm.scoring.scorer import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.scorer import OWN_FORMAT
+
+if TYPE_CHECKING:
+    from mclabel.work.tally import JobState
 
 
 @click.command()
@@ -188,7 +193,9 @@ def score(
     }
     named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     config = load_config(ScoreConfig, None, [*named, *overrides])
-    with job_progress(errors, "score", "solutions") as progress:
+    shown = console if out is not None else errors
+    quiet = out is None and not errors.is_terminal  # errors hold the rows without scores alone
+    with nullcontext(_ignore) if quiet else job_progress(shown, "score", "solutions") as progress:
         report = run(config, progress, on_line=click.echo, accept_changes=accept_changes)
     if out is None:
         for reject in report.rejects:
@@ -205,6 +212,10 @@ def score(
     if job.num_rejected:
         place = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
         click.echo(f"{job.num_rejected} rows have no scores; the reasons: {place}")
+
+
+def _ignore(state: JobState) -> None:
+    """Show nothing of a job."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mclabel.config import RayConfig
+from mclabel.engines.resources import EngineResources
 from mclabel.work.fleet import Fleet
 from mclabel.work.local_fleet import LocalFleet
 from mclabel.work.ray_fleet import RayFleet
-from mclabel.work.resources import EngineResources
 from mclabel.work.worker import Worker
 
 

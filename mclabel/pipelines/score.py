@@ -23,7 +23,8 @@ from mclabel.pipelines.fleet import from_anywhere, make_fleet
 from mclabel.pipelines.label import versions
 from mclabel.pipelines.provenance import server_address, weights_of, write_provenance
 from mclabel.prm.scoring.items import Solutions, none_left, read_scored_input
-from mclabel.prm.scoring.scorer import Scorer, load_prm
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder
+from mclabel.prm.scoring.scorer import OWN_FORMAT, Scorer, load_prm
 from mclabel.prm.scoring.task import ScoreTask
 from mclabel.work.blocks import plan_blocks
 from mclabel.work.budget import Limits
@@ -115,6 +116,8 @@ def _run(
     accept_changes: bool,
 ) -> tuple[JobReport, tuple[Reject, ...]]:
     """Run the job into a folder or URL; what it did, and the rows that have no scores."""
+    if config.format == OWN_FORMAT:
+        PrmManifest.read(model_folder(config.prm))
     solutions = read_scored_input(config.solutions, strict=config.strict)
     semantic = semantic_config(config)
     if Path(out).is_dir() or "://" in out:

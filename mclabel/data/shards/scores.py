@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mclabel.data.readers.parquet import whole_table
 from mclabel.data.shards.damage import CUT_OFF, damaged
 from mclabel.data.shards.digest import SMALLEST, check_parquet, is_cut_off, parquet_with_digest
 from mclabel.data.shards.packed import PackedNames
@@ -119,7 +120,7 @@ def read_scores(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
         raise damaged(store, name, "missing, though its block is done")
     if check_parquet(content) != "sound":
         raise damaged(store, name)
-    table = pq.read_table(pa.BufferReader(content))
+    table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
     metadata: dict[str, Any] = json.loads((table.schema.metadata or {})[_METADATA_KEY])
     if metadata["version"] != SCORES_VERSION:
         raise damaged(store, name, f"of version {metadata['version']}, not {SCORES_VERSION}")
