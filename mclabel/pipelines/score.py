@@ -104,8 +104,8 @@ def score_lines(store: Store) -> Iterator[str]:
     """The rows of a scored input as JSON lines, with their scores, in the order of the input."""
     rows = sorted(score_rows(store), key=lambda row: int(row["row"]))
     for row in rows:
-        figures = {name: row[name] for name in row if name not in ("id", "row", "solution")}
-        yield json.dumps({**json.loads(row["solution"]), **figures}, ensure_ascii=False)
+        figures = {name: row[name] for name in row if name not in ("id", "row", "input")}
+        yield json.dumps({**json.loads(row["input"]), **figures}, ensure_ascii=False)
 
 
 def _run(

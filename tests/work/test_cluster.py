@@ -138,7 +138,7 @@ def test_submitted_by_ray(cluster: Cluster, tmp_path: Path) -> None:
         *scripted_overrides(source, out),
     )
     assert code == 0, output
-    assert "num_problems=8" in output
+    assert "num_items=8" in output
     check_exact(out, 8)
 
 

@@ -32,12 +32,12 @@ SCORES_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("row", pa.int64(), nullable=False),
-        pa.field("solution", pa.string(), nullable=False),
+        pa.field("input", pa.string(), nullable=False),
         pa.field("scores", pa.list_(pa.float64()), nullable=False),
     ]
 )
-"""`row` is the number of the solution in the input, from 1, and `solution` the input's row as
-JSON. A column for each aggregation of the scores follows."""
+"""`row` is the number of the solution in the input, from 1, and `input` that row as JSON. A column
+for each aggregation of the scores follows."""
 _METADATA_KEY = b"mclabel"
 
 

@@ -86,7 +86,7 @@ class ScoreOutputs:
         done = scored_blocks(store).blocks
         tables = (read_scores(store, block)[1] for block in blocks if block in done)
         rows = (row for table in tables for row in table.to_pylist())
-        return {row["id"]: json.loads(row["solution"])["problem"] for row in rows}
+        return {row["id"]: json.loads(row["input"])["problem"] for row in rows}
 
     def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
         """Nothing."""
@@ -183,7 +183,7 @@ class ScoreRunner:
                 {
                     "id": item.id,
                     "row": item.number,
-                    "solution": item.row,
+                    "input": item.row,
                     "scores": scores.steps,
                     **{name: how(scores.steps) for name, how in AGGREGATIONS.items()},
                 }
