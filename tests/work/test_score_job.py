@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import poison_scorers
 import psutil
 import pytest
 from click.testing import CliRunner, Result
@@ -243,8 +244,9 @@ def run_poisoned(prm: str, folder: Path, address: str, *, hard: bool) -> JobRepo
     ("address", "hard"), [("none", False), pytest.param("local", True, marks=pytest.mark.ray)]
 )
 def test_solutions_that_kill_the_model_are_set_aside(
-    prm: str, tmp_path: Path, address: str, hard: bool
+    prm: str, tmp_path: Path, address: str, hard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(poison_scorers.__file__).parent))  # of the actors
     report = run_poisoned(prm, tmp_path, address, hard=hard)
     assert (report.num_rejected, report.counts["num_scored"]) == (2, 14)
     run = tmp_path / "run"
@@ -271,12 +273,13 @@ def actors() -> Callable[[int], list[psutil.Process]]:
 def test_an_actor_that_is_killed_costs_no_row(
     prm: str, tmp_path: Path, actors: Callable[[int], list[psutil.Process]]
 ) -> None:
-    rows = [row(i) for i in range(600)]
+    rows = [row(i) for i in range(1500)]
     source, run = write(tmp_path / "in.jsonl", rows), tmp_path / "run"
-    more = ["ray.address=local", "ray.max_engines=2", "ray.num_cpus=0.5"]
+    more = ["ray.address=local", "ray.max_engines=1"]
     job = start(prm, source, run, *more)
     wait_for_shards(run, 5, job)
-    actors(job.pid)[0].kill()
+    (actor,) = actors(job.pid)
+    actor.kill()
     output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output
     check_scores(prm, scored(run), rows)
