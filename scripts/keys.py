@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig
+from mclabel.config import BestOfNConfig, LabelConfig, ScoreConfig, TrainConfig
 from mclabel.config.keys import Key, configuration_keys
 from mclabel.settings import Settings
 
@@ -17,6 +17,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel label": LabelConfig,
     "mclabel train": TrainConfig,
+    "mclabel score": ScoreConfig,
     "mclabel eval best-of-n": BestOfNConfig,
 }
 HEAD = """# Every key
@@ -27,6 +28,7 @@ Written by `python scripts/keys.py` from the settings themselves. The terminal s
 mclabel label --keys             # all keys of a labelling job
 mclabel label --keys rollouts    # those with a word in their name, else in their meaning
 mclabel train --keys
+mclabel score --keys
 mclabel eval best-of-n --keys
 ```
 

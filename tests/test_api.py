@@ -73,7 +73,7 @@ def test_solutions_are_read_while_the_job_goes_on() -> None:
     first = next(iter(run))
     assert first.steps and not run.is_done
     was_read.set()
-    assert run.wait().num_problems == 206
+    assert run.wait().num_items == 206
     assert len(list(run)) == 4 * 206  # again, from the beginning
     assert "done" in repr(run)
 
@@ -125,7 +125,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
 )
 def test_estimators_by_name_keys_settings_and_class(estimator: Any) -> None:
     run = label(ROWS[:2], estimator=estimator)
-    assert run.wait().num_problems == 2
+    assert run.wait().num_items == 2
     chosen = run.config.estimator.component
     assert issubclass(chosen, OwnEstimator) == ("Own" in repr(estimator))
 

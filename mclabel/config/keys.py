@@ -106,7 +106,8 @@ class _Place:
     built_in: bool
 
 
-def _keys(kind: type[Settings], place: _Place) -> Iterator[Key]:
+def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) -> Iterator[Key]:
+    """Keys of settings; `outer` holds them as they are by default in those that nest them."""
     for name, info in kind.model_fields.items():
         path = place.parent + name
         operational = place.is_operational or OPERATIONAL in info.metadata
@@ -115,12 +116,17 @@ def _keys(kind: type[Settings], place: _Place) -> Iterator[Key]:
         if chosen is not None:
             yield from _chosen_keys(chosen, below, _sentence(kind, name))
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
-            yield from _keys(info.annotation, below)
+            default = None if info.is_required() else _default(info)
+            yield from _keys(info.annotation, below, default)
         elif not (place.components and name == "kind"):
             yield Key(
                 name=path,
                 type=type_in_words(info.annotation, info.metadata),
-                default=None if info.is_required() else _plain(_default(info)),
+                default=_plain(getattr(outer, name))
+                if outer is not None
+                else None
+                if info.is_required()
+                else _plain(_default(info)),
                 sentence=_sentence(kind, name),
                 is_operational=operational,
                 components=place.components,
