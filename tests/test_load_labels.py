@@ -180,10 +180,11 @@ def test_export_in_several_files_and_without_rollouts(tmp_path: Path) -> None:
 
 def test_no_documented_way_to_read_labels_is_a_glob() -> None:
     root = Path(__file__).parents[1]
-    for name in ("README.md", "docs/formats.md", "docs/cluster.md", "docs/training.md"):
+    for name in ("README.md", *(f"docs/{page.name}" for page in (root / "docs").glob("*.md"))):
         text = (root / name).read_text(encoding="utf-8")
         assert "labels/*" not in text, name
-    assert "load_labels(" in (root / "README.md").read_text(encoding="utf-8")
+    assert "mc.load_labels" in (root / "README.md").read_text(encoding="utf-8")
+    assert "load_labels(" in (root / "docs" / "labelling.md").read_text(encoding="utf-8")
     assert "labels/*" not in (root / "mclabel" / "pipelines" / "quickstart.py").read_text(
         encoding="utf-8"
     )

@@ -62,7 +62,7 @@ def test_a_job_all_by_url_on_a_server_that_fails(s3: FlakyS3) -> None:
     overrides = [f"problems.source={source}", f"out={out}", "policy.engine=scripted"]
     overrides += ["ray.address=none", "estimator.kind=bisect", "block_problems=4"]
     report = pipelines.label(load_config(LabelConfig, None, overrides), lambda state: None)
-    assert (report.num_solutions, report.num_rejected) == (80, 1)
+    assert (report.counts["num_solutions"], report.num_rejected) == (80, 1)
     check_exact_store(Store(out))
     (line,) = (Store(out).read("rejects.jsonl") or b"").splitlines()
     assert json.loads(line)["source"] == source and json.loads(line)["row"] == 21
@@ -83,7 +83,7 @@ def test_given_solutions_by_url(s3: FlakyS3) -> None:
     overrides = [f"problems.source={source}", f"solutions.path={path}", "policy.engine=scripted"]
     overrides += ["out=s3://inputs/runs/given", "ray.address=none", "estimator.kind=fixed"]
     report = pipelines.label(load_config(LabelConfig, None, overrides), lambda state: None)
-    assert report.num_solutions == 20
+    assert report.counts["num_solutions"] == 20
     assert len(leak_keys([source])) == 20
 
 
