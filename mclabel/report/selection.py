@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mclabel.report.index import BINS, Index
+from mclabel.report.index import Index
+from mclabel.report.index_tables import BINS
 from mclabel.report.listing import Listing, Question
 
 MAX_PLACE = 11
