@@ -91,10 +91,10 @@ def test_a_run_without_a_place_is_removed_with_its_object() -> None:
 
 def test_the_same_call_resumes(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert label(ROWS, out=out).wait().num_solutions == 4 * len(ROWS)
+    assert label(ROWS, out=out).wait().counts["num_solutions"] == 4 * len(ROWS)
     more = [*ROWS, {"problem": "More [answer 3]", "answer": 3}]
     report = label(more, out=out).wait()
-    assert (report.num_blocks_resumed, report.num_solutions) == (3, 4)
+    assert (report.num_blocks_resumed, report.counts["num_solutions"]) == (3, 4)
     assert report.changes.num_added == 1
     with pytest.raises(mc.ShardError, match="rollouts"):
         label(ROWS, out=out, estimator={"kind": "fixed", "rollouts": 3}).wait()
