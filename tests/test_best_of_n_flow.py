@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from labelled import tiny_model
 from safetensors.torch import load_file, save_file
 
 from mclabel.cli import main
 from mclabel.prm.model.settings import HEAD_FILE
+from tests.support.labelled import tiny_model
 
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import click
 import pytest
-from broken_inputs import World, bad_outputs, broken_files, broken_runs
 from click.testing import CliRunner, Result
 
 from mclabel.cli import main
+from tests.support.broken_inputs import World, bad_outputs, broken_files, broken_runs
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 BUSY = "busy"

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from labelled import arith_rows, tiny_model, write_run
-from rows import row, step
 
 from mclabel.arith.stories import HELD_OUT_FAMILIES
 from mclabel.cli import main
@@ -20,6 +18,8 @@ from mclabel.data.shards.store import Store
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.evaluation.processbench import best_threshold, first_below, processbench
 from mclabel.records import Outcome
+from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.rows import row, step
 
 SCRIPTED = ["policy.engine=scripted", "ray.address=none"]
 

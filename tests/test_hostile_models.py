@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from broken_inputs import World
 from click.testing import CliRunner
-from hostile_models import BOMBS, hostile_models
 
 import mclabel as package
 from mclabel.cli import main
 from mclabel.engines import chat
 from mclabel.engines.pretrained import load_model, load_model_config, load_tokenizer
 from mclabel.errors import EngineError
+from tests.support.broken_inputs import World
+from tests.support.hostile_models import BOMBS, hostile_models
 
 Command = Callable[[World, str, str], list[str]]
 PRM_VERBS: dict[str, Command] = {

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import pytest
 from pydantic import Field
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -20,6 +19,7 @@ from mclabel.estimators.fixed import FixedEstimator
 from mclabel.pipelines.label import semantic_config
 from mclabel.seeds import content_id
 from mclabel.settings import OPERATIONAL, Born, Settings
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 GOLDEN = {
     "estimator={kind: fixed, rollouts: 8}": "4192363d8cb4fb91",

@@ -14,8 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from flaky_s3 import FlakyS3, flaky_s3, s3_environment
-from scripted_jobs import scripted_overrides, write_problems
 
 import mclabel
 from mclabel import pipelines
@@ -27,6 +25,8 @@ from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DamagedFile
 from mclabel.pipelines.export_tables import export_tables
+from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 def label(folder: Path, out: str | Path, *more: str) -> None:

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_package import install_package
-from scripted_jobs import scripted_overrides, write_problems
+
+from tests.support.own_package import install_package
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 PACKAGE = {
     "mclabel_outside/__init__.py": "",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from labelled import arith_rows, tiny_model, write_run
 
 from mclabel.cli import main
+from tests.support.labelled import arith_rows, tiny_model, write_run
 
 GOOD = {"problem": "A boy has 1 apple.", "solution": "1 + 1 = 2\nThe answer is 2."}
 LONG = {"problem": "A boy.", "steps": ["1 + 1 = 2 " * 2000]}

@@ -19,7 +19,7 @@ NUM_RESAMPLES = 1000
 LEVEL = 0.95
 FEW_PROBLEMS = 20
 """Under which intervals are too narrow: they held the truth in 93 to 95% of simulated runs of 10
-problems, in as few as 78% of those of 5 (tests/bands.py)."""
+problems, in as few as 78% of those of 5 (tests/support/bands.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from answers.judged import Case, read_cases
 
 from mclabel.answers import Checker, grade
 from mclabel.records import Verdict
+from tests.support.judged import Case, read_cases
 
 RIGHT, WRONG, UNKNOWN = Verdict.RIGHT, Verdict.WRONG, Verdict.UNKNOWN
 CASES = list(read_cases("cases.txt"))

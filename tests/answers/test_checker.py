@@ -11,13 +11,13 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from answers.test_workers import HARD, hard_pairs
-from in_child import grade_in_child
 
 from mclabel.answers import Checker, Grade, GradeRules, default_checker, grade, grade_completion
 from mclabel.answers import checker as checker_module
 from mclabel.checkers import here
 from mclabel.records import Verdict
+from tests.answers.test_workers import HARD, hard_pairs
+from tests.support.in_child import grade_in_child
 
 RIGHT = Verdict.RIGHT
 

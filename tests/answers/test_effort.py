@@ -7,13 +7,13 @@ import sys
 from itertools import islice
 
 import pytest
-from answers.hostile_texts import hostile_pairs
-from answers.judged import read_cases
 
 from mclabel.answers import Checker, GradeRules, extract_answer, grade
 from mclabel.answers.effort import MAX_UNITS, TooMuchWork, allow, spend
 from mclabel.answers.grade import NO_STACK, gold_form, grade_here
 from mclabel.records import Verdict
+from tests.support.hostile_texts import hostile_pairs
+from tests.support.judged import read_cases
 
 HEAVY = "+".join(f"(x+{n})^{{40}}" for n in range(1, 9))
 

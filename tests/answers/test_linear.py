@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from answers.ambiguity import Analysis
-from answers.attacks import Attack, attacks
-from answers.regex_steps import Steps, TooManySteps
 
 import mclabel
+from tests.support.ambiguity import Analysis
+from tests.support.attacks import Attack, attacks
+from tests.support.regex_steps import Steps, TooManySteps
 
 HANGING = [
     ("no real solutions because the discriminant is -3", "7"),

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from answers.hard_pairs import double_angle, logarithm, mixture, moduli, shifted_wave
 
 from mclabel.answers import Checker
 from mclabel.records import Verdict
+from tests.support.hard_pairs import double_angle, logarithm, mixture, moduli, shifted_wave
 
 BUDGET = 55_000
 """Between the costs of two kinds of pairs, and within a factor of two of both."""

@@ -16,7 +16,6 @@ import logging
 import os
 import random
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,16 +28,14 @@ from rich.console import Console
 from rich.table import Table
 from sympy.core.cache import clear_cache
 
+from mclabel.answers import Checker, Grade, extract_answer
+from mclabel.records import Verdict
+from tests.answers.test_gold import read_golds, spellings
+from tests.answers.test_hostile import bombs
+from tests.benchmarks import checker_limits as limits
+from tests.support.judged import Case, read_cases
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from answers.judged import Case, read_cases  # noqa: E402
-from answers.test_gold import read_golds, spellings  # noqa: E402
-from answers.test_hostile import bombs  # noqa: E402
-
-from mclabel.answers import Checker, Grade, extract_answer  # noqa: E402
-from mclabel.records import Verdict  # noqa: E402
-from tests.benchmarks import checker_limits as limits  # noqa: E402
 
 DATA = ROOT.parent / "shared" / "data"
 REPEATS = 5

@@ -17,14 +17,14 @@ from itertools import islice
 from typing import Any
 
 import psutil
-from answers.hard_pairs import double_angle, logarithm, mixture, shifted_wave
-from answers.hostile_texts import hostile_pairs
-from answers.test_hostile import bombs
 from rich.console import Console
 
 from mclabel.answers import Checker, Grade, extract_answer
 from mclabel.answers.grade import grade_here
 from mclabel.answers.rules import DEFAULT_RULES
+from tests.answers.test_hostile import bombs
+from tests.support.hard_pairs import double_angle, logarithm, mixture, shifted_wave
+from tests.support.hostile_texts import hostile_pairs
 
 Completions = Sequence[tuple[str, str]]
 REPEATS = 5

@@ -21,16 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as for pytest
-
-from bands import coverage, truths
-from processbench_cases import CASES, check_case
 from rich.console import Console
 
 from mclabel import pipelines
 from mclabel.config import BestOfNConfig, load_config
 from mclabel.data.readers.judged import read_processbench
 from mclabel.pipelines.quickstart import run_quickstart
+from tests.support.bands import coverage, truths
+from tests.support.processbench_cases import CASES, check_case
 
 CONFIG = Path(__file__).parents[2] / "configs" / "eval" / "arith-256.yaml"
 DATA = Path(__file__).parents[3] / "shared" / "data"

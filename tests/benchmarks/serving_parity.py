@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1]))
-
-from labelled import arith_rows
-from serving import served, trained_prm
-
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.served import ServedPRM
+from tests.support.labelled import arith_rows
+from tests.support.serving import served, trained_prm
 
 
 def main() -> None:

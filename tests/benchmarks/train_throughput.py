@@ -25,14 +25,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1]))
-
-from labelled import arith_rows, arith_text, write_run
-
 from mclabel import pipelines
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.records import LabeledSolution, Step
+from tests.support.labelled import arith_rows, arith_text, write_run
 
 MODEL = {
     "hidden_size": 256,

@@ -26,8 +26,8 @@ import psutil
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, bundled_config, load_config
-from tests.large_run import replicate
-from tests.viewer_process import ViewerProcess
+from tests.support.large_run import replicate
+from tests.support.viewer_process import ViewerProcess
 
 SEED = 7
 WORDS = ("kites", "how many", "answer is", "apples", "boxed{12}", "* 8", "omar", "zeppelin", "97")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.checkers import Grade, GradeItem, make_checker
@@ -20,6 +19,7 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.records import LabeledSolution, Outcome, Problem, Verdict
 from mclabel.settings import settings_class
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 ENDS_RIGHT = '''
 def ends_right(completion, gold):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from exactness import check_exact
 
 from mclabel import pipelines
 from mclabel.cli import main
@@ -30,6 +29,7 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.work.tally import JobReport
+from tests.support.exactness import check_exact
 
 
 def label(out: Path, *overrides: str) -> JobReport:

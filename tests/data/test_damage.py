@@ -8,10 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from damaged import copied, damages, try_damages, write_run
-from earlier_runs import unpack
-from exactness import check_exact
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.cli import main
@@ -24,6 +20,10 @@ from mclabel.data.shards.schema import LABELS_SCHEMA
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile, ShardError
 from mclabel.work.tally import JobReport
+from tests.support.damaged import copied, damages, try_damages, write_run
+from tests.support.earlier_runs import unpack
+from tests.support.exactness import check_exact
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["small shards", "merged"])

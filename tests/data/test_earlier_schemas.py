@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from earlier_runs import RUNS, VERSIONS, unpack
 
 import mclabel
 from mclabel.cli import main
@@ -26,6 +25,7 @@ from mclabel.data.verify.run import verify
 from mclabel.errors import DamagedFile
 from mclabel.report.facts import run_facts
 from mclabel.report.runs import find_runs
+from tests.support.earlier_runs import RUNS, VERSIONS, unpack
 
 every_run = pytest.mark.parametrize("name", RUNS)
 every_version = pytest.mark.parametrize("version", VERSIONS)

@@ -13,7 +13,6 @@ from click import Context
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labelled import arith_rows, tiny_model, write_run
 
 from mclabel import pipelines
 from mclabel.cli import main
@@ -27,6 +26,7 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.prm.examples.targets import step_targets
 from mclabel.records import Outcome
+from tests.support.labelled import arith_rows, tiny_model, write_run
 
 TWO = LabeledTexts(
     problem="What is 2 + 2 * 3?",

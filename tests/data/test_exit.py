@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -16,6 +15,7 @@ from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import read_shard
 from mclabel.data.shards.plan import read_parts
 from mclabel.data.shards.store import Store
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 NUM_READS = 400
 """Of pyarrow's reads with threads more than one in twenty is late, of any table."""

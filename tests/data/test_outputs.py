@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from labelled import arith_rows, write_run
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel.cli import main
 from mclabel.data.outputs import BEST_OF_N_FILES, RUN_FILES, RUN_FOLDERS, TRAINING_FILES
 from mclabel.data.outputs import TRAINING_FOLDERS as TRAINING
+from tests.support.labelled import arith_rows, write_run
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 def refused(out: Path, *arguments: str) -> str:

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_package import install_package
+
+from tests.support.own_package import install_package
 
 PACKAGE = {
     "exams/__init__.py": '''

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from scripted_jobs import write_config
 
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
@@ -18,6 +17,7 @@ from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
+from tests.support.scripted_jobs import write_config
 
 MINE = '''
 from mclabel.data.readers.base import ReaderSettings, RowSettings

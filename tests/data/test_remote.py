@@ -9,8 +9,6 @@ from pathlib import Path
 
 import obstore
 import pytest
-from exactness import check_exact_store
-from flaky_s3 import FlakyS3, flaky_s3, s3_environment
 from obstore.store import S3Store
 
 from mclabel import pipelines
@@ -22,6 +20,8 @@ from mclabel.data.shards import store as store_module
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
+from tests.support.exactness import check_exact_store
+from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
-from exactness import check_exact_store
-from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.store import Store
+from tests.support.exactness import check_exact_store
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 pytestmark = pytest.mark.azure
 

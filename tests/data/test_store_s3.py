@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from exactness import check_exact_store
-from flaky_s3 import FlakyS3, flaky_s3, s3_environment
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -18,6 +15,9 @@ from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import commit_block, read_labels, read_rollouts
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
+from tests.support.exactness import check_exact_store
+from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from labelled import arith_rows
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.cli import main
@@ -25,6 +23,8 @@ from mclabel.data.verify.run import verify
 from mclabel.errors import ShardError
 from mclabel.labeling.journal import solution_line
 from mclabel.records import LabeledSolution
+from tests.support.labelled import arith_rows
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 def label(folder: Path, *more: str) -> Store:

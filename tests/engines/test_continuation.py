@@ -7,13 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all, num_other_tokens
 
 from mclabel.engines import PolicySettings
 from mclabel.engines.cascade import Row
 from mclabel.engines.decoder import SharedPrefixDecoder
 from mclabel.engines.hf import HfEngine
 from mclabel.records import Completion
+from tests.support.continuation import (
+    TEMPERATURE,
+    Calls,
+    chat_model,
+    count_exact,
+    label_all,
+    num_other_tokens,
+)
 
 
 def policy_of(model: str, template: str | None = None) -> PolicySettings:

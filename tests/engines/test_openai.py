@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from openai_server import ANSWER, TEXT, Server
 
 from mclabel.engines import PolicySettings
 from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.errors import EngineError
 from mclabel.records import Completion
+from tests.support.openai_server import ANSWER, TEXT, Server
 
 KEY = "sk-secret-0123456789"
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 100}

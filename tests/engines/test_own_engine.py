@@ -11,9 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_engine import ConstantEngine
-from own_package import install_package
-from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -22,9 +19,12 @@ from mclabel.data.shards.store import Store
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.errors import ConfigError, ShardError
 from mclabel.records import LabeledSolution
+from tests.support.own_engine import ConstantEngine
+from tests.support.own_package import install_package
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
-OWN = "own_engine:ConstantEngine"
-MODULE = Path(__file__).parents[1] / "own_engine.py"
+OWN = "tests.support.own_engine:ConstantEngine"
+MODULE = Path(__file__).parents[1] / "support" / "own_engine.py"
 
 
 def overrides(folder: Path, engine: str, *more: str) -> list[str]:
@@ -99,7 +99,7 @@ def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
 
 def test_a_class_that_is_no_whole_engine_is_refused_by_name() -> None:
     def made(name: str) -> None:
-        make_engine(PolicySettings.model_validate({"engine": f"own_engine:{name}"}))
+        make_engine(PolicySettings.model_validate({"engine": f"tests.support.own_engine:{name}"}))
 
     with pytest.raises(ConfigError, match="the class has no decode, encode, prompt_ids, sample"):
         made("UnfinishedEngine")

@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 
 import pytest
-from scripted_jobs import scripted
 
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.errors import EngineError
+from tests.support.scripted_jobs import scripted
 
 
 def texts(policy: ScriptedEngine, count: int = 200) -> list[str]:

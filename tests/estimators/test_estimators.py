@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mclabel.estimators import Estimator, Judgement, RecordedRollout, SolutionPath
 from mclabel.records import Counts, Outcome
-from tests.estimating import make, settings_of
+from tests.support.estimating import make, settings_of
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 TRUNCATED, UNGRADED = Outcome.TRUNCATED, Outcome.UNGRADED

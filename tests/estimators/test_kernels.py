@@ -12,7 +12,7 @@ import pytest
 from mclabel.simulate.profiles import simulated_cases
 from mclabel.simulate.replay import Game
 from tests.estimators.test_together import estimator_of
-from tests.kernels import kernels
+from tests.support.kernels import kernels
 
 
 def digest() -> str:

@@ -27,7 +27,7 @@ from mclabel.records import Counts, Outcome
 from mclabel.simulate.measure import measure
 from mclabel.simulate.profiles import simulated_cases
 from mclabel.simulate.replay import replay
-from tests.estimating import make
+from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 

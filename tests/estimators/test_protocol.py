@@ -21,7 +21,7 @@ from mclabel.estimators import (
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.records import Counts, Outcome
 from mclabel.seeds import content_id
-from tests.estimating import make, settings_of
+from tests.support.estimating import make, settings_of
 
 PATHS = [
     SolutionPath(prefixes=(1, 2), outcome=Outcome.WRONG),

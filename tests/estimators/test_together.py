@@ -27,7 +27,7 @@ from mclabel.estimators.posterior.priors import GRID, Priors, wide_priors
 from mclabel.records import Counts, Outcome
 from mclabel.simulate.profiles import PROFILES, simulated_cases
 from mclabel.simulate.replay import Case, Game
-from tests.estimating import make
+from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 

@@ -7,7 +7,7 @@ import pytest
 from mclabel.estimators import RecordedRollout, SolutionPath
 from mclabel.estimators.tree import Candidate
 from mclabel.records import Counts, Outcome
-from tests.estimating import make
+from tests.support.estimating import make
 
 RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bands import NUM_STEPS, errors, figures, truths
 
 from mclabel.evaluation.bootstrap import ratio_estimate, resample_weights, sums_estimate
+from tests.support.bands import NUM_STEPS, errors, figures, truths
 
 
 @pytest.fixture(scope="module")

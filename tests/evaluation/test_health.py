@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rows import row, step
 
 from mclabel.cli import main
 from mclabel.data.shards.compact import compact
@@ -19,6 +18,7 @@ from mclabel.evaluation.health import Figure, Health, run_health, share_text
 from mclabel.evaluation.health_checks import CHECKS
 from mclabel.records import Counts, LabeledSolution, Outcome
 from mclabel.report.report import write_report
+from tests.support.rows import row, step
 
 R, W, T, U = Outcome.RIGHT, Outcome.WRONG, Outcome.TRUNCATED, Outcome.UNGRADED
 CONFIG = {"config": {"policy": {"max_tokens": 36}}}

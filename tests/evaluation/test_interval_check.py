@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rows import row, step
 
 from mclabel.evaluation.interval_check import check_intervals, independent_counts
 from mclabel.records import Counts, Outcome, Rollout
 from mclabel.stats.values import clopper_pearson
+from tests.support.rows import row, step
 
 
 def rollout(prefix: str, index: int, text: str, outcome: Outcome = Outcome.RIGHT) -> Rollout:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from rows import row, step
 from sklearn.metrics import cohen_kappa_score, f1_score, precision_score, recall_score
 
 from mclabel.evaluation.label_quality import cost_estimate, label_cost, label_quality
 from mclabel.records import Counts, LabeledSolution, Outcome
+from tests.support.rows import row, step
 
 FOUR = [step()] * 4
 

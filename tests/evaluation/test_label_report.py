@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from rows import row, step
 
 from mclabel.evaluation.label_report import label_report
 from mclabel.evaluation.truth import Truth
 from mclabel.records import Counts, LabeledSolution, Outcome
+from tests.support.rows import row, step
 
 LAST = step(source="outcome", value=0.0)
 

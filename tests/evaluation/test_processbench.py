@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from processbench_cases import CASES, check_case
 from sklearn.metrics import accuracy_score
 
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.errors import DataError
 from mclabel.evaluation.processbench import best_threshold, first_below, processbench
+from tests.support.processbench_cases import CASES, check_case
 
 
 @pytest.fixture(scope="module")

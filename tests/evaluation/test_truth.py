@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from labelled import arith_rows
-from rows import row, step
 
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.errors import DataError
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.evaluation.truth import as_judged, exact_truth, judged_truth
 from mclabel.records import Outcome
+from tests.support.labelled import arith_rows
+from tests.support.rows import row, step
 
 THREE = [step()] * 3
 

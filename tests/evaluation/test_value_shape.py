@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from rows import row, step
 
 from mclabel.evaluation.value_shape import monotonicity, values_by_position
 from mclabel.records import Outcome
+from tests.support.rows import row, step
 
 
 def test_positions() -> None:

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from one_engine import on_one_engine
-from scripted_jobs import scripted
 
 from mclabel.config import BestOfNConfig, LabelConfig, load_config
 from mclabel.engines.scripted import ScriptedEngine
@@ -24,6 +22,8 @@ from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Completion, GivenSolution, Problem
 from mclabel.settings import Settings
+from tests.support.one_engine import on_one_engine
+from tests.support.scripted_jobs import scripted
 
 PROBLEM = Problem(id="p", text="P [answer 4]", answer="4")
 

@@ -7,13 +7,13 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from scripted_jobs import scripted
 
 from mclabel.engines import EngineStats
 from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.live import EngineLoad, LiveController
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.records import Completion
+from tests.support.scripted_jobs import scripted
 
 
 def load(**changes: float) -> EngineLoad:

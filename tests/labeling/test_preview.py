@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from scripted_jobs import write_config
 
 from mclabel.arith import bundled_model
 from mclabel.cli import main
+from tests.support.scripted_jobs import write_config
 
 LONG = "long " * 300
 

@@ -6,8 +6,6 @@ import asyncio
 from collections import Counter
 
 import pytest
-from one_engine import on_one_engine
-from scripted_jobs import scripted
 
 from mclabel.checkers.math import MathChecker
 from mclabel.engines.scripted import ScriptedEngine
@@ -22,6 +20,8 @@ from mclabel.labeling.rollouts import Sampler
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Completion, Counts, GivenSolution, Outcome, Problem
 from mclabel.work.desk import Desk
+from tests.support.one_engine import on_one_engine
+from tests.support.scripted_jobs import scripted
 
 
 def problem(number: int) -> Problem:

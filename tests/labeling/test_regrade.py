@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from exactness import check_exact
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.cli import main
@@ -19,6 +17,8 @@ from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.records import LabeledSolution, Outcome, Rollout
+from tests.support.exactness import check_exact
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 SETTINGS = {
     "fixed": "{kind: fixed, rollouts: 8, root_rollouts: 2}",

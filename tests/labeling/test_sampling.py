@@ -8,8 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from one_engine import on_one_engine
-from scripted_jobs import scripted
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -23,6 +21,8 @@ from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import Sampled, SolutionSettings, sample_solutions
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Counts, Outcome, Problem, Solution, Step
+from tests.support.one_engine import on_one_engine
+from tests.support.scripted_jobs import scripted
 
 LETTERS = {
     "R": Outcome.RIGHT,

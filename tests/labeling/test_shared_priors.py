@@ -6,8 +6,6 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from scripted_jobs import scripted
-
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines.scripted import ScriptedEngine
@@ -20,6 +18,7 @@ from mclabel.labeling.task import LabelTask
 from mclabel.records import Problem
 from mclabel.work.task import Block
 from mclabel.work.worker import Worker
+from tests.support.scripted_jobs import scripted
 
 
 def test_a_second_worker_needs_no_pilot(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from labelled import arith_rows, tiny_model, write_run
+
+from tests.support.labelled import arith_rows, tiny_model, write_run
 
 
 @pytest.fixture(scope="module")

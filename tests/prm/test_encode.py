@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from labelled import arith_rows, arith_text
 
 from mclabel.errors import DataError
 from mclabel.prm.examples.build import ExampleSettings, is_held_out, make_examples
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.examples.targets import step_targets
 from mclabel.records import LabeledSolution, Outcome
+from tests.support.labelled import arith_rows, arith_text
 
 TEXT = arith_text()
 STEP_ID = TEXT.token_id("<|step|>")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from labelled import arith_rows, write_run
 
 from mclabel.cli import main
 from mclabel.prm.examples.targets import TARGETS
 from mclabel.records import LabeledSolution, Outcome
+from tests.support.labelled import arith_rows, write_run
 
 
 def alike(rows: list[LabeledSolution], *, sound: bool) -> list[LabeledSolution]:

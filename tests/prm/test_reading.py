@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from labelled import arith_text, tiny_model
 from torch import nn
 
 from mclabel.arith import bundled_model
@@ -19,6 +18,7 @@ from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.manifest import PrmManifest
 from mclabel.prm.scoring.reading import body_fingerprint, read_body, read_solutions, score_readings
 from mclabel.prm.scoring.score import PRM
+from tests.support.labelled import arith_text, tiny_model
 
 MANIFEST = PrmManifest(
     kind="prm", head="likelihood", step_token=None, template=None, system=None, max_tokens=1024

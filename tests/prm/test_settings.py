@@ -7,7 +7,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from labelled import arith_rows
 
 from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
@@ -19,6 +18,7 @@ from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.records import LabeledSolution
 from mclabel.settings import OPERATIONAL
+from tests.support.labelled import arith_rows
 
 PARTS = (ModelSettings, ExampleSettings, TextSettings, TrainerSettings)
 

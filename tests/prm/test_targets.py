@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from labelled import arith_rows, arith_text, write_run
 
 from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.errors import DataError
@@ -17,6 +16,7 @@ from mclabel.prm.examples.targets import step_targets, step_weights, until_first
 from mclabel.prm.training.preflight import preflight
 from mclabel.prm.training.sampling import LengthGroupedSampler
 from mclabel.records import Counts, LabeledSolution, Outcome, StepLabel
+from tests.support.labelled import arith_rows, arith_text, write_run
 
 TEXT = arith_text()
 STEP = TEXT.token_id("<|step|>")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from labelled import arith_rows, arith_text, write_run
 from transformers import AutoModelForTokenClassification
 
 from mclabel import pipelines
@@ -24,6 +23,7 @@ from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.losses import lesson_loss
 from mclabel.prm.training.teacher import teach, without_step_tokens
 from mclabel.records import Outcome
+from tests.support.labelled import arith_rows, arith_text, write_run
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from labelled import arith_rows, arith_text, write_run
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from mclabel import pipelines
@@ -30,6 +29,7 @@ from mclabel.prm.training.checkpoint import last_checkpoint
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.prm.training.trainer import train_step_model
 from mclabel.prm.training.validation import validate
+from tests.support.labelled import arith_rows, arith_text, write_run
 
 
 def train(out: Path, *overrides: str) -> TrainReport:

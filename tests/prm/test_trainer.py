@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from labelled import arith_rows, write_run
 from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
@@ -26,6 +25,7 @@ from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.model.token_head import prepare_step_token
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.items import Item, balance, collate, cut, num_pieces, rows_together
+from tests.support.labelled import arith_rows, write_run
 
 SPLIT = ["workers=2", "shard=true", "ray.num_cpus=1"]
 

@@ -6,7 +6,6 @@ import random
 
 import pytest
 import torch
-from labelled import arith_text
 from torch import nn
 
 from mclabel.arith import bundled_model
@@ -15,6 +14,7 @@ from mclabel.prm.examples.encode import EncodedSolution, StepEncoder
 from mclabel.prm.examples.token_tree import MAX_NODES, make_tree, tree_groups
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.settings import ModelSettings
+from tests.support.labelled import arith_text
 
 
 def solution(*ids: int) -> EncodedSolution:

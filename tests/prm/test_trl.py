@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from labelled import arith_rows, tiny_model, write_run
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from mclabel import pipelines
 from mclabel.prm import load_prm
+from tests.support.labelled import arith_rows, tiny_model, write_run
 
 
 def test_trl_trains_an_epoch_on_our_export_and_we_score_with_it(

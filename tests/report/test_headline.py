@@ -10,7 +10,6 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from shown import HOSTILE, SCORED, evaluation, hostile_run, plain_run, solution, write_run
 
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.records import LabeledSolution, Outcome
@@ -20,6 +19,15 @@ from mclabel.report.facts import run_facts
 from mclabel.report.report import write_report
 from mclabel.report.runs import find_runs
 from mclabel.report.wording import amount, duration, percent, percent_range, points, points_range
+from tests.support.shown import (
+    HOSTILE,
+    SCORED,
+    evaluation,
+    hostile_run,
+    plain_run,
+    solution,
+    write_run,
+)
 
 
 def head(tmp_path: Path, *runs: str) -> str:

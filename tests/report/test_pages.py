@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from report.browser import (
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from mclabel.report.report import write_report
+from tests.support.browser import (
     chromium,
     click,
     complaints,
@@ -18,9 +22,7 @@ from report.browser import (
     until,
     violations,
 )
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webdriver import WebDriver
-from shown import (
+from tests.support.shown import (
     HOSTILE,
     SCORED,
     evaluation,
@@ -30,9 +32,7 @@ from shown import (
     solution,
     write_run,
 )
-from viewer_process import ViewerProcess
-
-from mclabel.report.report import write_report
+from tests.support.viewer_process import ViewerProcess
 
 pytestmark = pytest.mark.browser
 

@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 
 import pytest
-from shown import hostile_run, plain_run, solution, write_run
 
 from mclabel.data.shards.shard import METADATA_KEY
 from mclabel.errors import ConfigError, ShardError
@@ -19,6 +18,7 @@ from mclabel.report.html import Html, figure, table, tag, text
 from mclabel.report.kinds import answer_kind
 from mclabel.report.report import write_report
 from mclabel.report.runs import find_runs
+from tests.support.shown import hostile_run, plain_run, solution, write_run
 
 
 def written(tmp_path: Path, *runs: str) -> str:

@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from shown import (
+
+from mclabel.data.shards.manifest import Semantic, claim
+from mclabel.data.shards.shard import METADATA_KEY
+from mclabel.data.shards.store import Store
+from mclabel.records import Outcome
+from mclabel.report.runs import find_runs, run_identity
+from mclabel.report.selection import MAX_PART, MAX_PART_STEPS
+from tests.support.shown import (
     HOSTILE,
     hostile_run,
     plain_run,
@@ -22,14 +29,7 @@ from shown import (
     twin_run,
     write_run,
 )
-from viewer_process import ViewerProcess
-
-from mclabel.data.shards.manifest import Semantic, claim
-from mclabel.data.shards.shard import METADATA_KEY
-from mclabel.data.shards.store import Store
-from mclabel.records import Outcome
-from mclabel.report.runs import find_runs, run_identity
-from mclabel.report.selection import MAX_PART, MAX_PART_STEPS
+from tests.support.viewer_process import ViewerProcess
 
 
 @pytest.fixture(scope="module")

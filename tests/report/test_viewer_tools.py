@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report.browser import (
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from tests.support.browser import (
     chromium,
     click,
     complaints,
@@ -20,10 +23,8 @@ from report.browser import (
     until,
     violations,
 )
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webdriver import WebDriver
-from shown import HOSTILE, hostile_run, plain_run, twin_run
-from viewer_process import ViewerProcess
+from tests.support.shown import HOSTILE, hostile_run, plain_run, twin_run
+from tests.support.viewer_process import ViewerProcess
 
 pytestmark = pytest.mark.browser
 

@@ -21,7 +21,7 @@ from mclabel.simulate.measure import measure, reliability
 from mclabel.simulate.pool import read_pool
 from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.simulate.replay import replay
-from tests.estimating import make
+from tests.support.estimating import make
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -142,7 +142,7 @@ def test_step_keys(one: str, other: str, same: bool) -> None:
 
 
 def test_step_keys_see_through_paraphrases() -> None:
-    from benchmarks.paraphrase import canonical_key, paraphrase
+    from tests.benchmarks.paraphrase import canonical_key, paraphrase
 
     rng = random.Random(0)
     steps = [

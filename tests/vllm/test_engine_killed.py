@@ -7,11 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
-from job_processes import VLLM, check_nothing_is_left, shared_memory, start, started_as
-from job_processes import wait_for_work as wait
 
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
+from tests.support.job_processes import (
+    VLLM,
+    check_nothing_is_left,
+    shared_memory,
+    start,
+    started_as,
+)
+from tests.support.job_processes import wait_for_work as wait
 
 pytestmark = [pytest.mark.vllm, pytest.mark.ray]
 

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 import ray
 from numpy.typing import NDArray
-from serving import CPU, served_policy
 
 from mclabel import pipelines
 from mclabel.arith import bundled_model
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import label_tables, read_labels
 from mclabel.data.shards.store import Store
+from tests.support.serving import CPU, served_policy
 
 pytestmark = [
     pytest.mark.vllm,

@@ -9,14 +9,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all, num_other_tokens
-from serving import served_policy
 
 from mclabel.arith.problems import generate
 from mclabel.engines import PolicySettings
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.errors import EngineError
 from mclabel.records import Completion
+from tests.support.continuation import (
+    TEMPERATURE,
+    Calls,
+    chat_model,
+    count_exact,
+    label_all,
+    num_other_tokens,
+)
+from tests.support.serving import served_policy
 
 pytestmark = [
     pytest.mark.vllm,

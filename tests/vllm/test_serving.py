@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from labelled import arith_rows
-from serving import served, trained_prm
 
 from mclabel.errors import EngineError
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.served import ServedPRM
+from tests.support.labelled import arith_rows
+from tests.support.serving import served, trained_prm
 
 pytestmark = [
     pytest.mark.vllm,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from continuation import TEMPERATURE, Calls, chat_model, count_exact, label_all, num_other_tokens
 
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
@@ -18,6 +17,14 @@ from mclabel.engines import PolicySettings
 from mclabel.engines.vllm import VllmEngine
 from mclabel.errors import EngineError
 from mclabel.records import Completion
+from tests.support.continuation import (
+    TEMPERATURE,
+    Calls,
+    chat_model,
+    count_exact,
+    label_all,
+    num_other_tokens,
+)
 
 pytestmark = [
     pytest.mark.vllm,

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from exactness import check_exact
-from job_states import STATE
-from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel import pipelines
 from mclabel.cli import main
@@ -21,6 +18,9 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.work.budget import Ledger, Limits, Spent, read_spent
 from mclabel.work.tally import JobReport
+from tests.support.exactness import check_exact
+from tests.support.job_states import STATE
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 SLOW = "policy.engine={kind: scripted, delay_s: 0.05, repeatable: false}"
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from exactness import check_exact
-from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel.data.shards.labels import committed_blocks
 from mclabel.data.shards.store import Store
+from tests.support.exactness import check_exact
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 pytestmark = pytest.mark.ray
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from exactness import check_exact
-from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel.data.shards.store import Store
 from mclabel.work import drivers
 from mclabel.work.drivers import STALE_S, DriverSign
+from tests.support.exactness import check_exact
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 NUM_PROBLEMS = 24
 HANGS_S = 300.0

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from job_states import STATE
 from rich.console import Console
 
 from mclabel.data.sizes import Size
@@ -17,6 +16,7 @@ from mclabel.report.job_progress import job_progress
 from mclabel.work.forecast import Remainder
 from mclabel.work.meter import Meter
 from mclabel.work.tally import JobState
+from tests.support.job_states import STATE
 
 BLOCK = 8
 CHARS = 100

@@ -9,9 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from exactness import check_exact
-from job_states import STATE
-from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel import pipelines
 from mclabel.cli import main
@@ -23,6 +20,9 @@ from mclabel.data.sizes import Size
 from mclabel.work.budget import read_spent
 from mclabel.work.forecast import CostModel, Interval, pilot_blocks, predict
 from mclabel.work.meter import Meter
+from tests.support.exactness import check_exact
+from tests.support.job_states import STATE
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 
 def sized(*lengths: int) -> Size:

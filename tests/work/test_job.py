@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from exactness import check_exact
 
 import mclabel
 from mclabel import pipelines
@@ -26,6 +25,7 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.pipelines.label import semantic_config
 from mclabel.work.tally import JobReport
+from tests.support.exactness import check_exact
 
 
 def run(out: Path, *overrides: str) -> JobReport:

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from exactness import check_exact
-from job_processes import wait_for_work
 
 from mclabel.data.shards import durable
 from mclabel.data.shards.journal import delete_journal, read_journal, write_journal
@@ -23,6 +21,8 @@ from mclabel.data.shards.store import Store
 from mclabel.labeling.journal import LabelJournal, read_entry, rollout_line, solution_line
 from mclabel.records import Completion, Outcome, Rollout, Solution, Step
 from mclabel.work.journal import BlockJournal
+from tests.support.exactness import check_exact
+from tests.support.job_processes import wait_for_work
 
 NUM_PROBLEMS = 6
 

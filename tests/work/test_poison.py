@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import ray
-from exactness import check_solutions
-from scripted_jobs import scripted_overrides, write_config
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -18,6 +16,8 @@ from mclabel.data.shards.labels import label_tables
 from mclabel.data.shards.rejects import FILE, set_aside, write_rejects
 from mclabel.data.shards.store import Store
 from mclabel.work.tally import JobReport
+from tests.support.exactness import check_solutions
+from tests.support.scripted_jobs import scripted_overrides, write_config
 
 POISON = {3, 13}
 NUM_PROBLEMS = 16

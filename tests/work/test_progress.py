@@ -7,9 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from job_states import STATE
 from rich.console import Console
-from scripted_jobs import scripted_overrides, write_problems
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -18,6 +16,8 @@ from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.report.job_progress import job_progress
 from mclabel.work.meter import Meter, totals
 from mclabel.work.tally import JobState
+from tests.support.job_states import STATE
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
 def at(seconds: int) -> JobState:

@@ -14,8 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-from exactness import check_exact
-from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -28,6 +26,8 @@ from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_fleet import RayFleet
 from mclabel.work.task import Block
 from mclabel.work.worker import Worker
+from tests.support.exactness import check_exact
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 pytestmark = pytest.mark.ray
 

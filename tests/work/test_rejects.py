@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from exactness import check_exact
 
 from mclabel import pipelines
 from mclabel.cli import main
@@ -18,6 +17,7 @@ from mclabel.data.shards.labels import committed_blocks, read_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 from mclabel.work.tally import JobReport, JobState
+from tests.support.exactness import check_exact
 
 LONG = "long " * 40
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from scripted_jobs import scripted
 
 from mclabel.data.shards.labels import committed_blocks
 from mclabel.data.shards.store import Store
@@ -25,6 +24,7 @@ from mclabel.work.running import RunningBlocks
 from mclabel.work.suspects import Lease
 from mclabel.work.task import Block
 from mclabel.work.worker import Worker
+from tests.support.scripted_jobs import scripted
 
 
 def worker(folder: Path, *, delay_s: float = 0.0, strict: bool = False) -> Worker:

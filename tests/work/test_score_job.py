@@ -13,12 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import poison_scorers
 import psutil
 import pytest
 from click.testing import CliRunner, Result
-from labelled import arith_rows, tiny_model, write_run
-from poison_scorers import POISON, DyingScorer
 
 from mclabel.cli import main
 from mclabel.config import RayConfig, ScoreConfig, load_config
@@ -34,6 +31,9 @@ from mclabel.work.blocks import plan_blocks
 from mclabel.work.job import run_job
 from mclabel.work.tally import JobReport
 from mclabel.work.worker import Worker
+from tests.support import poison_scorers
+from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.poison_scorers import POISON, DyingScorer
 
 NUM_ROWS = 120
 
@@ -246,7 +246,7 @@ def run_poisoned(prm: str, folder: Path, address: str, *, hard: bool) -> JobRepo
 def test_solutions_that_kill_the_model_are_set_aside(
     prm: str, tmp_path: Path, address: str, hard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(poison_scorers.__file__).parent))  # of the actors
+    monkeypatch.setenv("PYTHONPATH", str(Path(poison_scorers.__file__).parents[2]))  # of the actors
     report = run_poisoned(prm, tmp_path, address, hard=hard)
     assert (report.num_rejected, report.counts["num_scored"]) == (2, 14)
     run = tmp_path / "run"

@@ -9,8 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from exactness import check_exact
-from job_processes import (
+
+from mclabel.data.shards.store import Store
+from mclabel.stop import SAME_S
+from tests.support.exactness import check_exact
+from tests.support.job_processes import (
     NUM_PROBLEMS,
     VLLM,
     check_nothing_is_left,
@@ -19,9 +22,6 @@ from job_processes import (
     wait_for_process,
     wait_for_work,
 )
-
-from mclabel.data.shards.store import Store
-from mclabel.stop import SAME_S
 
 RAY = pytest.param("local", marks=pytest.mark.ray)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from exactness import check_exact, check_solutions
-from scripted_jobs import scripted_overrides, write_config, write_problems
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.rejects import FILE
 from mclabel.data.shards.store import Store
+from tests.support.exactness import check_exact, check_solutions
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 FLOOR = "ray.stall_s=1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-FIXTURES = Path(__file__).parent / "data" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "data" / "fixtures"
 VERSIONS = (3, 4)
 """Schemas of which there are runs; `data/make_fixtures.py` made them."""
 RUNS = ("arith", "scripted", "balanced")

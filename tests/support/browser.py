@@ -17,7 +17,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 WAIT_S = 60.0
 T = TypeVar("T")
 
-AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).parents[1] / "report" / "vendor" / "axe-core" / "axe.min.js"
 WATCH = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (event) => violations.push(event.effectiveDirective));

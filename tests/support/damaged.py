@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripted_jobs import scripted_overrides
-
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.compact import compact
@@ -28,6 +26,7 @@ from mclabel.errors import ShardError
 from mclabel.labeling.journal import read_entry, rollout_line, solution_line
 from mclabel.report.facts import _job_facts
 from mclabel.work.budget import read_spent
+from tests.support.scripted_jobs import scripted_overrides
 
 
 def write_run(folder: Path, *, merged: bool, num_problems: int = 12) -> Path:

@@ -23,8 +23,8 @@ from re import _constants as names  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from answers.attacks import alphabet_of
-from answers.regex_steps import CHARACTERS, REPEATS, fits
+from tests.support.attacks import alphabet_of
+from tests.support.regex_steps import CHARACTERS, REPEATS, fits
 
 MAX_COPIES = 10
 """Of what is repeated by count."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from answers.attacks import Attack, attacks
-from answers.test_hostile import bombs
-from answers.test_linear import PATTERNS
+from tests.answers.test_hostile import bombs
+from tests.answers.test_linear import PATTERNS
+from tests.support.attacks import Attack, attacks
 
 _WORDS = (
     "the a an of in on at to for and or but not no is are was were be been has have had it this "

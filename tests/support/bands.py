@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from rows import row, step
 
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.evaluation.bootstrap import Estimate
@@ -19,6 +18,7 @@ from mclabel.evaluation.calibration import Prediction, calibration
 from mclabel.evaluation.label_quality import label_quality
 from mclabel.evaluation.processbench import processbench
 from mclabel.records import Outcome
+from tests.support.rows import row, step
 
 NUM_STEPS = 6
 PER_PROBLEM = 4

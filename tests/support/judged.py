@@ -9,7 +9,7 @@ from pathlib import Path
 from mclabel.answers import Checker, Grade
 from mclabel.records import Verdict
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "answers"
 
 
 @dataclass(frozen=True, kw_only=True)

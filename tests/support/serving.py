@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from labelled import arith_rows, write_run
-
 from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
+from tests.support.labelled import arith_rows, write_run
 
 START_S = 300.0
 CPU = {

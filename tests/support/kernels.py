@@ -1,6 +1,7 @@
 """The kernels that numpy and its BLAS have for this CPU, older ones included, as environments.
 
-A kernel of newer instructions than the CPU has would crash. `python -m tests.kernels COMMAND ...`
+A kernel of newer instructions than the CPU has would crash.
+`python -m tests.support.kernels COMMAND ...`
 runs a command under each, and ends with the first that fails.
 """
 

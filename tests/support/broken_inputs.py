@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from labelled import arith_rows, tiny_model, write_run
 
 from mclabel.config import LabelConfig, load_config
 from mclabel.engines.text import PolicyText
@@ -18,6 +17,7 @@ from mclabel.pipelines.label import label
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.settings import ModelSettings
 from mclabel.prm.scoring.manifest import PrmManifest
+from tests.support.labelled import arith_rows, tiny_model, write_run
 
 DEEP = 100_000
 PROBLEMS = [

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from scripted_jobs import scripted_overrides, write_config, write_problems
+
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 TOKEN = "MCLABEL_TEST_TOKEN"
 """Environment variable that marks all that a command has started."""

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from one_engine import on_one_engine
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mclabel.arith import bundled_model
@@ -22,6 +21,7 @@ from mclabel.estimators.fixed import FixedEstimator
 from mclabel.labeling.problem import ProblemLabels, label_problem
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
+from tests.support.one_engine import on_one_engine
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

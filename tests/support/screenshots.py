@@ -1,6 +1,6 @@
 """Pictures of the report and of the viewer, in both themes and two widths, to be looked at.
 
-    python -m tests.report.screenshots RUN [RUN...] --out FOLDER
+    python -m tests.support.screenshots RUN [RUN...] --out FOLDER
 
 RUN as for `mclabel view` and `mclabel report`, e.g. runs/quickstart. `viewer-wide-light.png` is
 the one in the README.
@@ -16,8 +16,8 @@ from typing import Any
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from mclabel.report.report import write_report
-from tests.report.browser import chromium, picture, texts, until
-from tests.viewer_process import ViewerProcess
+from tests.support.browser import chromium, picture, texts, until
+from tests.support.viewer_process import ViewerProcess
 
 WIDTHS = {"wide": (1440, 940), "narrow": (390, 844)}
 FOUND = "mark=truth&outcome=wrong"

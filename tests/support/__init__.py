@@ -1,0 +1,1 @@
+"""What tests share: worlds to run in, servers, faults, checks."""
