@@ -54,9 +54,7 @@ _SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
     lambda one: sympy.simplify(sympy.sqrtdenest(one)),
     lambda one: sympy.simplify(one.rewrite(sympy.exp)),
     lambda one: sympy.expand_complex(one),
-    lambda one: sympy.simplify(
-        sympy.powsimp(sympy.logcombine(one, force=True), force=True)  # where all are defined
-    ),
+    lambda one: sympy.simplify(sympy.logcombine(one, force=True)),
     lambda one: sympy.simplify(_over_the_reals(one)),
 )
 """Ways to bring a difference to zero, the cheapest first."""
