@@ -22,9 +22,10 @@ from mclabel.errors import ConfigError, DataError, MclabelError
 from mclabel.pipelines.fleet import from_anywhere, make_fleet
 from mclabel.pipelines.label import versions
 from mclabel.pipelines.provenance import server_address, weights_of, write_provenance
+from mclabel.prm.scoring.formats import OWN_FORMAT
 from mclabel.prm.scoring.items import Solutions, none_left, read_scored_input
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
-from mclabel.prm.scoring.scorer import OWN_FORMAT, Scorer, load_prm
+from mclabel.prm.scoring.scorer import Scorer, load_scorer
 from mclabel.prm.scoring.task import ScoreTask
 from mclabel.work.blocks import plan_blocks
 from mclabel.work.budget import Limits
@@ -181,14 +182,7 @@ def resources(config: ScoreConfig) -> EngineResources:
 
 def _load(config: ScoreConfig, threads: int) -> Scorer:
     """Load the scorer, where it is to live."""
-    return load_prm(
-        config.prm,
-        form=config.format,
-        url=config.url,
-        device=config.device,
-        threads=threads,
-        trust_remote_code=config.trust_remote_code,
-    )
+    return load_scorer(config, threads=threads)
 
 
 def _found(prm: str) -> str:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 from mclabel.errors import ConfigError, EngineError
+from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
+from mclabel.settings import OPERATIONAL, OneOf, Settings
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
 
-OWN_FORMAT = "mclabel"
-FORMATS: Mapping[str, str] = {
-    OWN_FORMAT: "mclabel.prm.scoring.score:PRM",
-    "trl": "mclabel.prm.scoring.adapters:TrlPRM",
-    "math-shepherd": "mclabel.prm.scoring.adapters:ShepherdPRM",
-    "rlhflow": "mclabel.prm.scoring.adapters:RlhflowPRM",
-    "qwen": "mclabel.prm.scoring.adapters:QwenPRM",
-}
-"""Names of the formats of PRMs, and where the class stands that scores with one."""
+
+class ScorerSettings(Settings):
+    """Which PRM scores, and where it is computed."""
+
+    prm: str
+    """Folder of the PRM, or for another format its folder or Hugging Face name."""
+    format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
+    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow` or `qwen`."""
+    device: Annotated[str, OPERATIONAL] = "cpu"
+    """Torch device of a model."""
+    url: Annotated[str | None, OPERATIONAL] = None
+    """Server that `mclabel serve` started for the same PRM, which then computes the scores."""
+    trust_remote_code: Annotated[bool, OPERATIONAL] = False
+    """Run Python code that comes with the PRM."""
 
 
 class Scorer(Protocol):
@@ -53,30 +60,27 @@ class Scorer(Protocol):
         ...
 
 
-def load_prm(
-    path: str | Path,
-    *,
-    form: str = OWN_FORMAT,
-    url: str | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
-    trust_remote_code: bool = False,
-) -> Scorer:
-    """A PRM of any format.
+def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -> Scorer:
+    """Load a PRM of any format.
 
     Args:
         path: `out` of `mclabel train`, or of another format a folder or Hugging Face name.
-        form: its format, a key of `FORMATS`.
-        url: of a server that `mclabel serve` started for this PRM, which then computes the scores.
-        device: torch device, without a server.
         threads: of our own format on a CPU; None for one a core.
-        trust_remote_code: run Python code that comes with the PRM.
+        settings: fields of `ScorerSettings`, such as `format="trl"`.
 
     Raises:
         ConfigError: a server is given for another format than ours.
         DataError: there is no finished PRM.
         EngineError: it cannot be loaded.
+        ValidationError: a setting is wrong.
     """
+    return load_scorer(ScorerSettings(prm=str(path), **settings), threads=threads)
+
+
+def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scorer:
+    """Load the PRM that settings name; see `load_prm`."""
+    path, form, url = settings.prm, settings.format, settings.url
+    trusted = settings.trust_remote_code
     if url is not None:
         if form != OWN_FORMAT:
             raise ConfigError(
@@ -85,12 +89,12 @@ def load_prm(
             )
         from mclabel.prm.scoring.served import ServedPRM
 
-        return ServedPRM.connect(url, path, trust_remote_code=trust_remote_code)
+        return ServedPRM.connect(url, path, trust_remote_code=trusted)
     module, _, name = FORMATS[form].partition(":")
     scorer: Any = getattr(import_module(module), name)
     try:
         more = {"threads": threads} if form == OWN_FORMAT else {}
-        loaded = scorer.load(path, device=device, trust_remote_code=trust_remote_code, **more)
+        loaded = scorer.load(path, device=settings.device, trust_remote_code=trusted, **more)
         return cast(Scorer, loaded)
     except EngineError as error:
         if form == OWN_FORMAT:
