@@ -12,8 +12,8 @@ from mclabel.cli.options import configuration, settings
 from mclabel.cli.output import console, errors
 from mclabel.data.exchange import FORMATS, PARQUET
 from mclabel.exits import EXIT_BUDGET, fail
+from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.formats import OWN_FORMAT
-from mclabel.prm.scoring.scorer import FORMATS as PRM_FORMATS
 
 if TYPE_CHECKING:
     from mclabel.work.tally import JobState
