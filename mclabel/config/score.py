@@ -7,26 +7,19 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from mclabel.config.label import BudgetConfig, RayConfig
-from mclabel.settings import OPERATIONAL, Settings, at_most
+from mclabel.prm.scoring.settings import ScorerSettings
+from mclabel.settings import OPERATIONAL, at_most
 
 MAX_BLOCK = 100_000
 
 
-class ScoreConfig(Settings):
+class ScoreConfig(ScorerSettings):
     """A job that scores solutions with a PRM."""
 
-    prm: str
-    """Folder of the PRM, or for another format its folder or Hugging Face name."""
-    format: str = "mclabel"
-    """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow` or `qwen`."""
     solutions: Annotated[str, OPERATIONAL]
     """File of solutions, or the folder or URL of a labelling run."""
     out: Annotated[str | None, OPERATIONAL] = None
     """File that ends in .jsonl, or folder or object store URL for the shards."""
-    device: Annotated[str, OPERATIONAL] = "cpu"
-    """Torch device of a model."""
-    url: Annotated[str | None, OPERATIONAL] = None
-    """Server of the same PRM, which then computes the scores."""
     block_solutions: Annotated[
         int,
         OPERATIONAL,
@@ -36,8 +29,6 @@ class ScoreConfig(Settings):
     work."""
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop at the first row that cannot be scored, in place of leaving it out."""
-    trust_remote_code: Annotated[bool, OPERATIONAL] = False
-    """Run Python code that comes with the PRM."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig(address="none")
 

@@ -181,14 +181,7 @@ def resources(config: ScoreConfig) -> EngineResources:
 
 def _load(config: ScoreConfig, threads: int) -> Scorer:
     """Load the scorer, where it is to live."""
-    return load_prm(
-        config.prm,
-        form=config.format,
-        url=config.url,
-        device=config.device,
-        threads=threads,
-        trust_remote_code=config.trust_remote_code,
-    )
+    return load_prm(config, threads=threads)
 
 
 def _found(prm: str) -> str:

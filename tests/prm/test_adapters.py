@@ -24,6 +24,7 @@ from mclabel.prm import load_prm
 from mclabel.prm.scoring import adapters
 from mclabel.prm.scoring.adapters import AdaptedPRM, Qwen2ForProcessRewardModel
 from mclabel.prm.scoring.scorer import FORMATS, OWN_FORMAT
+from mclabel.prm.scoring.settings import ScorerSettings
 
 OTHERS = [form for form in FORMATS if form != OWN_FORMAT]
 
@@ -181,9 +182,9 @@ def test_the_command_leaves_out_what_the_network_cannot_read(
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"--format qwen: .*holds no config\.json"):
-        load_prm(tmp_path, form="qwen")
+        load_prm(ScorerSettings(prm=str(tmp_path), format="qwen"))
 
 
 def test_a_server_of_another_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"serves PRMs of --format mclabel, not trl"):
-        load_prm(tmp_path, form="trl", url="http://localhost:1")
+        load_prm(ScorerSettings(prm=str(tmp_path), format="trl", url="http://localhost:1"))

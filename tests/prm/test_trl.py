@@ -10,6 +10,7 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from mclabel import pipelines
 from mclabel.prm import load_prm
+from mclabel.prm.scoring.settings import ScorerSettings
 from tests.support.labelled import arith_rows, tiny_model, write_run
 
 
@@ -47,7 +48,7 @@ def test_trl_trains_an_epoch_on_our_export_and_we_score_with_it(
     rows = [json.loads(line) for line in (tmp_path / "export/data.jsonl").open()]
     assert labels == [int(label) for row in rows for label in row["labels"]]
     trainer.save_model(str(tmp_path / "trl"))
-    prm = load_prm(tmp_path / "trl", form="trl")
+    prm = load_prm(ScorerSettings(prm=str(tmp_path / "trl"), format="trl"))
     row, theirs = rows[0], trainer.train_dataset[0]
     encoded = prm.encode(row["prompt"], row["completions"])
     assert list(encoded.ids) == theirs["input_ids"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from mclabel.errors import EngineDied
 from mclabel.prm.scoring.scorer import load_prm
+from mclabel.prm.scoring.settings import ScorerSettings
 
 POISON = "[poison]"
 
@@ -16,7 +17,7 @@ class DyingScorer:
     """A PRM that ends, or the process with it, when it is to score a poisoned solution."""
 
     def __init__(self, prm: str, hard: bool) -> None:
-        self._scorer: Any = load_prm(prm, threads=1)
+        self._scorer: Any = load_prm(ScorerSettings(prm=prm), threads=1)
         self._poisoned: set[Any] = set()
         self._hard = hard
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mclabel.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
+    from mclabel.prm.scoring.settings import ScorerSettings
 
 OWN_FORMAT = "mclabel"
 FORMATS: Mapping[str, str] = {
@@ -53,44 +53,35 @@ class Scorer(Protocol):
         ...
 
 
-def load_prm(
-    path: str | Path,
-    *,
-    form: str = OWN_FORMAT,
-    url: str | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
-    trust_remote_code: bool = False,
-) -> Scorer:
+def load_prm(settings: ScorerSettings, *, threads: int | None = None) -> Scorer:
     """A PRM of any format.
 
     Args:
-        path: `out` of `mclabel train`, or of another format a folder or Hugging Face name.
-        form: its format, a key of `FORMATS`.
-        url: of a server that `mclabel serve` started for this PRM, which then computes the scores.
-        device: torch device, without a server.
+        settings: which PRM, and where it computes.
         threads: of our own format on a CPU; None for one a core.
-        trust_remote_code: run Python code that comes with the PRM.
 
     Raises:
         ConfigError: a server is given for another format than ours.
         DataError: there is no finished PRM.
         EngineError: it cannot be loaded.
     """
-    if url is not None:
+    form, trusted = settings.format, settings.trust_remote_code
+    if settings.url is not None:
         if form != OWN_FORMAT:
             raise ConfigError(
-                f"--url {url}: `mclabel serve` serves PRMs of --format {OWN_FORMAT}, not {form}. "
-                "Leave out one of the two"
+                f"--url {settings.url}: `mclabel serve` serves PRMs of --format {OWN_FORMAT}, not "
+                f"{form}. Leave out one of the two"
             )
         from mclabel.prm.scoring.served import ServedPRM
 
-        return ServedPRM.connect(url, path, trust_remote_code=trust_remote_code)
+        return ServedPRM.connect(settings.url, settings.prm, trust_remote_code=trusted)
     module, _, name = FORMATS[form].partition(":")
     scorer: Any = getattr(import_module(module), name)
     try:
         more = {"threads": threads} if form == OWN_FORMAT else {}
-        loaded = scorer.load(path, device=device, trust_remote_code=trust_remote_code, **more)
+        loaded = scorer.load(
+            settings.prm, device=settings.device, trust_remote_code=trusted, **more
+        )
         return cast(Scorer, loaded)
     except EngineError as error:
         if form == OWN_FORMAT:
