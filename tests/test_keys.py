@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from pydantic import Field
 
 from mclabel.cli import main
-from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig
+from mclabel.config import BestOfNConfig, LabelConfig, ScoreConfig, TrainConfig
 from mclabel.config.keys import Key, configuration_keys, find_keys
 from mclabel.errors import ConfigError
 from mclabel.estimators import EstimatorSettings
 from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 
 ROOT = Path(__file__).parents[1]
-CONFIGURATIONS = (LabelConfig, TrainConfig, BestOfNConfig)
+CONFIGURATIONS = (LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig)
 
 
 class Inner(Settings):
@@ -74,6 +74,19 @@ def test_a_narrower_field_keeps_the_sentence_of_the_field_it_narrows() -> None:
     keys = [k for k in configuration_keys(LabelConfig) if k.name == "estimator.rollouts"]
     assert len(keys) > 1  # their ranges differ
     assert {key.sentence for key in keys} == {keys[0].sentence} != {""}
+
+
+def test_a_default_is_that_of_the_configuration_and_not_of_the_class_it_nests() -> None:
+    assert {
+        key.default for key in configuration_keys(LabelConfig) if key.name == "ray.address"
+    } == {"local"}
+    assert keys_of(ScoreConfig)["ray.address"].default == "none"
+
+
+def test_the_fields_of_a_plain_dataclass_are_keys() -> None:
+    key = keys_of(LabelConfig)["checker.rules.units_optional"]
+    assert (key.type, key.default, key.components) == ("true or false", "true", ("math",))
+    assert key.sentence.startswith("5 cm is 5")
 
 
 def test_words_are_sought_in_names_then_in_sentences() -> None:

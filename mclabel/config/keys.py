@@ -5,13 +5,16 @@ What `mclabel label --keys` prints and `docs/keys.md` holds: no list of keys is 
 
 from __future__ import annotations
 
+import ast
 import difflib
+import inspect
 import json
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, MinLen
 from pydantic.fields import FieldInfo
@@ -118,6 +121,8 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             default = None if info.is_required() else _default(info)
             yield from _keys(info.annotation, below, default)
+        elif is_dataclass(info.annotation) and isinstance(info.annotation, type):
+            yield from _dataclass_keys(info.annotation, below)
         elif not (place.components and name == "kind"):
             yield Key(
                 name=path,
@@ -131,6 +136,35 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
                 is_operational=operational,
                 components=place.components,
             )
+
+
+def _dataclass_keys(kind: type, place: _Place) -> Iterator[Key]:
+    """Keys of settings that are a plain dataclass, whose fields all have defaults."""
+    types, sentences = get_type_hints(kind, include_extras=True), _docstrings(kind)
+    for one in fields(kind):
+        yield Key(
+            name=place.parent + one.name,
+            type=type_in_words(types[one.name]),
+            default=_plain(one.default),
+            sentence=sentences.get(one.name, ""),
+            is_operational=place.is_operational,
+            components=place.components,
+        )
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    """The texts under a class's fields."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(node, ast.ClassDef)
+    return {
+        one.target.id: _one_line(text.value.value)
+        for one, text in pairwise(node.body)
+        if isinstance(one, ast.AnnAssign)
+        and isinstance(one.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
 def _chosen_keys(chosen: Chosen, place: _Place, sentence: str) -> Iterator[Key]:
@@ -149,8 +183,8 @@ def _chosen_keys(chosen: Chosen, place: _Place, sentence: str) -> Iterator[Key]:
 
 def _sentence(kind: type[Settings], name: str) -> str:
     """A field's docstring; where a class narrows a field without one, that of the class above."""
-    fields = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
-    written = (_one_line(info.description) for info in fields if info is not None)
+    infos = (getattr(above, "model_fields", {}).get(name) for above in kind.__mro__)
+    written = (_one_line(info.description) for info in infos if info is not None)
     return next(filter(None, written), "")
 
 
