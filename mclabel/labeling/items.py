@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mclabel.data.readers.problems import Problems
 from mclabel.records import GivenSolution, Problem
 from mclabel.seeds import canonical_json
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemItem:
-    """A problem to be labelled."""
+class ProblemItem(NamedTuple):
+    """A problem to be labelled. A tuple, as jobs make and drop millions of them to plan."""
 
     problem: Problem
     given: tuple[GivenSolution, ...] = ()

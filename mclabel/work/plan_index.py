@@ -106,7 +106,7 @@ class Comparison:
     """Of each item of the input: without a block yet."""
     is_changed: NDArray[np.bool_]
     gone: NDArray[np.int64]
-    """Places of items of the plan that the input lacks."""
+    """Places of items of the plan that the input lacks, in the order of the plan."""
     num_other_meta: int
     first_changed: tuple[str, ...]
 
@@ -139,11 +139,12 @@ class Comparison:
         is_new = (places < 0) | (plan.blocks[np.maximum(places, 0)] < 0)
         is_gone = plan.blocks >= 0
         is_gone[places[~is_new]] = False
+        gone = np.flatnonzero(is_gone)
         return cls(
             places=places,
             is_new=is_new,
             is_changed=is_changed,
-            gone=np.flatnonzero(is_gone),
+            gone=gone[np.argsort(plan.order[gone])],
             num_other_meta=int((is_other & ~is_new & ~is_changed).sum()),
             first_changed=tuple(first),
         )
@@ -177,8 +178,8 @@ def item_digests(item: Item) -> tuple[bytes, bytes]:
 
 
 def id_hashes(ids: Iterable[str]) -> Hashes:
-    """Hashes of items' ids."""
-    return _numbers([hashlib.blake2b(name.encode(), digest_size=8).digest() for name in ids])
+    """Hashes of items' ids, by Python's keyed SipHash: they hold within this process alone."""
+    return np.fromiter(map(hash, ids), np.int64).view(np.uint64)
 
 
 def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:

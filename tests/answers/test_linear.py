@@ -127,7 +127,7 @@ def test_steps_grow_with_the_length_and_no_faster(pattern: Pattern) -> None:
 
 BY_HAND = {
     "mclabel.answers.groups._MATRIX": "its body ends at the next begin or end of an environment",
-    "mclabel.answers.normalize._SHORT_FRACTIONS": r"what stands before \over holds no \over",
+    "mclabel.answers.normalize._OVER": r"what stands before \over holds no \over",
 }
 """Patterns with a look-ahead at a whole word, which the proof does not see, and why they are
 linear nevertheless."""
