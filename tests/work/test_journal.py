@@ -267,7 +267,7 @@ def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
 
 def test_a_polite_kill_writes_the_journal(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    slow = "policy.scripted={repeatable: false, delay_s: 3}"
+    slow = "policy.engine={kind: scripted, repeatable: false, delay_s: 3}"
     job = start(out, "fixed", "journal_s=1000", slow)
     wait_for_work(out, job)
     job.send_signal(signal.SIGTERM)
