@@ -67,6 +67,14 @@ def find_component(kind: str, name: str) -> Any:
     return target
 
 
+_outside: dict[str, None] = {}
+
+
+def outside_components() -> list[str]:
+    """Names of the components of other packages that this process has looked up."""
+    return list(_outside)
+
+
 def find_target(kind: str, name: str) -> Any:
     """The class or function itself that a name stands for now: a notebook may define it again.
 
@@ -80,6 +88,7 @@ def find_target(kind: str, name: str) -> Any:
     built_in, added = _built_in(kind), _added(kind)
     if name in built_in:
         return _imported(built_in[name])
+    _outside[name] = None
     if name in added:
         point = added[name]
         package = point.dist.name if point.dist is not None else "a package without a name"
@@ -96,7 +105,8 @@ def find_target(kind: str, name: str) -> Any:
         except Exception as error:  # whatever the user's code raises
             raise ConfigError(
                 f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class "
-                "of a module that Python finds, on every node that runs an engine"
+                "of a module that Python finds (PYTHONPATH=. adds the folder that you stand in), "
+                "on every node that runs an engine"
             ) from error
     known = component_names(kind)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
+from mclabel.components import outside_components
 from mclabel.errors import MclabelError
 from mclabel.stop import Stopped, stop_signals
 
@@ -59,8 +60,19 @@ def clear_exits() -> Iterator[None]:
         except KeyboardInterrupt:
             fail(f"interrupted. {RESUME}", EXIT_INTERRUPTED)
         except Exception as error:
-            error.add_note(OUR_FAULT)
+            error.add_note(_whose_fault())
             raise
+
+
+def _whose_fault() -> str:
+    """What to do about an error that nothing foresaw."""
+    if names := outside_components():
+        return (
+            f"{', '.join(names)}: this job uses components from outside mclabel. If the lines "
+            "above lead into one, or show what it returned, mend it (docs/extending.md says what "
+            f"it must give). Else: {OUR_FAULT}"
+        )
+    return OUR_FAULT
 
 
 def _refusal(error: OSError) -> str:

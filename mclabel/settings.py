@@ -275,6 +275,11 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
             f"{name}: its attribute Settings is {settings!r}, must be a class derived from "
             f"the settings of {component_kind} (docs/extending.md)"
         )
+    if missing := sorted(getattr(target, "__abstractmethods__", ())):
+        raise ConfigError(
+            f"{name}: has no {', '.join(missing)}, which every one of the {component_kind} must "
+            "have (docs/extending.md)"
+        )
     return settings
 
 

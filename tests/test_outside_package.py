@@ -86,6 +86,22 @@ from mclabel.estimators import Estimator
 
 class NoSettings(Estimator):
     Settings = {"rollouts": 3}
+
+
+class Bare(Estimator):
+    def wanted(self):
+        return ()
+
+
+class Nothing(Bare):
+    def record(self, rollout):
+        pass
+
+    def wanted(self):
+        return None
+
+    def judge(self, counts):
+        return None
 """,
 }
 ENTRY_POINTS = """\
@@ -93,6 +109,8 @@ ENTRY_POINTS = """\
 last = mclabel_outside.estimator:LastPrefix
 torn = mclabel_outside.no_such_module:Nothing
 unset = mclabel_outside.settings:NoSettings
+bare = mclabel_outside.settings:Bare
+nothing = mclabel_outside.settings:Nothing
 
 [mclabel.checkers]
 box = mclabel_outside.checker:BoxChecker
@@ -142,9 +160,10 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("estimator=lost", ["did you mean last?", "There are posterior, fixed", "last, torn"]),
+        ("estimator=lost", ["did you mean last?", "There are posterior, fixed", "last, nothing"]),
         ("estimator=torn", ["the entry point", "of mclabel-outside cannot be loaded"]),
         ("estimator=unset", ["Settings is {'rollouts': 3}", "must be a class derived from"]),
+        ("estimator=bare", ["bare: has no judge, record, which every one of the estimators must"]),
         ("estimator={kind: last, width: 3}", ["width: not a setting of kind=last", "skip"]),
         ("estimator={kind: last, skip: -1}", ["estimator.skip=-1"]),
     ],
@@ -159,3 +178,14 @@ def test_what_is_wrong_with_a_component_is_said_at_the_start(
     for part in words:
         assert part in message
     assert "Traceback" not in message and not (tmp_path / "out").exists()
+
+
+def test_a_failure_in_a_component_names_it_beside_the_traceback(
+    installed: Path, tmp_path: Path
+) -> None:
+    write_problems(tmp_path, 2)
+    done = mclabel(installed, *job(tmp_path, "estimator={kind: nothing}"))
+    message = " ".join(done.stderr.split())
+    assert done.returncode == 1 and "Traceback" in message
+    assert "nothing: this job uses components from outside mclabel" in message
+    assert "mend it (docs/extending.md" in message

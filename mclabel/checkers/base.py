@@ -6,6 +6,7 @@ A failure of its own (a worker that died, a server that is away) is unknown too,
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
@@ -97,6 +98,7 @@ class Checker(Protocol):
         """
         return None
 
+    @abstractmethod
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
         """Grade completions that were not cut by their length.
 

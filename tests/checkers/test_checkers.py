@@ -41,6 +41,11 @@ def all_of_it(**given):
 
 def unfilled(completion, tokens):
     return True
+
+from mclabel.checkers import Checker
+
+class Gradeless(Checker):
+    pass
 '''
 
 
@@ -114,6 +119,7 @@ def test_a_function_that_fails_decides_nothing(module: str) -> None:
     ("override", "message"),
     [
         ("checker=maths", "maths: none of the checkers. did you mean math?"),
+        ("checker=MODULE:Gradeless", "Gradeless: has no grade, which every one of the checkers"),
         ("checker=no_such_module:f", "no_such_module:f: cannot be imported"),
         ("checker={kind: math, rules: {unit_optional: true}}", "checker.rules.unit_optional"),
         ("checker=MODULE:unfilled", "nothing fills its parameter tokens"),

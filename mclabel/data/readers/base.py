@@ -30,7 +30,7 @@ class ReaderSettings(ComponentSettings):
     reads_files: ClassVar[bool] = False
     """Whether `source` is a path or a URL, which must mean the same on every machine."""
 
-    source: str
+    source: str = Field(coerce_numbers_to_str=True)
     """What is read: `arith` (generated), a .jsonl, .json, .parquet or .csv file or the URL of one,
     `hf:NAME` (a Hugging Face data set), or `module:function` for a reader of your own."""
     limit: int | None = Field(None, ge=1)
