@@ -185,6 +185,13 @@ VERBS: dict[str, dict[str, Slot]] = {
                     lambda w, v, out: ["score", w["prm"], w["solutions.jsonl"], "--url", v]),
         "form": Slot("run", lambda w, v, out: ["score", v, w["solutions.jsonl"],
                                                "--format", "trl"]),
+        "overrides": Slot(
+            ("x", "=", "nothing=1", "block_solutions=0", "block_solutions=x", "ray=[1]",
+             "ray.address=127.0.0.1:9", "budget.max_hours=-1", "budget.max_hours=.nan"),
+            lambda w, v, out: ["score", w["prm"], w["solutions.jsonl"], v, "-o", out],
+        ),
+        "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: [
+            "score", w["prm"], w["solutions.jsonl"], "--address", v, "-o", out]),
     },
     "serve": {
         "prm": Slot("run", lambda w, v, out: ["serve", v]),
@@ -267,7 +274,8 @@ VERBS: dict[str, dict[str, Slot]] = {
 
 HARMLESS = {
     *(("quickstart", "size"), ("label", "strict"), ("train", "look")),
-    *(("label", "accept_changes"), ("score", "strict")),
+    *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
+    ("score", "keys"),
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
     *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),

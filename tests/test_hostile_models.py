@@ -262,7 +262,7 @@ def test_a_configuration_is_read_without_its_weights(hostile: Hostile) -> None:
 
 
 LOADERS = {"from_pretrained", "torch.load", "pickle.load", "pickle.loads", "safe_open"}
-LOADING = "policy/pretrained.py"
+LOADING = "engines/pretrained.py"
 
 
 def test_no_other_module_loads_a_model() -> None:

@@ -20,7 +20,7 @@ from mclabel.data.shards.labels import (
     read_labels,
     read_rollouts,
 )
-from mclabel.data.shards.schema import LABELS_SCHEMA
+from mclabel.data.shards.schema import LABELS_SCHEMA, SCHEMA_VERSION
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.pipelines.label import semantic_config
@@ -90,7 +90,7 @@ def test_shards_hold_the_documented_columns_and_no_secret(tmp_path: Path) -> Non
     for name in [*LABELS_SCHEMA.names, *step_fields]:
         assert f"`{name}`" in documented
     metadata, _ = next(label_tables(Store(str(tmp_path / "out"))))
-    assert metadata["schema_version"] == 4
+    assert metadata["schema_version"] == SCHEMA_VERSION
     assert metadata["config"]["estimator"]["rollouts"] == 4
     assert "torch" in metadata["versions"]
     assert str(Path.home()) not in json.dumps({k: v for k, v in metadata.items() if k != "config"})
