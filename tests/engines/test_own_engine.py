@@ -16,7 +16,6 @@ from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
-from mclabel.engines import PolicySettings, make_engine
 from mclabel.errors import ConfigError, ShardError
 from mclabel.records import LabeledSolution
 from tests.support.own_engine import ConstantEngine
@@ -97,12 +96,9 @@ def test_its_settings_and_its_answers_are_used(tmp_path: Path) -> None:
         label(tmp_path, "policy.engine.needs=luck")
 
 
-def test_a_class_that_is_no_whole_engine_is_refused_by_name() -> None:
-    def made(name: str) -> None:
-        make_engine(PolicySettings.model_validate({"engine": f"tests.support.own_engine:{name}"}))
-
-    with pytest.raises(ConfigError, match="the class has no decode, encode, prompt_ids, sample"):
-        made("UnfinishedEngine")
+def test_a_class_that_is_no_whole_engine_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="UnfinishedEngine: has no decode, encode, prompt_ids"):
+        label(tmp_path, engine="tests.support.own_engine:UnfinishedEngine")
     settings = ConstantEngine.Settings()
     assert settings.kind == OWN
 

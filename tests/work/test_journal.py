@@ -274,7 +274,7 @@ def test_a_polite_kill_writes_the_journal(tmp_path: Path) -> None:
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 143, output
     assert "Run the same command again to resume" in output
-    assert journaled(out)
+    assert num_lines(out) > 0
     again = start(out, "fixed")
     output, _ = again.communicate(timeout=120)
     assert again.returncode == 0, output
