@@ -105,7 +105,8 @@ class Analysis:
             graph.reads[at].append((self._classes(op, value), end))
             return end
         if op in REPEATS:
-            return self._repeat(op, *value, at)
+            low, high, items = value
+            return self._repeat(op, low, high, items, at)
         if op is names.BRANCH:
             end = graph.state()
             for items in value[1]:
@@ -124,7 +125,8 @@ class Analysis:
         if op is names.ATOMIC_GROUP:
             return self._sequence(value, at)
         if op in (names.ASSERT, names.ASSERT_NOT):
-            return self._look(op is names.ASSERT, *value, at)
+            direction, items = value
+            return self._look(op is names.ASSERT, direction, items, at)
         if op is names.AT:
             return self._edge(at, self._anchor(value))
         if op is names.GROUPREF:  # anything that the group matches

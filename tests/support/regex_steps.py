@@ -91,9 +91,7 @@ class Steps:
             raise TooManySteps
 
     def _sequence(self, items: list[Any]) -> Matcher:
-        def matcher(i: int, rest: Rest) -> bool:
-            return rest(i)
-
+        matcher: Matcher = _end
         for op, value in reversed(items):
             matcher = _then(self._one(op, value), matcher)
         return matcher
@@ -241,6 +239,11 @@ def _first_end(matcher: Matcher, place: int) -> int | None:
     return ends[0] if matcher(place, end) else None
 
 
+def _end(i: int, rest: Rest) -> bool:
+    """Matches nothing more."""
+    return rest(i)
+
+
 def _then(first: Matcher, second: Matcher) -> Matcher:
     return lambda i, rest: first(i, lambda j: second(j, rest))
 
@@ -257,7 +260,7 @@ def fits(op: Any, value: Any, flags: int) -> Callable[[str], bool]:
     members = value[1:] if negated else value
 
     def fit(c: str) -> bool:
-        return any(_is_member(c, *member, flags) for member in members) is not negated
+        return any(_is_member(c, op, one, flags) for op, one in members) is not negated
 
     return fit
 
