@@ -68,6 +68,7 @@ def find_component(kind: str, name: str) -> Any:
 
 
 _outside: dict[str, None] = {}
+"""Names of other packages' components that were found, in order: the keys alone count."""
 
 
 def outside_components() -> list[str]:
@@ -88,33 +89,20 @@ def find_target(kind: str, name: str) -> Any:
     built_in, added = _built_in(kind), _added(kind)
     if name in built_in:
         return _imported(built_in[name])
-    _outside[name] = None
     if name in added:
-        point = added[name]
-        package = point.dist.name if point.dist is not None else "a package without a name"
-        try:
-            return point.load()
-        except Exception as error:  # whatever another package's code raises
-            raise ConfigError(
-                f"{name}: the entry point {point.value} of {package} cannot be loaded "
-                f"({type(error).__name__}: {error}). Mend or remove that package"
-            ) from error
-    if ":" in name:
-        try:
-            return _imported(name)
-        except Exception as error:  # whatever the user's code raises
-            raise ConfigError(
-                f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class "
-                "of a module that Python finds (PYTHONPATH=. adds the folder that you stand in), "
-                "on every node that runs an engine"
-            ) from error
-    known = component_names(kind)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    meant = f"did you mean {near[0]}? " if near else ""
-    raise ConfigError(
-        f"{name}: none of the {kind}. {meant}There are {', '.join(known)}, and module:Class for "
-        "your own"
-    )
+        found = _loaded(name, added[name])
+    elif ":" in name:
+        found = _of_user(name)
+    else:
+        known = component_names(kind)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(
+            f"{name}: none of the {kind}. {meant}There are {', '.join(known)}, and module:Class "
+            "for your own"
+        )
+    _outside[name] = None
+    return found
 
 
 def component_name(kind: str, target: Any) -> str:
@@ -123,6 +111,28 @@ def component_name(kind: str, target: Any) -> str:
     built_in = {value: name for name, value in _built_in(kind).items()}
     added = {point.value: name for name, point in _added(kind).items()}
     return built_in.get(path) or added.get(path) or path
+
+
+def _loaded(name: str, point: EntryPoint) -> Any:
+    package = point.dist.name if point.dist is not None else "a package without a name"
+    try:
+        return point.load()
+    except Exception as error:  # whatever another package's code raises
+        raise ConfigError(
+            f"{name}: the entry point {point.value} of {package} cannot be loaded "
+            f"({type(error).__name__}: {error}). Mend or remove that package"
+        ) from error
+
+
+def _of_user(name: str) -> Any:
+    try:
+        return _imported(name)
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(
+            f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class "
+            "of a module that Python finds (PYTHONPATH=. adds the folder that you stand in), "
+            "on every node that runs an engine"
+        ) from error
 
 
 def _built_in(kind: str) -> Mapping[str, str]:

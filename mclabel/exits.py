@@ -65,7 +65,7 @@ def clear_exits() -> Iterator[None]:
 
 
 def _whose_fault() -> str:
-    """What to do about an error that nothing foresaw."""
+    """Tell whether our code or a component from outside is to be mended."""
     if names := outside_components():
         return (
             f"{', '.join(names)}: this job uses components from outside mclabel. If the lines "

@@ -244,13 +244,15 @@ class Chosen:
         try:
             return settings.model_validate({**content, "kind": kind})
         except ValidationError as error:
-            faults = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or kind}: {e['msg']}" for e in error.errors()
-            )
             raise PydanticCustomError(
                 NESTED_FAULTS,
                 "{faults}",
-                {"faults": faults, "cause": error, "model": settings, "name": kind},
+                {
+                    "faults": joined_faults(error, kind),
+                    "cause": error,
+                    "model": settings,
+                    "name": kind,
+                },
             ) from error
 
     def kind_of(self, content: Mapping[str, Any]) -> Any:
@@ -281,6 +283,15 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
             "have (docs/extending.md)"
         )
     return settings
+
+
+def joined_faults(error: ValidationError, name: str) -> str:
+    """All that is wrong with settings, on one line; `name` stands for a fault of no one key."""
+    return "; ".join(
+        f"{'.'.join(map(str, fault['loc'])) or name}: {fault['msg']}"
+        + (f", not {fault['input']!r}" if fault["type"] == "literal_error" else "")
+        for fault in error.errors()
+    )
 
 
 def _fault(message: str) -> PydanticCustomError:

@@ -19,7 +19,11 @@ _PLAIN = re.compile(r"[+-]?\d+(?:[./]\d+)?")
 
 
 def normalize(answer: str) -> str:
-    """The answer without typesetting; the same for answers that differ only in it."""
+    """The answer without typesetting; the same for answers that differ only in it.
+
+    An answer that is longer than `MAX_LENGTH`, or would become so, is returned as it is, since a
+    part of it would equal the same part of another.
+    """
     text = answer.strip()
     if _PLAIN.fullmatch(text) and text.isascii():
         return text
@@ -49,7 +53,8 @@ def normalize(answer: str) -> str:
         text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠")
     if any(mark in text for mark in "\"`'“”"):
         text = _RULES_OUT.sub(" ", text)
-    return " ".join(text[:MAX_LENGTH].split())
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_LENGTH else answer.strip()
 
 
 def squeeze(normalized: str) -> str:

@@ -4,9 +4,10 @@ from fractions import Fraction
 
 import pytest
 
-from mclabel.answers import answer_key
+from mclabel.answers import answer_key, grade
 from mclabel.answers.literals import read_literal
 from mclabel.answers.normalize import normalize, squeeze
+from mclabel.records import Verdict
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,13 @@ from mclabel.answers.normalize import normalize, squeeze
 )
 def test_normalize(text: str, normalized: str) -> None:
     assert normalize(text) == normalized
+
+
+def test_what_becomes_too_long_is_compared_whole() -> None:
+    long = "\\frac12+" * 120
+    assert grade(f"{long}1", f"{long}2").verdict is not Verdict.RIGHT
+    assert grade(f"{long}1", f"{long}1").verdict is Verdict.RIGHT
+    assert answer_key(f"{long}1") != answer_key(f"{long}2")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ VLLM = [
     "policy.engine.device=cpu",
 ]
 VLLM += ["policy.engine.kv_cache_gib=0.1", "policy.engine.max_live=64", "estimator.kind=fixed"]
+VLLM += ["estimator.rollouts=16"]  # a fast machine, too, is still at work when it is stopped
 
 
 def start(folder: Path, address: str, *more: str) -> subprocess.Popen[str]:
@@ -75,6 +76,15 @@ def wait_for_work(out: Path, job: subprocess.Popen[str], timeout_s: float = 240)
         assert job.poll() is None, job.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def wait_for_journals(out: Path, job: subprocess.Popen[str], timeout_s: float = 240) -> None:
+    """Until the job has kept what it sampled for a block that is not yet done."""
+    deadline = time.monotonic() + timeout_s
+    while not list(out.rglob("journals/**/*.gz")):
+        assert job.poll() is None, job.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def wait_for_process(

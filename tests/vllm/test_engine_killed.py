@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,16 @@ from tests.support.job_processes import (
     shared_memory,
     start,
     started_as,
+    wait_for_journals,
 )
-from tests.support.job_processes import wait_for_work as wait
 
 pytestmark = [pytest.mark.vllm, pytest.mark.ray]
 
 
 def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    job = start(tmp_path, "local", *VLLM, "ray.max_engines=1", "journal_s=1")
-    wait(out, job)
-    time.sleep(3)  # for the journals
+    job = start(tmp_path, "local", *VLLM, "ray.max_engines=1", "journal_s=0.5")
+    wait_for_journals(out, job)
     (engine,) = started_as("EngineCore", tmp_path)
     engine.kill()
     output, _ = job.communicate(timeout=400)

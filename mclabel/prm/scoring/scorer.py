@@ -7,16 +7,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
+from pydantic import ValidationError
+
 from mclabel.errors import ConfigError, EngineError
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
-from mclabel.settings import OPERATIONAL, OneOf, Settings
+from mclabel.settings import OPERATIONAL, OneOf, Settings, joined_faults
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
 
 
 class ScorerSettings(Settings):
-    """Which PRM scores, and where it is computed."""
+    """The settings of a scorer: its PRM, and where the scores are computed."""
 
     prm: str
     """Folder of the PRM, or for another format its folder or Hugging Face name."""
@@ -69,12 +71,15 @@ def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -
         settings: fields of `ScorerSettings`, such as `format="trl"`.
 
     Raises:
-        ConfigError: a server is given for another format than ours.
+        ConfigError: a setting is wrong, or a server is given for another format than ours.
         DataError: there is no finished PRM.
         EngineError: it cannot be loaded.
-        ValidationError: a setting is wrong.
     """
-    return load_scorer(ScorerSettings(prm=str(path), **settings), threads=threads)
+    try:
+        checked = ScorerSettings(prm=str(path), **settings)
+    except ValidationError as error:
+        raise ConfigError(f"load_prm: {joined_faults(error, 'settings')}") from error
+    return load_scorer(checked, threads=threads)
 
 
 def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scorer:
