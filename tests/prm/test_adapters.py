@@ -192,5 +192,5 @@ def test_a_server_of_another_format_is_refused(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_told_in_one_line() -> None:
     with pytest.raises(ConfigError, match=r"load_prm: format: .*bogus"):
         load_prm("nowhere", format="bogus")
-    with pytest.raises(ConfigError, match="load_prm: formt: "):
-        load_prm("nowhere", formt="trl")
+    with pytest.raises(ConfigError, match="load_prm: shape: "):
+        load_prm("nowhere", shape="trl")
