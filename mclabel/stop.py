@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ SAME_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TRACKER = b"resource_tracker"
 """Of multiprocessing: ends by itself, and frees the shared memory of what it watches."""
+_SHARED = re.compile(r"/dev/shm/psm_\w+")
 
 
 class Stopped(KeyboardInterrupt):
@@ -113,11 +115,46 @@ def _watch(reader: int) -> None:
 
 def end_at_once(exit_code: int) -> None:
     """End this process and all that it has started; the shared memory of these is freed."""
+    kill_children()
+    os._exit(exit_code)
+
+
+def kill_children(memory: Iterable[Path] = ()) -> None:
+    """Kill all that this process has started, and free the shared memory of these.
+
+    Args:
+        memory: that others of them, which have ended since, had mapped (`shared_memory`).
+    """
+    memory = {*memory, *shared_memory()}
     for pid in _descendants(os.getpid()):
         with contextlib.suppress(OSError):
             if _TRACKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
-    os._exit(exit_code)
+    for path in memory:
+        path.unlink(missing_ok=True)
+
+
+def shared_memory() -> set[Path]:
+    """Shared memory of multiprocessing that processes started by this one have mapped.
+
+    Its owner removes it, unless it is killed: Ray kills the processes of a worker that ends, the
+    one that watches over it (the resource tracker) among them.
+    """
+    found = set()
+    for pid in _descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            found |= {Path(name) for name in _SHARED.findall(_maps(pid))}
+    return {path for path in found if path.exists()}
+
+
+def free_orphaned(memory: Iterable[Path]) -> None:
+    """Remove shared memory that no process started by this one has mapped any more."""
+    for path in set(memory) - shared_memory():
+        path.unlink(missing_ok=True)
+
+
+def _maps(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text(errors="replace")
 
 
 def _descendants(root: int) -> list[int]:

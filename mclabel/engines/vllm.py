@@ -36,6 +36,7 @@ from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 from mclabel.seeds import engine_seed
 from mclabel.settings import OPERATIONAL
+from mclabel.stop import free_orphaned, shared_memory
 
 
 class VllmEngine(ModelEngine):
@@ -157,7 +158,9 @@ class VllmEngine(ModelEngine):
         """End vLLM and its processes."""
         engine, self._engine = self._engine, None  # else it is collected when Python ends: too late
         if engine is not None:
+            memory = shared_memory()
             await asyncio.to_thread(engine.shutdown)
+            free_orphaned(memory)  # vLLM kills what does not end in time, which then cannot free it
 
     # Sampling
 

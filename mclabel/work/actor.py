@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 import ray
 
 from mclabel.errors import EngineDied
-from mclabel.stop import end_at_once
+from mclabel.stop import end_at_once, kill_children, shared_memory
 from mclabel.work.resources import Place
 from mclabel.work.running import Ended, RunningBlocks
 from mclabel.work.suspects import Lease
@@ -36,6 +37,8 @@ DRAIN_FLUSH_S = 5.0
 """Between two flushes of the journals while the node is about to go."""
 LAST_ANSWER_S = 2.0
 """For the reason of a dead engine to reach the driver before the process ends."""
+CLOSE_S = 8.0
+"""For an engine to end by itself once its work has stopped."""
 
 
 class NotLoaded(Exception):
@@ -150,8 +153,15 @@ async def _started(worker: Worker) -> Worker:
 
 
 async def _ended(worker: Worker) -> None:
-    await worker.stop()
-    await worker.close()
+    """Nothing of the engine is left, not even if it does not end by itself in time."""
+    memory = shared_memory()
+    try:
+        await worker.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await worker.close()
+    finally:
+        kill_children(memory)
 
 
 async def _exchange(worker: Worker, running: RunningBlocks, leases: Sequence[Lease]) -> Exchange:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -98,14 +99,25 @@ def wait_for_process(
         time.sleep(0.2)
 
 
-def check_nothing_is_left(folder: Path, shared: set[str], timeout_s: float = 20) -> None:
-    """No process, and no shared memory of one, after a moment in which they may end."""
+def check_nothing_is_left(folder: Path, memory: set[Path], timeout_s: float = 20) -> None:
+    """No process, and none of its shared memory, after a moment in which they may end.
+
+    Args:
+        folder: of the command.
+        memory: that its processes had mapped (`shared_memory`); other programs have their own.
+        timeout_s: of the moment.
+    """
     deadline = time.monotonic() + timeout_s
-    while left := [*started_by(folder), *(shared_memory() - shared)]:
+    while left := [*started_by(folder), *(path for path in memory if path.exists())]:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
 
 
-def shared_memory() -> set[str]:
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+def shared_memory(folder: Path) -> set[Path]:
+    """What the processes of a command have mapped in /dev/shm now; none without /proc."""
+    found: set[Path] = set()
+    for process in started_by(folder):
+        with suppress(OSError):
+            maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
+            found |= {Path(name) for name in re.findall(r"/dev/shm/\S+", maps)}
+    return {path for path in found if path.exists()}

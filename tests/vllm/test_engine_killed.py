@@ -12,7 +12,6 @@ from mclabel.data.shards.store import Store
 from tests.support.job_processes import (
     VLLM,
     check_nothing_is_left,
-    shared_memory,
     start,
     started_as,
     wait_for_journals,
@@ -34,4 +33,4 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     state = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
     assert state["num_failures"] == 1 and state["num_replayed"] > 0
     assert not (out / "rejects.jsonl").exists()
-    check_nothing_is_left(tmp_path, shared_memory())  # a killed engine's own memory may be left
+    check_nothing_is_left(tmp_path, set())  # a killed engine's own memory may be left

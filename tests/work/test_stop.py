@@ -31,9 +31,10 @@ RAY = pytest.param("local", marks=pytest.mark.ray)
 def test_once_keeps_what_is_whole_and_says_how_to_resume(
     tmp_path: Path, address: str, number: signal.Signals
 ) -> None:
-    shared, out = shared_memory(), tmp_path / "out"
+    out = tmp_path / "out"
     job = start(tmp_path, address)
     wait_for_work(out, job)
+    memory = shared_memory(tmp_path)
     if number == signal.SIGINT:  # a terminal sends it to all of the group
         os.killpg(job.pid, number)
     else:
@@ -43,7 +44,7 @@ def test_once_keeps_what_is_whole_and_says_how_to_resume(
     said = " ".join(output.split())
     assert f"stopped by {number.name}: what was whole is kept. Run the same command again" in said
     assert "Traceback" not in output
-    check_nothing_is_left(tmp_path, shared)
+    check_nothing_is_left(tmp_path, memory)
     assert list((out / "journals").rglob("*.gz"))
     assert not list((out / "drivers").glob("*"))
     labels = [name.split("/")[1].split(".")[0] for name in Store(str(out)).names("labels")]
@@ -60,7 +61,7 @@ def test_once_keeps_what_is_whole_and_says_how_to_resume(
 @pytest.mark.parametrize("address", ["none", RAY])
 def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     """While the first is being answered: a store that hangs holds the flush of the journals."""
-    shared, out = shared_memory(), tmp_path / "out"
+    out = tmp_path / "out"
     hang = tmp_path / "sitecustomize.py"
     hang.write_text(HANG)
     os.environ["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -69,6 +70,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     finally:
         os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
     wait_for_work(out, job)
+    memory = shared_memory(tmp_path)
     job.send_signal(signal.SIGTERM)
     job.send_signal(signal.SIGTERM)  # so soon after, it is the same
     time.sleep(2 * SAME_S)
@@ -76,7 +78,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     job.send_signal(signal.SIGTERM)
     output, _ = job.communicate(timeout=5)
     assert job.returncode == 128 + signal.SIGTERM, output
-    check_nothing_is_left(tmp_path, shared)
+    check_nothing_is_left(tmp_path, memory)
     again = start(tmp_path, "none", "policy.engine={kind: scripted, repeatable: false}")
     output, _ = again.communicate(timeout=120)
     assert again.returncode == 0, output
@@ -95,16 +97,17 @@ journal.write_journal = lambda *arguments: time.sleep(600)
 def test_vllm_in_an_actor_leaves_neither_processes_nor_shared_memory(
     tmp_path: Path, when: str, times: int
 ) -> None:
-    shared, out = shared_memory(), tmp_path / "out"
+    out = tmp_path / "out"
     job = start(tmp_path, "local", *VLLM, "ray.max_engines=1")
     if when == "loading":
         wait_for_process("EngineCore", tmp_path, job)
     else:
         wait_for_work(out, job)
-        assert shared_memory() - shared, "vLLM shares memory with its engine"
+        assert shared_memory(tmp_path), "vLLM shares memory with its engine"
+    memory = shared_memory(tmp_path)
     for _ in range(times):
         os.killpg(job.pid, signal.SIGINT)
         time.sleep(2 * SAME_S)
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 128 + signal.SIGINT, output
-    check_nothing_is_left(tmp_path, shared)
+    check_nothing_is_left(tmp_path, memory)
