@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,6 +18,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two at a time of the default selection; what it leaves out wants the machine for itself."""
     return 2 if "not vllm and not ray" in config.option.markexpr else 0
+
+
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
+"""An example that takes long shows a busy machine, and nothing of the code."""
 
 
 DATA = "MCLABEL_TEST_DATA"

@@ -16,7 +16,7 @@ from mclabel.records import Verdict
 EXAMPLES = int(os.environ.get("MCLABEL_FUZZ_EXAMPLES", "300"))
 """Per property; `MCLABEL_FUZZ_EXAMPLES=200000` is the long run."""
 FUZZ = settings(
-    max_examples=EXAMPLES, deadline=2000, suppress_health_check=list(HealthCheck), database=None
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
 
 PIECES = st.sampled_from(
