@@ -115,6 +115,8 @@ class Catalog:
     """Small shards that a merge has replaced, and that are still there."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By block: ids of the problems whose labels in it no longer count."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """By problem that a block has lost so: the block whose labels of it count, if there is one."""
     foreign: tuple[str, ...] = ()
     """Files in `labels/` that the run's plan does not name."""
     too_small: tuple[str, ...] = ()
@@ -145,11 +147,28 @@ class Catalog:
         Returns:
             By `dropped` and `set_aside`, and by problem id, the shard's record of it.
         """
-        superseded = {name for block in blocks for name in self.superseded.get(block, ())}
+        superseded = self.superseded_in(blocks)
         return {
             kind: {k: v for k, v in metadata.get(kind, {}).items() if k not in superseded}
             for kind in WITHOUT_ROWS
         }
+
+    def superseded_in(self, blocks: Iterable[str]) -> frozenset[str]:
+        """The problems of which a shard holds nothing that counts, though it once did.
+
+        A merged shard may hold the block that has lost a problem and the one that has it anew; what
+        the former held of it was dropped when the latter was merged.
+
+        Args:
+            blocks: in the shard.
+        """
+        there = frozenset(blocks)
+        return frozenset(
+            problem
+            for block in there
+            for problem in self.superseded.get(block, ())
+            if self.replaced.get(problem) not in there
+        )
 
     def by_file(self) -> dict[str, list[str]]:
         """The blocks in each shard, in its order."""
@@ -183,6 +202,7 @@ def read_catalog(store: Store) -> Catalog:
         number=number,
         merged_away=tuple(_own_shard(block) for block in there if block in merged),
         superseded={} if plan is None else plan.superseded,
+        replaced={} if plan is None else plan.replaced,
         foreign=()
         if plan is None
         else tuple(_own_shard(block) for block in there if block not in plan.names),
@@ -247,7 +267,9 @@ def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:
     ]
     schema = SCHEMA.with_metadata({_VERSION_KEY: _VERSION})
     content = parquet_with_digest(pa.Table.from_pylist(rows, schema=schema), compression="zstd")
-    return store.create(f"{FOLDER}/{number:06d}.parquet", content)
+    name = f"{FOLDER}/{number:06d}.parquet"
+    # Or it was this merge's, and the store's answer was lost.
+    return store.create(name, content) or _rows(store, name) == rows
 
 
 def _rows(store: Store, name: str) -> list[dict[str, Any]]:

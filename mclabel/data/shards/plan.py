@@ -55,6 +55,8 @@ class PlannedBlocks:
     """Ids of all blocks."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By block: ids of the items whose results in it no longer count."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """By item that a block has lost so: the block whose result of it counts, if there is one."""
 
 
 def read_parts(store: Store) -> Iterator[pa.Table]:
@@ -100,13 +102,20 @@ def planned_blocks(store: Store) -> PlannedBlocks | None:
     """
     names: list[pa.Array] = []
     superseded: dict[str, set[str]] = defaultdict(set)
+    replaced: dict[str, str | None] = {}
     for table in read_parts(store):
         names.append(pc.unique(table.column("block")))
         for row in table.filter(table.column("superseded")).to_pylist():
             superseded[row["block"]].add(row["item_id"])
+            replaced[row["item_id"]] = None
+        if replaced:  # a part supersedes before it plans anew
+            again = pc.is_in(table.column("item_id"), value_set=pa.array(replaced, pa.string()))
+            for row in table.filter(pc.and_not(again, table.column("superseded"))).to_pylist():
+                replaced[row["item_id"]] = row["block"]
     if not names:
         return None
     return PlannedBlocks(
         names=PackedNames(name for part in names for name in part.to_pylist()),
         superseded={block: frozenset(ids) for block, ids in superseded.items()},
+        replaced={item: block for item, block in replaced.items() if block is not None},
     )

@@ -31,7 +31,7 @@ from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import Doubles, name_hashes
 from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.planned import PlannedProblems
-from mclabel.data.verify.recount import disagreements
+from mclabel.data.shards.recount import disagreements
 from mclabel.errors import DamagedFile, ShardError
 
 SPENT, PROGRESS = "spent.json", "progress.jsonl"
