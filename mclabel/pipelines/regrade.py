@@ -31,6 +31,7 @@ from mclabel.data.outputs import check_run
 from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import Fault, file_rows
 from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.finished import write_finished
 from mclabel.data.shards.labels import commit_block, committed_blocks, delete_losers, named_rollouts
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, claimed_config
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
@@ -41,7 +42,7 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.regrade import Regraded, regrade_block
-from mclabel.pipelines.label import versions
+from mclabel.pipelines.identity import versions
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
 from mclabel.settings import CONTENT, Settings, settings_class
@@ -143,8 +144,10 @@ def regrade(
     check_run(out)
     target = Store(out, create=True)
     made_by = {"versions": versions()}
-    claim(target, MANIFEST, Semantic.of(semantic), made_by)
-    work = _Regrading(source, target, settings, corrected, grader, {**made_by, "config": semantic})
+    known = Semantic.of(semantic)
+    claim(target, MANIFEST, known, made_by)
+    provenance = {**made_by, **known.stamp()}
+    work = _Regrading(source, target, settings, corrected, grader, provenance)
     return work.run(_checker_then(config), on_progress)
 
 
@@ -196,6 +199,8 @@ class _Regrading:
         delete_losers(self._target)
         if (rejects := self._source.read(REJECTS)) is not None:
             self._target.replace(REJECTS, io.BytesIO(rejects))
+        files = () if rejects is None else (REJECTS,)
+        write_finished(self._target, num_blocks=report.num_blocks, files=files)
         report.num_golds_unknown = len(unknown)
         return report
 

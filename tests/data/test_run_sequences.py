@@ -117,7 +117,7 @@ class Run:
 
 @contextmanager
 def dying(after: int | None) -> Iterator[Callable[[], bool]]:
-    """Let every store fail for good after some writes and deletions, as one does whose disk is gone.
+    """Let every store fail for good after some writes and deletions, as if its disk were gone.
 
     Gives whether it has failed.
     """

@@ -41,6 +41,10 @@ class Semantic:
         """Of a configuration that is its own identity."""
         return cls(identity=config, config=config)
 
+    def stamp(self) -> dict[str, Any]:
+        """What every shard carries of it, so that a lost manifest can be written again."""
+        return {"identity": self.identity, "config": self.config}
+
 
 def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, Any]) -> None:
     """Create the manifest, or check that the one there is of the same configuration.
@@ -88,13 +92,28 @@ def check_claim(store: Store, name: str, semantic: Semantic) -> None:
     if changed:
         all_theirs = _flat(manifest["config"]) | theirs
         all_ours = _flat(json.loads(json.dumps(semantic.config))) | ours
-        lines = "\n".join(
-            f"  {k}: {all_theirs.get(k)!r} there, {all_ours.get(k)!r} here" for k in changed
-        )
+        lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
         raise ShardError(
             f"{store.location}: holds a run of another configuration:\n{lines}\n"
             "Choose another out=…, or restore these values to resume that run"
         )
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Fields in which two whole configurations differ, a line each, with both values.
+
+    A field that one of them lacks is of another version of mclabel, and no difference.
+    """
+    theirs, ours = _flat(there), _flat(json.loads(json.dumps(here)))
+    return [
+        _difference(key, theirs[key], ours[key])
+        for key in sorted(theirs.keys() & ours.keys())
+        if theirs[key] != ours[key]
+    ]
+
+
+def _difference(key: str, there: Any, here: Any) -> str:
+    return f"  {key}: {there!r} there, {here!r} here"
 
 
 def claimed_config(store: Store, name: str) -> dict[str, Any] | None:
