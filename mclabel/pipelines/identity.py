@@ -14,7 +14,7 @@ from mclabel.checkers import make_checker
 from mclabel.config import LabelConfig
 from mclabel.data.readers.remote import local_path
 from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
-from mclabel.data.shards.restore import check_made_for
+from mclabel.data.shards.restore import check_made_for, lost_id
 from mclabel.data.shards.store import Store
 from mclabel.engines import make_engine
 from mclabel.errors import ConfigError, DataError
@@ -46,13 +46,15 @@ def claim_output(store: Store, semantic: Semantic, provenance: Mapping[str, Any]
     Raises:
         ShardError: another job was faster.
     """
+    run = None
     if store.read(MANIFEST) is None and store.names("plan"):
+        run = lost_id(store)
         logger.warning(
             "%s: %s was missing. It is written again: the plan there is of this configuration",
             store.location,
             MANIFEST,
         )
-    claim(store, MANIFEST, semantic, provenance)
+    claim(store, MANIFEST, semantic, provenance, run=run)
 
 
 def semantic_config(config: LabelConfig) -> Semantic:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import uuid
 from collections import defaultdict
@@ -36,6 +35,7 @@ from mclabel.data.shards.labels import commit_block, committed_blocks, delete_lo
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, claimed_config
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
+from mclabel.data.shards.rejects import copy_rejects
 from mclabel.data.shards.schema import labeled_solution, recorded_rollout
 from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
@@ -188,8 +188,9 @@ class _Regrading:
             report.num_blocks_resumed += len(blocks) - len(todo)
             finished += len(blocks) - len(todo)
             rollouts = self._rollouts(metadata) if todo else {}
-            for block in todo:
-                rows = catalog.rows_of(block, table).to_pylist()
+            parts = catalog.parts(self._source, file, todo, metadata, table)
+            for block, part in zip(todo, parts, strict=True):
+                rows = part.to_pylist()
                 # Of a shard of several blocks problems without rows go with the first one.
                 without_rows = catalog.without_rows(blocks, metadata) if block == blocks[0] else {}
                 solutions = list(map(labeled_solution, rows))
@@ -197,9 +198,7 @@ class _Regrading:
                 finished += 1
                 on_progress(finished, report.num_blocks)
         delete_losers(self._target)
-        if (rejects := self._source.read(REJECTS)) is not None:
-            self._target.replace(REJECTS, io.BytesIO(rejects))
-        files = () if rejects is None else (REJECTS,)
+        files = (REJECTS,) if copy_rejects(self._source, self._target) else ()
         write_finished(self._target, num_blocks=report.num_blocks, files=files)
         report.num_golds_unknown = len(unknown)
         return report

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -129,8 +129,42 @@ class Catalog:
         """Labels shards, each once, in a fixed order."""
         return tuple(sorted({place.file for place in self.blocks.values()}))
 
-    def rows_of(self, block: str, table: pa.Table) -> pa.Table:
-        """A block's rows that count, from the table of the shard that holds it."""
+    def parts(
+        self,
+        store: Store,
+        file: str,
+        blocks: Sequence[str],
+        metadata: Mapping[str, Any],
+        table: pa.Table,
+    ) -> list[pa.Table]:
+        """The rows that count of each of some blocks, from the table of the shard that holds them.
+
+        Args:
+            store: of the run, for messages.
+            file: the shard.
+            blocks: in it.
+            metadata: of the shard.
+            table: of the shard.
+
+        Raises:
+            DamagedFile: the shard holds other blocks, or lacks rows of one.
+        """
+        places = {block: self.blocks[block] for block in blocks}
+        is_merged = any(place.is_merged for place in places.values())
+        recorded = metadata.get("blocks") if is_merged else {metadata.get("block"): None}
+        if recorded is not None:  # merged shards of an older mclabel do not say
+            for block, place in places.items():
+                if block not in recorded or recorded[block] != place.num_rows:
+                    names = ", ".join(map(repr, list(recorded)[:3]))
+                    raise damaged(
+                        store, file, f"holds block {names}, and not {block!r} as it should"
+                    )
+        for block, place in places.items():
+            if place.offset + (place.num_rows or 0) > table.num_rows:
+                raise damaged(store, file, f"lacks rows of block {block}")
+        return [self._rows_of(block, table) for block in blocks]
+
+    def _rows_of(self, block: str, table: pa.Table) -> pa.Table:
         place = self.blocks[block]
         rows = table.slice(place.offset, place.num_rows)
         return without_problems(rows, self.superseded.get(block, ()))

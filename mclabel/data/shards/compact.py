@@ -133,7 +133,7 @@ def _piles(
         metadata, table = read_shard(store, file, "labels")
         if len(table) * 2 >= rows:
             continue
-        parts = [catalog.rows_of(block, table) for block in blocks]
+        parts = catalog.parts(store, file, blocks, metadata, table)
         kept = {k: v for k, v in metadata.items() if k not in _OWN}
         kept["keeps_rollouts"] = metadata["rollouts"] is not None
         pile = open_piles.setdefault(

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object, with_digest
-from mclabel.data.shards.manifest import MANIFEST, read_claim
-from mclabel.data.shards.plan import part_name, read_parts
+from mclabel.data.shards.manifest import run_id
+from mclabel.data.shards.plan import part_name, planned_blocks, read_parts
 from mclabel.data.shards.store import Store
 
 FILE = "finished.json"
@@ -53,9 +53,8 @@ def write_finished(
         num_plan_parts: of its plan; 0 for a run without one.
         files: names of single files that the job has written.
     """
-    manifest = read_claim(store, MANIFEST) or {}
     content = {
-        "run": manifest.get("id"),
+        "run": run_id(store),
         "num_blocks": num_blocks,
         "num_plan_parts": num_plan_parts,
         "files": list(files),
@@ -118,6 +117,8 @@ def lost_since(store: Store, finished: Finished, committed: Container[str], coun
     num_parts, blocks = undone_blocks(store, committed, most_parts=finished.num_plan_parts)
     if num_parts < finished.num_plan_parts:
         return Lost(plan_part=part_name(num_parts + 1))
+    if not blocks and num_parts == finished.num_plan_parts:
+        return Lost(num_blocks=max(0, finished.num_blocks - _num_planned(store)))
     return Lost(num_blocks=len(blocks), blocks=blocks)
 
 
@@ -143,6 +144,15 @@ def undone_blocks(
             names = pc.unique(part.column("block")).to_pylist()
             missing.update(name for name in names if name not in committed)
     return num_parts, tuple(sorted(_that_count(store, missing))) if missing else ()
+
+
+def _num_planned(store: Store) -> int:
+    """The number of planned blocks of which something counts."""
+    plan = planned_blocks(store)
+    if plan is None:
+        return 0
+    touched = set(plan.superseded)
+    return len(plan.names) - len(touched - _that_count(store, touched))
 
 
 def _that_count(store: Store, blocks: set[str]) -> set[str]:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.store import Store
-from mclabel.errors import ShardError
+from mclabel.errors import DamagedFile, ShardError
 
 FORMAT = 3
 """Earlier formats have no identity."""
@@ -46,7 +46,14 @@ class Semantic:
         return {"identity": self.identity, "config": self.config}
 
 
-def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, Any]) -> None:
+def claim(
+    store: Store,
+    name: str,
+    semantic: Semantic,
+    provenance: Mapping[str, Any],
+    *,
+    run: str | None = None,
+) -> None:
     """Create the manifest, or check that the one there is of the same configuration.
 
     Args:
@@ -54,6 +61,7 @@ def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, 
         name: of the manifest's file.
         semantic: what the content of the output depends on.
         provenance: versions and the like, kept beside it and not compared.
+        run: the `id` of a manifest that was lost; None draws one.
 
     Raises:
         ShardError: the output belongs to another configuration.
@@ -61,7 +69,7 @@ def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, 
     manifest = with_digest(
         {
             "format": FORMAT,
-            "id": secrets.token_hex(8),
+            "id": run or secrets.token_hex(8),
             "identity": semantic.identity,
             "config": semantic.config,
             **provenance,
@@ -148,6 +156,15 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
     if check == "damaged" or (check == "none" and manifest["format"] > _MAY_LACK_DIGEST):
         raise damaged(store, name)
     return manifest
+
+
+def run_id(store: Store) -> str | None:
+    """The `id` of a run's manifest; None without one, or if it is damaged."""
+    try:
+        manifest = read_claim(store, MANIFEST)
+    except DamagedFile:
+        return None
+    return None if manifest is None else manifest.get("id")
 
 
 def begun_without_digests(store: Store) -> bool:

@@ -88,11 +88,17 @@ def restore_manifest(store: Store) -> None:
             "goes on"
         )
     given = {name: value for name, value in content.items() if value is not None}
-    finished = read_finished(store)
-    run = (finished.run if finished is not None else None) or secrets.token_hex(8)
-    manifest = with_digest({"format": FORMAT, "id": run, **given})
+    manifest = with_digest(
+        {"format": FORMAT, "id": lost_id(store) or secrets.token_hex(8), **given}
+    )
     store.delete(MANIFEST)
     store.create(MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
+
+
+def lost_id(store: Store) -> str | None:
+    """The `id` of a run whose manifest is gone, as the record of its end has it."""
+    finished = read_finished(store)
+    return None if finished is None else finished.run
 
 
 def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -129,6 +129,9 @@ def read_scores(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
         table.select(SCORES_SCHEMA.names).cast(SCORES_SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise damaged(store, name, f"damaged, or no shard of scores ({error})") from error
+    if metadata.get("block") != block_id:
+        fault = f"holds block {metadata.get('block')!r}, and not {block_id!r} as it should"
+        raise damaged(store, name, fault)
     if version != SCORES_VERSION:
         raise damaged(store, name, f"of version {version}, not {SCORES_VERSION}")
     return metadata, table

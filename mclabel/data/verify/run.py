@@ -121,7 +121,8 @@ class _Verifying:
             raise
         found.num_without_digest += not shard_has_digest(metadata)
         self._files.add_stamp(name, metadata)
-        parts = self._blocks(name, blocks, metadata, labels)
+        assert self._catalog is not None
+        parts = self._catalog.parts(self._store, name, blocks, metadata, labels)
         for block, part in zip(blocks, parts, strict=True):
             found.num_solutions += part.num_rows
             doubles.add(block, part)
@@ -141,27 +142,6 @@ class _Verifying:
             fault = f"{cost['num_rollouts']:,} rollouts were made, {rollouts.num_rows:,} are there"
             self.found.add(damaged(self._store, metadata["rollouts"], fault))
 
-    def _blocks(
-        self, name: str, blocks: list[str], metadata: dict[str, Any], labels: pa.Table
-    ) -> list[pa.Table]:
-        """The rows of each block that count; refuses blocks other than those in the metadata."""
-        assert self._catalog is not None
-        places = [self._catalog.blocks[block] for block in blocks]
-        if places[0].num_rows is None:
-            if (recorded := metadata.get("block")) != blocks[0]:
-                raise damaged(self._store, name, f"holds block {recorded!r}, which is not its name")
-            return [self._catalog.rows_of(blocks[0], labels)]
-        sizes = {block: place.num_rows for block, place in zip(blocks, places, strict=True)}
-        recorded = metadata.get("blocks")
-        if recorded is not None and any(
-            recorded.get(block) != size for block, size in sizes.items()
-        ):
-            raise damaged(self._store, name, "holds other blocks than were merged into it")
-        for block, place in zip(blocks, places, strict=True):
-            if labels.slice(place.offset, place.num_rows).num_rows != place.num_rows:
-                raise damaged(self._store, name, f"lacks rows of block {block}")
-        return [self._catalog.rows_of(block, labels) for block in blocks]
-
     def _check_plan(
         self, name: str, blocks: list[str], metadata: dict[str, Any], parts: list[pa.Table]
     ) -> None:
@@ -179,6 +159,11 @@ class _Verifying:
                 f"{len(there - planned):,} others"
             )
             self.found.add(damaged(self._store, name, fault))
+        left_out = self._catalog.without_rows(blocks, metadata)["set_aside"]
+        hashes = set(name_hashes(left_out).tolist())
+        for block in blocks:
+            if hashes & self._planned.of([block]):
+                self._files.check_note(block)
 
     def _has_merged(self) -> bool:
         """Whether a merge has ended since the catalog was read."""

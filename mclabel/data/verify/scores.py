@@ -10,7 +10,6 @@ import pyarrow as pa
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.plan import planned_blocks
-from mclabel.data.shards.rejects import noted_blocks
 from mclabel.data.shards.scores import FOLDER, read_scores
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import name_hashes
@@ -61,7 +60,7 @@ def check_scores(
     }
     blocks = sorted(block for block in names if plan is None or block in plan.names)
     files.check_complete(set(blocks), len(blocks), FOLDER)
-    noted, places = set(noted_blocks(store)), dict[int, str]()
+    places: dict[int, str] = {}
     for done, block in enumerate(blocks, 1):
         found.num_shards += 1
         found.num_blocks += 1
@@ -72,11 +71,9 @@ def check_scores(
             ids = [name for name in table["id"].to_pylist() if name not in superseded]
             left_out = [name for name in metadata["set_aside"] if name not in superseded]
             found.num_solutions += len(ids)
-            _check_block(store, block, metadata.get("block"), table)
-            if left_out and block not in noted:
-                fault = f"missing, though {len(left_out):,} solutions of the block have no scores"
-                again = "Run the job again: it is written anew"
-                found.add(DamagedFile(store.location, f"rejects/{block}.json", fault, again))
+            _check_numbers(store, names[block], table)
+            if left_out:
+                files.check_note(block)
             _check_items(store, names[block], {*ids, *left_out}, planned, block)
             for identity in name_hashes(ids).tolist():
                 if (other := places.setdefault(identity, names[block])) != names[block]:
@@ -91,10 +88,7 @@ def check_scores(
         )
 
 
-def _check_block(store: Store, block: str, recorded: object, table: pa.Table) -> None:
-    name = f"{FOLDER}/{block}.parquet"
-    if recorded != block:
-        raise damaged(store, name, f"holds block {recorded!r}, which is not its name")
+def _check_numbers(store: Store, name: str, table: pa.Table) -> None:
     for scores in table["scores"].to_pylist():
         if any(score is None or not math.isfinite(score) for score in scores):
             raise damaged(store, name, "has a score that is no number")

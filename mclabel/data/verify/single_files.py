@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
@@ -10,9 +11,10 @@ from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import Check, check_lines, read_object
 from mclabel.data.shards.finished import FILE as FINISHED
 from mclabel.data.shards.finished import Finished, lost_since, read_finished, undone_blocks
-from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_claim
+from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_claim, run_id
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.rejects import FOLDER as NOTES
+from mclabel.data.shards.rejects import noted_blocks
 from mclabel.data.shards.restore import RESTORE, manifest_faults
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.findings import Verification
@@ -40,6 +42,7 @@ class SingleFiles:
         self._finished: Finished | None = None
         self._says_finished = False
         """Whether the log of progress says that no block was left."""
+        self._noted: set[str] | None = None
         self._stamps: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
         """A shard of each configuration, with its metadata, by a hash of the configuration."""
 
@@ -95,12 +98,20 @@ class SingleFiles:
             fault = "missing, though the job has ended with all of its blocks done"
             name = f"{folder}/{block}.parquet"
             self._found.add(DamagedFile(self._store.location, name, fault, _AGAIN))
-        if lost.num_blocks and not lost.blocks:
-            fault = (
-                f"lacks {lost.num_blocks:,} of the {self._finished.num_blocks:,} blocks that were "
-                "there at its end"
-            )
+        if lost.num_blocks and not lost.blocks:  # there is no plan, or it is not what it was
+            before = self._finished.num_blocks
+            fault = f"{lost.num_blocks:,} are missing of the {before:,} blocks of its end"
             self._found.add(DamagedFile(self._store.location, folder, fault, _AGAIN))
+
+    def check_note(self, block: str) -> None:
+        """See whether a block that left out items is noted, as the file of rejects needs it."""
+        if self._noted is None:
+            self._noted = set(noted_blocks(self._store))
+        if block not in self._noted:
+            fault = "missing, though items of the block were left out"
+            again = "Make the file anew, with {} in it: without it rejects.jsonl will lack them"
+            name = f"{NOTES}/{block}.json"
+            self._found.add(DamagedFile(self._store.location, name, fault, again))
 
     def _manifest(self) -> None:
         try:
@@ -147,14 +158,7 @@ class SingleFiles:
                 fault = "missing" if raw is None else "empty"
                 fault += f", though {FINISHED} says that the job has written it"
                 self._found.add(DamagedFile(location, name, fault, _AGAIN))
-        try:
-            manifest = read_claim(self._store, MANIFEST)
-        except DamagedFile:
-            return
-        if manifest is not None and self._finished.run not in (None, manifest.get("id")):
-            fault = f"of another run than {MANIFEST}"
-            again = f"Delete it and run the job again, or restore {MANIFEST}"
-            self._found.add(DamagedFile(location, FINISHED, fault, again))
+        self._same_run(FINISHED, self._finished.run)
 
     def _checked(self, name: str, check_content: Callable[[bytes], Check]) -> None:
         if (raw := self._store.read(name)) is None:
@@ -163,6 +167,17 @@ class SingleFiles:
         self._found.num_without_digest += check == "none"
         if check == "damaged" or (check == "none" and self._has_digests):
             self._found.add(damaged(self._store, name))
+        elif check == "sound":
+            first = raw.partition(b"\n")[0] if name == REJECTS else raw
+            self._same_run(name, json.loads(first).get("run"))
+
+    def _same_run(self, name: str, run: str | None) -> None:
+        """Compare the id of the run that a file carries with that of the manifest."""
+        known = run_id(self._store)
+        if None not in (run, known) and run != known:
+            fault = f"of another run than {MANIFEST}"
+            again = f"Delete it and run the job again, or restore {MANIFEST}"
+            self._found.add(DamagedFile(self._store.location, name, fault, again))
 
 
 def _check_object(raw: bytes) -> Check:
