@@ -7,7 +7,7 @@ import pytest
 
 from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
 from mclabel.errors import ConfigError, DataError
-from mclabel.pipelines.label import semantic_config
+from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.policy import with_examples
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))

@@ -16,7 +16,7 @@ from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators.fixed import FixedEstimator
-from mclabel.pipelines.label import semantic_config
+from mclabel.pipelines.identity import semantic_config
 from mclabel.seeds import content_id
 from mclabel.settings import OPERATIONAL, Born, Settings
 from tests.support.scripted_jobs import scripted_overrides, write_problems

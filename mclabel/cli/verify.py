@@ -22,18 +22,28 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def verify(run: str, as_json: bool) -> None:
+@click.option(
+    "--restore-manifest",
+    is_flag=True,
+    help="First write run.json again from the shards, where it was lost or is of another run.",
+)
+def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
     """Check that a run's files are what was written, and agree with each other.
 
-    RUN is a folder or URL. Every file is read: digests, counts of labels against their rollouts,
-    solutions that are there twice, blocks against the names of their shards, priors, journals. What
-    is damaged is named with what to do. Exit code 0: sound; 1: damaged; 2: there is no run.
+    RUN is the folder or URL of a labelling or scoring run. Every file is read: digests, counts of
+    labels against their rollouts, solutions that are there twice, blocks against the plan and the
+    names of their shards, the configuration in run.json against the shards, priors, journals, and
+    what a finished job had and is gone. What is damaged is named with what to do. Exit code 0:
+    sound; 1: damaged; 2: there is no run.
     """
+    from mclabel.data.shards.restore import restore_manifest as restore
     from mclabel.data.shards.store import Store
     from mclabel.data.verify.run import verify as check
     from mclabel.report.job_progress import StageProgress
     from mclabel.report.terminal import shown
 
+    if restore_manifest:
+        restore(Store(run))
     with StageProgress(errors, "verify", "shards") as stage:
         found = check(Store(run), on_progress=stage.update)
     if as_json:

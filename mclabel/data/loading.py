@@ -6,6 +6,7 @@ has merged, and `rollouts/*.parquet` has what attempts left that were killed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,6 +26,8 @@ def load_labels(
     Shards are written one after another to a file that the data set maps, so that memory stays
     small. It is removed when the process ends.
 
+    A warning says where a finished run lacks what it had at its end.
+
     Args:
         run: folder or URL, also of a job under way: what is committed now.
         cache_dir: where the file is written, by default the cache of `datasets`.
@@ -34,6 +37,7 @@ def load_labels(
     """
     from mclabel.data.arrow import labels_dataset
 
+    _warn_of_losses(fspath(run))
     return labels_dataset(fspath(run), cache_dir)
 
 
@@ -46,6 +50,7 @@ def load_rollouts(
     """
     from mclabel.data.arrow import rollouts_dataset
 
+    _warn_of_losses(fspath(run))
     return rollouts_dataset(fspath(run), cache_dir)
 
 
@@ -54,4 +59,24 @@ def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
     from mclabel.data.shards.labels import read_labels as read
     from mclabel.data.shards.store import Store
 
+    _warn_of_losses(fspath(run))
     return read(Store(fspath(run)))
+
+
+def _warn_of_losses(run: str) -> None:
+    """Warn where a finished run lacks what it had at its end."""
+    from mclabel.data.shards.catalog import read_catalog
+    from mclabel.data.shards.finished import lost_since, read_finished
+    from mclabel.data.shards.store import Store
+
+    store = Store(run)
+    if (finished := read_finished(store)) is None:
+        return
+    blocks = read_catalog(store).blocks
+    if lost := lost_since(store, finished, blocks, len(blocks)):
+        warnings.warn(
+            f"{run}: its job had ended with {finished.num_blocks:,} blocks, and {lost} are not "
+            f"there any more. `mclabel verify {run}` names them; run the job again to make them "
+            "anew",
+            stacklevel=3,
+        )

@@ -167,9 +167,8 @@ def health_counts(store: Store, *, max_files: int | None = None) -> HealthCounts
         blocks = {block for file in catalog.files[::every] for block in by_file[file]}
     counts = HealthCounts(num_shards=len(catalog.files))
     for metadata, table in label_tables(store, blocks):
-        gone = catalog.superseded.get(metadata.get("block", ""), frozenset())
-        dropped = {k: v for k, v in metadata.get("dropped", {}).items() if k not in gone}
-        counts.add({**metadata, "dropped": dropped}, table)
+        of_shard = metadata.get("blocks") or [metadata.get("block", "")]
+        counts.add({**metadata, **catalog.without_rows(of_shard, metadata)}, table)
     return counts
 
 

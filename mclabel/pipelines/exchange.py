@@ -14,11 +14,12 @@ from mclabel.data.exchange.formats import Format, LabeledTexts, find_format, rea
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.outputs import check_run, output_folder
 from mclabel.data.readers.rows import file_rows
+from mclabel.data.shards.finished import write_finished
 from mclabel.data.shards.labels import commit_block, read_labels
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
-from mclabel.pipelines.label import versions
+from mclabel.pipelines.identity import versions
 from mclabel.records import LabeledSolution, Outcome, Verdict
 from mclabel.seeds import content_id
 
@@ -157,7 +158,8 @@ def import_file(path: str, source: str, out: str) -> ImportReport:
     for start in range(0, len(labeled), BLOCK_ROWS):
         block = content_id(content, start)
         part = labeled[start : start + BLOCK_ROWS]
-        commit_block(store, block, "import", part, None, {"config": {"imported": source}})
+        commit_block(store, block, "import", part, None, semantic.stamp())
+    write_finished(store, num_blocks=-(-len(labeled) // BLOCK_ROWS))
     return ImportReport(
         num_rows=num_rows,
         num_solutions=len(labeled),

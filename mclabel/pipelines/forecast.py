@@ -19,7 +19,8 @@ from mclabel.data.sizes import Size
 from mclabel.estimators import RunLearner
 from mclabel.labeling.problem import run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
-from mclabel.pipelines.label import label, load_work, semantic_config
+from mclabel.pipelines.identity import semantic_config
+from mclabel.pipelines.label import label, load_work
 from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import read_spent

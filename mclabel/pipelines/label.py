@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import platform
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from mclabel.checkers import make_checker
 from mclabel.config import LabelConfig
 from mclabel.data.outputs import check_run
 from mclabel.data.readers.problems import ChosenProblems, Problems, read_problems
-from mclabel.data.readers.remote import local_path
 from mclabel.data.readers.solutions import read_solutions
-from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
 from mclabel.data.shards.rejects import Reject, set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.engines import make_engine
-from mclabel.errors import ConfigError, DataError
+from mclabel.errors import DataError
 from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LabelTask
 from mclabel.pipelines.fleet import from_anywhere, make_fleet
+from mclabel.pipelines.identity import check_output, claim_output, semantic_config, versions
 from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.records import GivenSolution
-from mclabel.seeds import ID_LENGTH
-from mclabel.settings import content_fields
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import Limits
 from mclabel.work.job import run_job
@@ -66,8 +58,7 @@ def label(
     semantic = semantic_config(config)
     work = load_work(config)
     make_policy = partial(make_engine, config.policy, seed=config.seed)
-    if Path(config.out).is_dir() or "://" in config.out:
-        check_claim(Store(config.out), MANIFEST, semantic)
+    check_output(config.out, semantic)
     store = Store(config.out, create=True)
     provenance = {
         "versions": versions(config.policy.engine.component.packages),
@@ -76,10 +67,10 @@ def label(
     task = LabelTask(
         make_policy=make_policy,
         settings=config,
-        provenance={**provenance, "config": semantic.config},
+        provenance={**provenance, **semantic.stamp()},
         keep_rollouts=config.keep_rollouts,
     )
-    claim(store, MANIFEST, semantic, provenance)
+    claim_output(store, semantic, provenance)
     blocks = plan_blocks(
         store,
         work.items,
@@ -114,43 +105,6 @@ def _check_none_left_out(store: Store) -> None:
             f"{store.location}: problem {left_out.problem_id} was left out: {left_out.detail}. "
             "Choose another out=…, or go on without strict"
         )
-
-
-def semantic_config(config: LabelConfig) -> Semantic:
-    """What labels depend on: the semantic fields, the checker, and the content of local files.
-
-    A local model is known by its content, so a folder may move, and may not change; so is a file
-    that a setting names. Which engine runs the model is free to change; one that runs none is known
-    by its name.
-    """
-    checker = make_checker(config.checker)
-    known: dict[tuple[str, ...], Any] = {
-        ("checker", "kind"): checker.name,
-        ("checker", "version"): checker.version,
-        ("policy", "model"): make_engine(config.policy).model_identity(),
-    }
-    for path, file in content_fields(config):
-        known[path] = _content_of(".".join(path), file)
-    semantic = Semantic(identity=config.identity(), config=config.semantic())
-    for path, value in known.items():
-        for tree in (semantic.identity, semantic.config):
-            _put(tree, path, value)
-    return semantic
-
-
-def _content_of(key: str, place: str) -> str:
-    """A name of a file's content, which stays when the file moves."""
-    try:
-        content = local_path(place).read_bytes()
-    except (DataError, OSError) as error:
-        raise ConfigError(f"{key}={place!r}: cannot be read ({error})") from error
-    return f"content:{hashlib.sha256(content).hexdigest()[:ID_LENGTH]}"
-
-
-def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
-    for name in path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[path[-1]] = value
 
 
 def input_config(config: LabelConfig) -> dict[str, Any]:
@@ -206,24 +160,3 @@ def load_work(config: LabelConfig) -> Work:
         size=size,
         rejects=lambda: chain(bad_rows(), found.rejects),
     )
-
-
-def versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of what decides about labels.
-
-    Args:
-        packages: of the engine, beside those of every job; what is not installed is left out.
-    """
-    installed = [name for name in packages if _is_installed(name)]
-    return {
-        **{name: version(name) for name in ("mclabel", "torch", "transformers", "ray", *installed)},
-        "python": platform.python_version(),
-    }
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return False
-    return True

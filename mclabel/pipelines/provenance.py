@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mclabel.pipelines.label import versions
+from mclabel.pipelines.identity import versions
 from mclabel.prm.scoring.manifest import scorer_fingerprint
 
 

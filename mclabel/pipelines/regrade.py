@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import uuid
 from collections import defaultdict
@@ -31,17 +30,19 @@ from mclabel.data.outputs import check_run
 from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import Fault, file_rows
 from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.finished import write_finished
 from mclabel.data.shards.labels import commit_block, committed_blocks, delete_losers, named_rollouts
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, claimed_config
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
+from mclabel.data.shards.rejects import copy_rejects
 from mclabel.data.shards.schema import labeled_solution, recorded_rollout
 from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.estimators import EstimatorSettings
 from mclabel.labeling.regrade import Regraded, regrade_block
-from mclabel.pipelines.label import versions
+from mclabel.pipelines.identity import versions
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
 from mclabel.settings import CONTENT, Settings, settings_class
@@ -143,8 +144,10 @@ def regrade(
     check_run(out)
     target = Store(out, create=True)
     made_by = {"versions": versions()}
-    claim(target, MANIFEST, Semantic.of(semantic), made_by)
-    work = _Regrading(source, target, settings, corrected, grader, {**made_by, "config": semantic})
+    known = Semantic.of(semantic)
+    claim(target, MANIFEST, known, made_by)
+    provenance = {**made_by, **known.stamp()}
+    work = _Regrading(source, target, settings, corrected, grader, provenance)
     return work.run(_checker_then(config), on_progress)
 
 
@@ -185,8 +188,9 @@ class _Regrading:
             report.num_blocks_resumed += len(blocks) - len(todo)
             finished += len(blocks) - len(todo)
             rollouts = self._rollouts(metadata) if todo else {}
-            for block in todo:
-                rows = catalog.rows_of(block, table).to_pylist()
+            parts = catalog.parts(self._source, file, todo, metadata, table)
+            for block, part in zip(todo, parts, strict=True):
+                rows = part.to_pylist()
                 # Of a shard of several blocks problems without rows go with the first one.
                 without_rows = catalog.without_rows(blocks, metadata) if block == blocks[0] else {}
                 solutions = list(map(labeled_solution, rows))
@@ -194,8 +198,8 @@ class _Regrading:
                 finished += 1
                 on_progress(finished, report.num_blocks)
         delete_losers(self._target)
-        if (rejects := self._source.read(REJECTS)) is not None:
-            self._target.replace(REJECTS, io.BytesIO(rejects))
+        files = (REJECTS,) if copy_rejects(self._source, self._target) else ()
+        write_finished(self._target, num_blocks=report.num_blocks, files=files)
         report.num_golds_unknown = len(unknown)
         return report
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from mclabel.config import ScoreConfig
 from mclabel.data.outputs import RUN_FILES, SCORE_FOLDERS, check_places, output_file
-from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
+from mclabel.data.shards.manifest import Semantic
 from mclabel.data.shards.rejects import Reject
 from mclabel.data.shards.scores import score_rows
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import EngineResources
 from mclabel.errors import ConfigError, DataError, MclabelError
 from mclabel.pipelines.fleet import from_anywhere, make_fleet
-from mclabel.pipelines.label import versions
+from mclabel.pipelines.identity import check_output, claim_output, versions
 from mclabel.pipelines.provenance import server_address, weights_of, write_provenance
 from mclabel.prm.scoring.formats import OWN_FORMAT
 from mclabel.prm.scoring.items import Solutions, none_left, read_scored_input
@@ -121,8 +121,7 @@ def _run(
         PrmManifest.read(model_folder(config.prm))
     solutions = read_scored_input(config.solutions, strict=config.strict)
     semantic = semantic_config(config)
-    if Path(out).is_dir() or "://" in out:
-        check_claim(Store(out), MANIFEST, semantic)
+    check_output(out, semantic)
     store = Store(out, create=True)
     provenance = {"versions": versions(), "input": {"solutions": config.solutions}}
     needed = resources(config)
@@ -132,11 +131,11 @@ def _run(
             _load, config.model_copy(update={"prm": _found(config.prm)}), threads=num_cores
         ),
         source=config.solutions,
-        provenance={**provenance, "config": semantic.config},
+        provenance={**provenance, **semantic.stamp()},
         max_tokens=_CORE_TOKENS * num_cores if config.device == "cpu" else _GPU_TOKENS,
         strict=config.strict,
     )
-    claim(store, MANIFEST, semantic, provenance)
+    claim_output(store, semantic, provenance)
     blocks = plan_blocks(
         store,
         solutions,

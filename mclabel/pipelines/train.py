@@ -18,7 +18,7 @@ from mclabel.data.shards.store import Store
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.pretrained import check_device
 from mclabel.errors import DataError
-from mclabel.pipelines.label import versions
+from mclabel.pipelines.identity import versions
 from mclabel.pipelines.model_card import model_card
 from mclabel.pipelines.new_scorer import NewScorer, base_model
 from mclabel.prm.scoring.manifest import scorer_fingerprint

@@ -104,8 +104,11 @@ class Index:
                 table = table.append_column("row", pa.array(range(len(table)), pa.uint32()))
                 parts = [
                     part.append_column("block", pa.array([block] * len(part), pa.string()))
-                    for block in blocks
-                    for part in [catalogs[number].rows_of(block, table)]
+                    for block, part in zip(
+                        blocks,
+                        catalogs[number].parts(stores[number], name, blocks, metadata, table),
+                        strict=True,
+                    )
                 ]
                 table = pa.concat_tables(parts)
                 batch.append(prepared(table, number, name))

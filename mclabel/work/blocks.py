@@ -11,7 +11,6 @@ No item is kept in memory; it is read when its block is leased.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -21,10 +20,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mclabel.data.shards.plan import CONTENT_BYTES, META_BYTES, PLAN_SCHEMA, commit_part, read_parts
+from mclabel.data.shards.plan import (
+    CONTENT_BYTES,
+    META_BYTES,
+    PLAN_SCHEMA,
+    block_id,
+    blocks_of,
+    commit_part,
+    read_parts,
+)
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError, ShardError
-from mclabel.seeds import ID_LENGTH, canonical_json
 from mclabel.work.plan_index import (
     MAX_NAMED,
     Comparison,
@@ -66,6 +72,11 @@ class JobBlocks:
         self._counts = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
         self.num_items = len(places)
         self.changes = changes
+
+    @property
+    def num_plan_parts(self) -> int:
+        """Parts of the run's plan."""
+        return self._plan.num_parts
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -138,7 +149,7 @@ def plan_blocks(
         ShardError: items changed or are gone, and that is not accepted; or the plan is damaged.
         DataError: the input changes while it is read.
     """
-    how = hashlib.sha256(canonical_json(["block", identity])).digest()
+    how = blocks_of(identity)
     taken_up = InputChanges()
     added: list[pa.Table] = []
     while True:
@@ -197,7 +208,7 @@ def _new_parts(
         # result is superseded.
         generation = number if any(was_planned for _, was_planned in block) else 0
         contents = [[item.id, c.hex()] for (item, _), (c, _) in zip(block, digests, strict=True)]
-        name = hashlib.sha256(how + canonical_json([contents, generation])).hexdigest()[:ID_LENGTH]
+        name = block_id(how, contents, generation)
         rows += [
             _row(item.id, content, meta, name)
             for (item, _), (content, meta) in zip(block, digests, strict=True)

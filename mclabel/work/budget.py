@@ -16,6 +16,7 @@ from math import log2
 
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object, with_digest
+from mclabel.data.shards.manifest import run_id
 from mclabel.data.shards.store import Store
 from mclabel.work.tally import JobState
 
@@ -81,6 +82,7 @@ class Ledger:
         self._store, self._started = store, started
         self._every_s = LOCAL_S if store.is_local else REMOTE_S
         self._before = self.spent = read_spent(store)
+        self._run = run_id(store)
         self._written = started
         self._last: tuple[float, JobState] | None = None
         self._by_live: dict[int, list[float]] = defaultdict(lambda: [0, 0.0])
@@ -109,7 +111,7 @@ class Ledger:
     def write(self, now: float) -> None:
         """Replace the file."""
         spent = replace(self.spent, hours=self._before.hours + (now - self._started) / 3600)
-        content = json.dumps(with_digest(asdict(spent)), indent=1).encode()
+        content = json.dumps(with_digest({"run": self._run, **asdict(spent)}), indent=1).encode()
         self._store.replace(FILE, io.BytesIO(content))
         self._written = now
 
@@ -145,6 +147,7 @@ def read_spent(store: Store) -> Spent:
         return Spent()
     try:
         content, check = read_object(raw)
+        content.pop("run", None)
         spent = Spent(**content)
     except (ValueError, TypeError) as error:
         raise damaged(store, FILE, f"not what mclabel wrote ({error})") from error

@@ -13,17 +13,20 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import chain
 
+from mclabel.data.shards.finished import write_finished
 from mclabel.data.shards.journal import delete_journal, journaled_blocks
+from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.rejects import Reject, write_rejects
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.stop import deferred
 from mclabel.work.blocks import JobBlocks
+from mclabel.work.budget import FILE as SPENT
 from mclabel.work.budget import Ledger, Limits
 from mclabel.work.drivers import DriverSign
 from mclabel.work.fleet import Fleet, FleetProgress
 from mclabel.work.leases import LeaseBook
-from mclabel.work.progress_log import ProgressLog
+from mclabel.work.progress_log import PROGRESS_FILE, ProgressLog
 from mclabel.work.tally import JobReport, JobState, Tally
 from mclabel.work.task import CommittedBlocks, Outputs
 
@@ -80,12 +83,24 @@ def run_job(
         spent = ledger.update(state, time.monotonic())
         return should_stop() or limits.reached(spent) is not None
 
+    num_left = None
     try:
-        report = _run_blocks(blocks, outputs, fleet, store, is_enough, only=only, size=size)
-    finally:
-        log.close()
-        ledger.write(time.monotonic())
-        num_rejected = write_rejects(store, chain(rejects(), outputs.set_aside(store)))
+        try:
+            report = _run_blocks(blocks, outputs, fleet, store, is_enough, only=only, size=size)
+        finally:
+            ledger.write(time.monotonic())
+            num_rejected = write_rejects(store, chain(rejects(), outputs.set_aside(store)))
+        num_left = report.num_blocks_left
+        if not num_left:
+            there = (SPENT, REJECTS, PROGRESS_FILE)
+            write_finished(
+                store,
+                num_blocks=len(blocks),
+                num_plan_parts=blocks.num_plan_parts,
+                files=tuple(name for name in there if store.read(name) is not None),
+            )
+    finally:  # last, so that no log says that all is done before the record does
+        log.close(num_blocks_left=num_left)
     stopped_by = limits.reached(ledger.spent) if report.num_blocks_left else None
     return replace(report, num_rejected=num_rejected, stopped_by=stopped_by)
 

@@ -47,14 +47,18 @@ class ProgressLog:
         if now - self._written >= self._every_s:
             self._write()
 
-    def close(self) -> None:
-        """Write the last state once more, as the last line of this start."""
-        if self._last is not None:
-            self._write(ended=True)
+    def close(self, *, num_blocks_left: int | None = None) -> None:
+        """Write the last state once more, as the last line of this start.
 
-    def _write(self, *, ended: bool = False) -> None:
+        Args:
+            num_blocks_left: blocks that are not committed; None where the job failed.
+        """
+        if self._last is not None:
+            self._write(ended=True, num_blocks_left=num_blocks_left)
+
+    def _write(self, *, ended: bool = False, **more: Any) -> None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        line = with_digest({"time": at, **(self._last or {}), "ended": ended})
+        line = with_digest({"time": at, **(self._last or {}), "ended": ended, **more})
         self._store.append(PROGRESS_FILE, json.dumps(line).encode() + b"\n")
         self._written = time.monotonic()
 

@@ -30,7 +30,8 @@ from rich.table import Table
 
 from mclabel.config import LabelConfig, load_config
 from mclabel.labeling.task import LABEL_OUTPUTS
-from mclabel.pipelines.label import load_work, semantic_config
+from mclabel.pipelines.identity import semantic_config
+from mclabel.pipelines.label import load_work
 from mclabel.work.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
 

@@ -126,7 +126,7 @@ def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(tmp_p
     store.create("labels/notes.txt", b"mine")
     found = verify(store)
     lines = "\n".join(faults(found))
-    assert "labels/copy.parquet: holds block" in lines and "which is not its name" in lines
+    assert "labels/copy.parquet: holds block" in lines and "not 'copy' as it should" in lines
     assert f"{first}: 2 problems are there again in labels/ffffffffffffffff.parquet" in lines
     assert found.num_damaged == 2
     assert any("labels/notes.txt" in note for note in found.notes)

@@ -11,7 +11,7 @@ from mclabel.config import LabelConfig, load_config
 from mclabel.engines import ENGINES, EngineSettings, PolicySettings, make_engine
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.errors import ConfigError
-from mclabel.pipelines.label import semantic_config, versions
+from mclabel.pipelines.identity import semantic_config, versions
 from mclabel.pipelines.policy import resolved_policy
 
 SERVER = "policy.engine.endpoints=[http://localhost:8000/v1]"

@@ -23,7 +23,7 @@ from mclabel.data.shards.labels import (
 from mclabel.data.shards.schema import LABELS_SCHEMA, SCHEMA_VERSION
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
-from mclabel.pipelines.label import semantic_config
+from mclabel.pipelines.identity import semantic_config
 from mclabel.work.tally import JobReport
 from tests.support.exactness import check_exact
 

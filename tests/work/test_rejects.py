@@ -82,7 +82,7 @@ def test_a_job_goes_on_without_what_cannot_be_labelled(tmp_path: Path) -> None:
     assert sorted(found(tmp_path), key=str) == sorted(EXPECTED, key=str)
     check_exact(tmp_path / "out")
     first, *_, last = rejected(tmp_path)
-    assert list(first) == ["problem_id", "row", "source", "reason", "detail", "digest"]
+    assert list(first) == ["problem_id", "row", "source", "reason", "detail", "run", "digest"]
     assert list(last) == ["problem_id", "row", "source", "reason", "detail"]
     assert first["source"] == str(source) and last["source"] is None
     by_reason = {row["reason"]: row["detail"] for row in rejected(tmp_path)}

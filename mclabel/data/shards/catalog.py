@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -115,6 +115,8 @@ class Catalog:
     """Small shards that a merge has replaced, and that are still there."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By block: ids of the problems whose labels in it no longer count."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """By problem that a block has lost so: the block whose labels of it count, if there is one."""
     foreign: tuple[str, ...] = ()
     """Files in `labels/` that the run's plan does not name."""
     too_small: tuple[str, ...] = ()
@@ -127,8 +129,42 @@ class Catalog:
         """Labels shards, each once, in a fixed order."""
         return tuple(sorted({place.file for place in self.blocks.values()}))
 
-    def rows_of(self, block: str, table: pa.Table) -> pa.Table:
-        """A block's rows that count, from the table of the shard that holds it."""
+    def parts(
+        self,
+        store: Store,
+        file: str,
+        blocks: Sequence[str],
+        metadata: Mapping[str, Any],
+        table: pa.Table,
+    ) -> list[pa.Table]:
+        """The rows that count of each of some blocks, from the table of the shard that holds them.
+
+        Args:
+            store: of the run, for messages.
+            file: the shard.
+            blocks: in it.
+            metadata: of the shard.
+            table: of the shard.
+
+        Raises:
+            DamagedFile: the shard holds other blocks, or lacks rows of one.
+        """
+        places = {block: self.blocks[block] for block in blocks}
+        is_merged = any(place.is_merged for place in places.values())
+        recorded = metadata.get("blocks") if is_merged else {metadata.get("block"): None}
+        if recorded is not None:  # merged shards of an older mclabel do not say
+            for block, place in places.items():
+                if block not in recorded or recorded[block] != place.num_rows:
+                    names = ", ".join(map(repr, list(recorded)[:3]))
+                    raise damaged(
+                        store, file, f"holds block {names}, and not {block!r} as it should"
+                    )
+        for block, place in places.items():
+            if place.offset + (place.num_rows or 0) > table.num_rows:
+                raise damaged(store, file, f"lacks rows of block {block}")
+        return [self._rows_of(block, table) for block in blocks]
+
+    def _rows_of(self, block: str, table: pa.Table) -> pa.Table:
         place = self.blocks[block]
         rows = table.slice(place.offset, place.num_rows)
         return without_problems(rows, self.superseded.get(block, ()))
@@ -145,11 +181,28 @@ class Catalog:
         Returns:
             By `dropped` and `set_aside`, and by problem id, the shard's record of it.
         """
-        superseded = {name for block in blocks for name in self.superseded.get(block, ())}
+        superseded = self.superseded_in(blocks)
         return {
             kind: {k: v for k, v in metadata.get(kind, {}).items() if k not in superseded}
             for kind in WITHOUT_ROWS
         }
+
+    def superseded_in(self, blocks: Iterable[str]) -> frozenset[str]:
+        """The problems of which a shard holds nothing that counts, though it once did.
+
+        A merged shard may hold the block that has lost a problem and the one that has it anew; what
+        the former held of it was dropped when the latter was merged.
+
+        Args:
+            blocks: in the shard.
+        """
+        there = frozenset(blocks)
+        return frozenset(
+            problem
+            for block in there
+            for problem in self.superseded.get(block, ())
+            if self.replaced.get(problem) not in there
+        )
 
     def by_file(self) -> dict[str, list[str]]:
         """The blocks in each shard, in its order."""
@@ -183,6 +236,7 @@ def read_catalog(store: Store) -> Catalog:
         number=number,
         merged_away=tuple(_own_shard(block) for block in there if block in merged),
         superseded={} if plan is None else plan.superseded,
+        replaced={} if plan is None else plan.replaced,
         foreign=()
         if plan is None
         else tuple(_own_shard(block) for block in there if block not in plan.names),
@@ -247,7 +301,9 @@ def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:
     ]
     schema = SCHEMA.with_metadata({_VERSION_KEY: _VERSION})
     content = parquet_with_digest(pa.Table.from_pylist(rows, schema=schema), compression="zstd")
-    return store.create(f"{FOLDER}/{number:06d}.parquet", content)
+    name = f"{FOLDER}/{number:06d}.parquet"
+    # Or it was this merge's, and the store's answer was lost.
+    return store.create(name, content) or _rows(store, name) == rows
 
 
 def _rows(store: Store, name: str) -> list[dict[str, Any]]:

@@ -5,13 +5,16 @@ writes the rows again unchanged, less those that the plan has superseded, then c
 at once (`catalog`), then deletes what was merged. Killed before the commit, nothing has happened,
 and what it wrote is deleted by the next merge; killed after it, the next merge deletes the rest. It
 may run while labelling goes on.
+
+Deleting is final, so labels are counted again from the rollouts that a merged shard keeps: where
+they disagree, nothing is committed and nothing deleted.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,10 +30,11 @@ from mclabel.data.shards.catalog import (
     without_problems,
 )
 from mclabel.data.shards.labels import named_rollouts
+from mclabel.data.shards.recount import disagreements
 from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.data.shards.shard import read_shard, write_rollouts, write_shard
 from mclabel.data.shards.store import Store
-from mclabel.errors import ShardError
+from mclabel.errors import DamagedFile, ShardError
 
 _OWN = (
     *("schema_version", "block", "blocks", "attempt", "rollouts", "rollouts_digest", "cost"),
@@ -78,32 +82,38 @@ def compact(
         on_progress: called with shards read and in all.
 
     Raises:
-        ShardError: a shard is torn, or another merge was faster.
+        DamagedFile: a shard is damaged, or its labels disagree with its rollouts.
+        ShardError: another merge was faster.
     """
     before = read_catalog(store)
-    _delete_unused(store, before)
+    if any(_unused(store, before)):  # of a merge that was killed: what replaced it must be whole
+        for file in filter(_is_merged, before.files):
+            _check_rollouts(store, file, *read_shard(store, file, "labels"))
     places: dict[str, Place] = {}
     written: list[str] = []
     attempt = uuid.uuid4().hex[:8]
     num_rows = 0
-    for pile in _piles(store, before, rows, on_progress):
-        if pile.num_shards < 2:
-            continue
-        name = f"{before.number + 1:06d}.{attempt}.{len(written):05d}.parquet"
-        written.append(name)
-        _write(store, name, pile)
-        offset = 0
-        for block, count in pile.blocks:
-            places[block] = Place(f"{MERGED}/labels/{name}", offset, count)
-            offset += count
-        num_rows += pile.num_rows
+    try:
+        for pile in _piles(store, before, rows, on_progress):
+            if pile.num_shards < 2:
+                continue
+            name = f"{before.number + 1:06d}.{attempt}.{len(written):05d}.parquet"
+            written.append(name)
+            _write(store, name, pile)
+            offset = 0
+            for block, count in pile.blocks:
+                places[block] = Place(f"{MERGED}/labels/{name}", offset, count)
+                offset += count
+            num_rows += pile.num_rows
+    except DamagedFile:
+        _delete_written(store, written)
+        raise
     if places and not commit_merge(store, before.number + 1, places):
-        for name in written:
-            store.delete(f"{MERGED}/labels/{name}")
-            store.delete(f"{MERGED}/rollouts/{name}")
+        _delete_written(store, written)
         raise ShardError(f"{store.location}: another merge has just ended; nothing was changed")
     after = read_catalog(store)
-    _delete_unused(store, after)
+    for name in _unused(store, after):
+        store.delete(name)
     return Compaction(
         num_before=len(before.files), num_after=len(after.files), num_solutions=num_rows
     )
@@ -123,7 +133,7 @@ def _piles(
         metadata, table = read_shard(store, file, "labels")
         if len(table) * 2 >= rows:
             continue
-        parts = [catalog.rows_of(block, table) for block in blocks]
+        parts = catalog.parts(store, file, blocks, metadata, table)
         kept = {k: v for k, v in metadata.items() if k not in _OWN}
         kept["keeps_rollouts"] = metadata["rollouts"] is not None
         pile = open_piles.setdefault(
@@ -137,8 +147,9 @@ def _piles(
             problems.update(without_rows[name])
         if metadata["rollouts"] is not None:
             rollouts = named_rollouts(store, metadata)
-            superseded = {name for block in blocks for name in catalog.superseded.get(block, ())}
-            pile.rollouts.append(without_problems(rollouts, superseded))
+            kept_rollouts = without_problems(rollouts, catalog.superseded_in(blocks))
+            _check_rollouts(store, file, metadata, pa.concat_tables(parts), kept_rollouts)
+            pile.rollouts.append(kept_rollouts)
         pile.num_shards += 1
         pile.blocks += [(block, len(part)) for block, part in zip(blocks, parts, strict=True)]
         pile.num_rows += sum(map(len, parts))
@@ -178,10 +189,53 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
     write_shard(store, f"{MERGED}/labels/{name}", whole, merged)
 
 
-def _delete_unused(store: Store, catalog: Catalog) -> None:
-    """Delete shards that a committed merge has replaced, and those of merges that never were.
+def _delete_written(store: Store, names: Sequence[str]) -> None:
+    for name in names:
+        store.delete(f"{MERGED}/labels/{name}")
+        store.delete(f"{MERGED}/rollouts/{name}")
 
-    Of the number that would come next nothing is deleted: its merge may be under way.
+
+def _is_merged(file: str) -> bool:
+    return file.startswith(f"{MERGED}/")
+
+
+def _check_rollouts(
+    store: Store,
+    file: str,
+    metadata: Mapping[str, Any],
+    labels: pa.Table,
+    rollouts: pa.Table | None = None,
+) -> None:
+    """Count the labels of a shard again from the rollouts that are kept of it.
+
+    Args:
+        store: the run's.
+        file: the labels shard.
+        metadata: of the shard.
+        labels: that count.
+        rollouts: that are kept; None takes all that the shard names.
+
+    Raises:
+        DamagedFile: they disagree: without the rollouts the labels would be worth nothing.
+    """
+    if metadata["rollouts"] is None:
+        return
+    for fault in disagreements(
+        labels, named_rollouts(store, metadata) if rollouts is None else rollouts
+    ):
+        raise DamagedFile(
+            store.location,
+            file,
+            fault,
+            f"Nothing was merged or deleted. `mclabel verify {store.location}` names all that is "
+            "damaged, and what to do",
+        )
+
+
+def _unused(store: Store, catalog: Catalog) -> Iterator[str]:
+    """Shards that a committed merge has replaced, and those of merges that never were.
+
+    Of the number that would come next none is given: its merge may be under way.
     """
     used = {file.removeprefix(f"{MERGED}/labels/") for file in catalog.files}
     for folder in ("labels", "rollouts"):
@@ -189,9 +243,9 @@ def _delete_unused(store: Store, catalog: Catalog) -> None:
             file = name.removeprefix(f"{MERGED}/{folder}/")
             number = file.split(".")[0]
             if file not in used and number.isdecimal() and int(number) <= catalog.number:
-                store.delete(name)
+                yield name
     merged = {block for block, place in catalog.blocks.items() if place.is_merged}
     for folder in ("labels", "rollouts"):
         for name in store.names(folder):
             if name.removeprefix(f"{folder}/").split(".")[0] in merged:
-                store.delete(name)
+                yield name

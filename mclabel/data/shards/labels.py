@@ -175,7 +175,7 @@ def label_tables(
         content = store.read(name) if wanted else None
         if content is not None:
             metadata, table = open_shard(store, name, content, "labels")
-            yield metadata, pa.concat_tables(catalog.rows_of(block, table) for block in wanted)
+            yield metadata, pa.concat_tables(catalog.parts(store, name, wanted, metadata, table))
             continue
         for block in wanted:
             now = read_catalog(store)
@@ -183,7 +183,7 @@ def label_tables(
             if place is None or place.file == name:
                 raise ShardError(f"{store.location}/{name}: gone while it was read")
             metadata, table = read_shard(store, place.file, "labels")
-            yield metadata, now.rows_of(block, table)
+            yield metadata, *now.parts(store, place.file, [block], metadata, table)
 
 
 def read_rollouts(store: Store) -> Iterator[Rollout]:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.store import Store
-from mclabel.errors import ShardError
+from mclabel.errors import DamagedFile, ShardError
 
 FORMAT = 3
 """Earlier formats have no identity."""
@@ -41,8 +41,19 @@ class Semantic:
         """Of a configuration that is its own identity."""
         return cls(identity=config, config=config)
 
+    def stamp(self) -> dict[str, Any]:
+        """What every shard carries of it, so that a lost manifest can be written again."""
+        return {"identity": self.identity, "config": self.config}
 
-def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, Any]) -> None:
+
+def claim(
+    store: Store,
+    name: str,
+    semantic: Semantic,
+    provenance: Mapping[str, Any],
+    *,
+    run: str | None = None,
+) -> None:
     """Create the manifest, or check that the one there is of the same configuration.
 
     Args:
@@ -50,6 +61,7 @@ def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, 
         name: of the manifest's file.
         semantic: what the content of the output depends on.
         provenance: versions and the like, kept beside it and not compared.
+        run: the `id` of a manifest that was lost; None draws one.
 
     Raises:
         ShardError: the output belongs to another configuration.
@@ -57,7 +69,7 @@ def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, 
     manifest = with_digest(
         {
             "format": FORMAT,
-            "id": secrets.token_hex(8),
+            "id": run or secrets.token_hex(8),
             "identity": semantic.identity,
             "config": semantic.config,
             **provenance,
@@ -88,13 +100,28 @@ def check_claim(store: Store, name: str, semantic: Semantic) -> None:
     if changed:
         all_theirs = _flat(manifest["config"]) | theirs
         all_ours = _flat(json.loads(json.dumps(semantic.config))) | ours
-        lines = "\n".join(
-            f"  {k}: {all_theirs.get(k)!r} there, {all_ours.get(k)!r} here" for k in changed
-        )
+        lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
         raise ShardError(
             f"{store.location}: holds a run of another configuration:\n{lines}\n"
             "Choose another out=…, or restore these values to resume that run"
         )
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Fields in which two whole configurations differ, a line each, with both values.
+
+    A field that one of them lacks is of another version of mclabel, and no difference.
+    """
+    theirs, ours = _flat(there), _flat(json.loads(json.dumps(here)))
+    return [
+        _difference(key, theirs[key], ours[key])
+        for key in sorted(theirs.keys() & ours.keys())
+        if theirs[key] != ours[key]
+    ]
+
+
+def _difference(key: str, there: Any, here: Any) -> str:
+    return f"  {key}: {there!r} there, {here!r} here"
 
 
 def claimed_config(store: Store, name: str) -> dict[str, Any] | None:
@@ -129,6 +156,15 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
     if check == "damaged" or (check == "none" and manifest["format"] > _MAY_LACK_DIGEST):
         raise damaged(store, name)
     return manifest
+
+
+def run_id(store: Store) -> str | None:
+    """The `id` of a run's manifest; None without one, or if it is damaged."""
+    try:
+        manifest = read_claim(store, MANIFEST)
+    except DamagedFile:
+        return None
+    return None if manifest is None else manifest.get("id")
 
 
 def begun_without_digests(store: Store) -> bool:

@@ -15,9 +15,11 @@ stays as it is.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +31,7 @@ from mclabel.data.shards.digest import check_parquet, parquet_with_digest
 from mclabel.data.shards.manifest import begun_without_digests
 from mclabel.data.shards.packed import PackedNames
 from mclabel.data.shards.store import Store
+from mclabel.seeds import ID_LENGTH, canonical_json
 
 FOLDER = "plan"
 CONTENT_BYTES, META_BYTES = 16, 8
@@ -55,6 +58,8 @@ class PlannedBlocks:
     """Ids of all blocks."""
     superseded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By block: ids of the items whose results in it no longer count."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """By item that a block has lost so: the block whose result of it counts, if there is one."""
 
 
 def read_parts(store: Store) -> Iterator[pa.Table]:
@@ -64,8 +69,8 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
         DamagedFile: a part is damaged, or missing.
     """
     for number, name in enumerate(store.names(FOLDER), 1):
-        if name != _part(number):
-            raise damaged(store, _part(number), f"missing, though {name} is there")
+        if name != part_name(number):
+            raise damaged(store, part_name(number), f"missing, though {name} is there")
         content = store.read(name) or b""
         check = check_parquet(content)
         if check == "damaged" or (check == "none" and not begun_without_digests(store)):
@@ -85,10 +90,53 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
 def commit_part(store: Store, number: int, table: pa.Table) -> bool:
     """Create a part; False if another driver has taken the number."""
     content = parquet_with_digest(table.cast(PLAN_SCHEMA), compression="zstd")
-    return store.create(_part(number), content)
+    return store.create(part_name(number), content)
 
 
-def _part(number: int) -> str:
+def blocks_of(identity: Mapping[str, Any]) -> bytes:
+    """What the ids of all blocks of a configuration have in common."""
+    return hashlib.sha256(canonical_json(["block", identity])).digest()
+
+
+def block_id(how: bytes, contents: Sequence[Sequence[str]], generation: int) -> str:
+    """The id of a block: a hash of its items and of how they are run.
+
+    Args:
+        how: as `blocks_of` gives it.
+        contents: id of each item, and the digest of its content in hexadecimal.
+        generation: 0, or the number of the plan's part where an item had a block before.
+    """
+    return hashlib.sha256(how + canonical_json([contents, generation])).hexdigest()[:ID_LENGTH]
+
+
+def is_plan_of(store: Store, identity: Mapping[str, Any]) -> bool | None:
+    """Whether a run's plan was made for a configuration, from which ids of its blocks follow.
+
+    Args:
+        store: of the run.
+        identity: of the configuration.
+
+    Returns:
+        None for a run without a plan.
+
+    Raises:
+        DamagedFile: a part of the plan is damaged, or missing.
+    """
+    part = next(read_parts(store), None)
+    if part is None or not part.num_rows:
+        return None
+    first = part.column("block")[0].as_py()
+    rows = part.filter(pc.equal(part.column("block"), first)).to_pylist()
+    contents = [[row["item_id"], row["content"].hex()] for row in rows]
+    return bool(block_id(blocks_of(identity), contents, generation=0) == first)
+
+
+def part_name(number: int) -> str:
+    """The file of a part.
+
+    Args:
+        number: from 1.
+    """
     return f"{FOLDER}/{number:06d}.parquet"
 
 
@@ -100,13 +148,22 @@ def planned_blocks(store: Store) -> PlannedBlocks | None:
     """
     names: list[pa.Array] = []
     superseded: dict[str, set[str]] = defaultdict(set)
+    replaced: dict[str, str | None] = {}
     for table in read_parts(store):
         names.append(pc.unique(table.column("block")))
         for row in table.filter(table.column("superseded")).to_pylist():
             superseded[row["block"]].add(row["item_id"])
+            replaced[row["item_id"]] = None
+        if replaced:  # a part supersedes before it plans anew
+            again = pc.is_in(
+                table.column("item_id"), value_set=pa.array(list(replaced), pa.string())
+            )
+            for row in table.filter(pc.and_not(again, table.column("superseded"))).to_pylist():
+                replaced[row["item_id"]] = row["block"]
     if not names:
         return None
     return PlannedBlocks(
         names=PackedNames(name for part in names for name in part.to_pylist()),
         superseded={block: frozenset(ids) for block, ids in superseded.items()},
+        replaced={item: block for item, block in replaced.items() if block is not None},
     )

@@ -8,7 +8,8 @@ block, whose id does not change, and the metadata of the block's shard has the r
 labels (`set_aside`): so it is committed with the block or not at all. The note is created before,
 so that the end of every run finds those shards without opening the others. `rejects.jsonl` is made
 of both at the end of every run, and replaced as a whole: it is right after any kill and resume. Its
-first line also has a `digest` of all lines, by which `verify` finds damage.
+first line also has the `run`, which is the id of its manifest, and a `digest` of all lines, by
+which `verify` finds damage.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.digest import LinesDigest
+from mclabel.data.shards.damage import damaged
+from mclabel.data.shards.digest import LinesDigest, check_lines
+from mclabel.data.shards.manifest import run_id
 from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 
@@ -89,6 +92,24 @@ def set_aside(store: Store) -> Iterator[Reject]:
         yield Reject(problem_id=problem_id, reason=why["reason"], detail=why["detail"])
 
 
+def copy_rejects(source: Store, target: Store) -> int:
+    """Write the rejects of one run as those of another; the number of lines.
+
+    Raises:
+        DamagedFile: those of the source are damaged.
+    """
+    raw = source.read(FILE) or b""
+    try:
+        if raw and check_lines(raw) == "damaged":
+            raise ValueError("its digest is of other lines")
+        lines = [json.loads(line) for line in raw.splitlines()]
+        names = [field.name for field in fields(Reject)]
+        found = [Reject(**{name: line[name] for name in names}) for line in lines]
+    except (ValueError, LookupError, TypeError) as error:
+        raise damaged(source, FILE, f"damaged, or no file of rejects ({error})") from error
+    return write_rejects(target, found)
+
+
 def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
     """Replace a run's `rejects.jsonl` as a whole; the number of lines. Of none there is no file."""
     count = 0
@@ -96,6 +117,8 @@ def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
         digest, place = LinesDigest(), 0
         for reject in rejects:
             content = reject.content()
+            if not count:
+                content["run"] = run_id(store)
             digest.add(content)
             if not count:  # the digest of all lines is written over this one, which is as long
                 content["digest"] = digest.text

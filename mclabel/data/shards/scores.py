@@ -120,10 +120,20 @@ def read_scores(store: Store, block_id: str) -> tuple[dict[str, Any], pa.Table]:
         raise damaged(store, name, "missing, though its block is done")
     if check_parquet(content) != "sound":
         raise damaged(store, name)
-    table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
-    metadata: dict[str, Any] = json.loads((table.schema.metadata or {})[_METADATA_KEY])
-    if metadata["version"] != SCORES_VERSION:
-        raise damaged(store, name, f"of version {metadata['version']}, not {SCORES_VERSION}")
+    try:
+        table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
+        metadata = json.loads((table.schema.metadata or {})[_METADATA_KEY])
+        if not isinstance(metadata["set_aside"], dict):
+            raise ValueError("set_aside must be an object")
+        version = metadata["version"]
+        table.select(SCORES_SCHEMA.names).cast(SCORES_SCHEMA)
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        raise damaged(store, name, f"damaged, or no shard of scores ({error})") from error
+    if metadata.get("block") != block_id:
+        fault = f"holds block {metadata.get('block')!r}, and not {block_id!r} as it should"
+        raise damaged(store, name, fault)
+    if version != SCORES_VERSION:
+        raise damaged(store, name, f"of version {version}, not {SCORES_VERSION}")
     return metadata, table
 
 

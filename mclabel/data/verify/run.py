@@ -17,30 +17,27 @@ import pyarrow.compute as pc
 from mclabel.data.shards.catalog import FOLDER as COMPACTED
 from mclabel.data.shards.catalog import MERGED, Catalog, read_catalog
 from mclabel.data.shards.damage import damaged
-from mclabel.data.shards.digest import Check, check_lines, log_lines, read_object
 from mclabel.data.shards.journal import FOLDER as JOURNALS
 from mclabel.data.shards.journal import journal_lines
 from mclabel.data.shards.labels import named_rollouts
-from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_claim
+from mclabel.data.shards.plan import FOLDER as PLAN
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
-from mclabel.data.shards.rejects import FILE as REJECTS
-from mclabel.data.shards.rejects import FOLDER as NOTES
+from mclabel.data.shards.recount import disagreements
 from mclabel.data.shards.shard import read_shard, shard_has_digest
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import Doubles, name_hashes
 from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.planned import PlannedProblems
-from mclabel.data.verify.recount import disagreements
+from mclabel.data.verify.scores import check_scores, holds_scores
+from mclabel.data.verify.single_files import SingleFiles
 from mclabel.errors import DamagedFile, ShardError
-
-SPENT, PROGRESS = "spent.json", "progress.jsonl"
 
 
 def verify(
     store: Store, *, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> Verification:
-    """Read everything that a run holds.
+    """Read everything that a run of labels or of scores holds.
 
     Args:
         store: of the run.
@@ -49,57 +46,28 @@ def verify(
     Raises:
         ShardError: there is no run, or the store fails.
     """
-    work = _Verifying(store)
-    work.objects()
+    found = Verification(run=store.location)
+    files = SingleFiles(store, found)
+    files.check()
+    if holds_scores(store):
+        check_scores(store, found, files, on_progress)
+        return found
+    work = _Verifying(store, found, files)
     work.shards(on_progress)
     work.priors()
     work.journals()
-    return work.found
+    return found
 
 
 class _Verifying:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.found = Verification(run=store.location)
+    def __init__(self, store: Store, found: Verification, files: SingleFiles) -> None:
+        self._store, self.found, self._files = store, found, files
         self._catalog: Catalog | None = None
         self._planned: PlannedProblems | None = None
         self._rests_on: set[str] = set()
         """Ids of the priors that labels rest on."""
-        self._has_digests = False
-        """Whether the run was begun by a mclabel that writes them."""
         self._unread: set[str] = set()
         """Blocks, and merges, whose labels are damaged: which rollouts are theirs is not known."""
-
-    def objects(self) -> None:
-        """Check the single files."""
-        try:
-            manifest = read_claim(self._store, MANIFEST)
-            self._has_digests = manifest is not None and not begun_without_digests(self._store)
-        except DamagedFile as error:
-            self.found.add(error)
-        else:
-            self.found.num_without_digest += manifest is not None and not self._has_digests
-        if (raw := self._store.read(SPENT)) is not None:
-            self._checked(SPENT, _check_object(raw))
-        if (raw := self._store.read(REJECTS)) is not None:
-            self._checked(REJECTS, check_lines(raw))
-        for name in self._store.names(NOTES):
-            if (raw := self._store.read(name)) is not None and raw != b"{}":
-                self.found.add(damaged(self._store, name))
-        if (raw := self._store.read(PROGRESS)) is not None:
-            lines = list(log_lines(raw))
-            if bad := sum(line is None for line in lines):
-                fault = f"damaged: {bad:,} of {len(lines):,} lines are not what was written"
-                self.found.add(damaged(self._store, PROGRESS, fault))
-            elif not lines or not (lines[-1] or {}).get("ended"):
-                self.found.notes.append(
-                    f"{PROGRESS} does not say that the job has ended: it is under way, was killed, "
-                    "or the log has lost lines at its end"
-                )
-        if drivers := self._store.names("drivers"):
-            self.found.notes.append(
-                f"{len(drivers):,} drivers are at work, or were killed (drivers/)"
-            )
 
     def shards(self, on_progress: Callable[[int, int], None]) -> None:
         """Check labels and rollouts, and the plan and catalogs that locate them."""
@@ -112,7 +80,7 @@ class _Verifying:
                 "labels and rollouts were not read: where they are is not known"
             )
             return
-        if not catalog.files and self._store.read(MANIFEST) is None:
+        if not catalog.files and not self._store.names(PLAN) and not self._files.has_manifest:
             raise ShardError(
                 f"{self._store.location}: holds no run. Give the `out` of a labelling job"
             )
@@ -120,6 +88,8 @@ class _Verifying:
             fault = f"is not there, though {len(blocks):,} blocks were merged into it"
             again = "Run the job again: they are labelled again"
             self.found.add(DamagedFile(self._store.location, name, fault, again))
+        there = {*catalog.blocks, *chain.from_iterable(catalog.lost.values())}
+        self._files.check_complete(there, len(there), "labels")
         doubles, by_file, named = Doubles(), catalog.by_file(), set[str]()
         for done, name in enumerate(catalog.files, 1):
             try:
@@ -137,6 +107,7 @@ class _Verifying:
                 fault += f" (blocks {double.block} and {double.other})"
             again = "Delete one of the two and run the job again"
             self.found.add(DamagedFile(self._store.location, name, fault, again))
+        self._files.check_configurations()
         self._note_strangers(catalog, named)
 
     def _shard(self, name: str, blocks: list[str], doubles: Doubles, named: set[str]) -> None:
@@ -149,7 +120,9 @@ class _Verifying:
             self._unread.update((name.rpartition("/")[2].partition(".")[0], *blocks))
             raise
         found.num_without_digest += not shard_has_digest(metadata)
-        parts = self._blocks(name, blocks, metadata, labels)
+        self._files.add_stamp(name, metadata)
+        assert self._catalog is not None
+        parts = self._catalog.parts(self._store, name, blocks, metadata, labels)
         for block, part in zip(blocks, parts, strict=True):
             found.num_solutions += part.num_rows
             doubles.add(block, part)
@@ -169,27 +142,6 @@ class _Verifying:
             fault = f"{cost['num_rollouts']:,} rollouts were made, {rollouts.num_rows:,} are there"
             self.found.add(damaged(self._store, metadata["rollouts"], fault))
 
-    def _blocks(
-        self, name: str, blocks: list[str], metadata: dict[str, Any], labels: pa.Table
-    ) -> list[pa.Table]:
-        """The rows of each block that count; refuses blocks other than those in the metadata."""
-        assert self._catalog is not None
-        places = [self._catalog.blocks[block] for block in blocks]
-        if places[0].num_rows is None:
-            if (recorded := metadata.get("block")) != blocks[0]:
-                raise damaged(self._store, name, f"holds block {recorded!r}, which is not its name")
-            return [self._catalog.rows_of(blocks[0], labels)]
-        sizes = {block: place.num_rows for block, place in zip(blocks, places, strict=True)}
-        recorded = metadata.get("blocks")
-        if recorded is not None and any(
-            recorded.get(block) != size for block, size in sizes.items()
-        ):
-            raise damaged(self._store, name, "holds other blocks than were merged into it")
-        for block, place in zip(blocks, places, strict=True):
-            if labels.slice(place.offset, place.num_rows).num_rows != place.num_rows:
-                raise damaged(self._store, name, f"lacks rows of block {block}")
-        return [self._catalog.rows_of(block, labels) for block in blocks]
-
     def _check_plan(
         self, name: str, blocks: list[str], metadata: dict[str, Any], parts: list[pa.Table]
     ) -> None:
@@ -207,6 +159,11 @@ class _Verifying:
                 f"{len(there - planned):,} others"
             )
             self.found.add(damaged(self._store, name, fault))
+        left_out = self._catalog.without_rows(blocks, metadata)["set_aside"]
+        hashes = set(name_hashes(left_out).tolist())
+        for block in blocks:
+            if hashes & self._planned.of([block]):
+                self._files.check_note(block)
 
     def _has_merged(self) -> bool:
         """Whether a merge has ended since the catalog was read."""
@@ -288,15 +245,3 @@ class _Verifying:
             self.found.notes.append(
                 f"{late[True]:,} journals are of blocks that are done, and deleted by the next run"
             )
-
-    def _checked(self, name: str, check: Check) -> None:
-        self.found.num_without_digest += check == "none"
-        if check == "damaged" or (check == "none" and self._has_digests):
-            self.found.add(damaged(self._store, name))
-
-
-def _check_object(raw: bytes) -> Check:
-    try:
-        return read_object(raw)[1]
-    except ValueError:
-        return "damaged"

@@ -1,0 +1,110 @@
+"""Whether the shards of a scoring run are what was written, and hold what its plan gives them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from mclabel.data.shards.damage import damaged
+from mclabel.data.shards.manifest import MANIFEST, read_claim
+from mclabel.data.shards.plan import planned_blocks
+from mclabel.data.shards.scores import FOLDER, read_scores
+from mclabel.data.shards.store import Store
+from mclabel.data.verify.doubles import name_hashes
+from mclabel.data.verify.findings import Verification
+from mclabel.data.verify.planned import PlannedProblems
+from mclabel.data.verify.single_files import SingleFiles
+from mclabel.errors import DamagedFile
+
+TASK = "score"
+"""What the manifest of a scoring run calls its task."""
+
+
+def holds_scores(store: Store) -> bool:
+    """Whether a run is one of scores; without a readable manifest its folders decide."""
+    try:
+        manifest = read_claim(store, MANIFEST)
+    except DamagedFile:
+        manifest = None
+    if manifest is not None:
+        return bool(manifest["config"].get("task") == TASK)
+    return any(store.listed(FOLDER)) and not any(store.listed("labels"))
+
+
+def check_scores(
+    store: Store,
+    found: Verification,
+    files: SingleFiles,
+    on_progress: Callable[[int, int], None],
+) -> None:
+    """Read all shards of a scoring run.
+
+    Args:
+        store: of the run.
+        found: where faults and counts are added.
+        files: checks of the run's single files.
+        on_progress: called with shards read and in all.
+    """
+    try:
+        plan, planned = planned_blocks(store), PlannedProblems(store)
+    except DamagedFile as error:
+        found.add(error)
+        found.notes.append("scores were not read: which belong to the run is not known")
+        return
+    names = {
+        name.removeprefix(f"{FOLDER}/").removesuffix(".parquet"): name
+        for name in store.names(FOLDER)
+        if name.endswith(".parquet")
+    }
+    blocks = sorted(block for block in names if plan is None or block in plan.names)
+    files.check_complete(set(blocks), len(blocks), FOLDER)
+    places: dict[int, str] = {}
+    for done, block in enumerate(blocks, 1):
+        found.num_shards += 1
+        found.num_blocks += 1
+        try:
+            metadata, table = read_scores(store, block)
+            files.add_stamp(names[block], metadata)
+            superseded = frozenset() if plan is None else plan.superseded.get(block, frozenset())
+            ids = [name for name in table["id"].to_pylist() if name not in superseded]
+            left_out = [name for name in metadata["set_aside"] if name not in superseded]
+            found.num_solutions += len(ids)
+            _check_numbers(store, names[block], table)
+            if left_out:
+                files.check_note(block)
+            _check_items(store, names[block], {*ids, *left_out}, planned, block)
+            for identity in name_hashes(ids).tolist():
+                if (other := places.setdefault(identity, names[block])) != names[block]:
+                    raise damaged(store, names[block], f"has solutions that {other} has, too")
+        except DamagedFile as error:
+            found.add(error)
+        on_progress(done, len(blocks))
+    files.check_configurations()
+    if strangers := len(names) - len(blocks):
+        found.notes.append(
+            f"{strangers:,} files in {FOLDER}/ belong to no block of the plan and are not read"
+        )
+
+
+def _check_numbers(store: Store, name: str, table: pa.Table) -> None:
+    for scores in table["scores"].to_pylist():
+        if any(score is None or not math.isfinite(score) for score in scores):
+            raise damaged(store, name, "has a score that is no number")
+
+
+def _check_items(
+    store: Store, name: str, there: set[str], planned: PlannedProblems, block: str
+) -> None:
+    """Compare the solutions of a block with those of the plan."""
+    if not planned.is_there:
+        return
+    hashes, wanted = set(name_hashes(there).tolist()), planned.of([block])
+    if hashes != wanted:
+        raise damaged(
+            store,
+            name,
+            f"lacks {len(wanted - hashes):,} solutions that the plan gives it, and has "
+            f"{len(hashes - wanted):,} others",
+        )

@@ -1,0 +1,196 @@
+"""The single files of a run: its manifest, its logs, and the record of its end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+from mclabel.data.shards.damage import damaged
+from mclabel.data.shards.digest import Check, check_lines, read_object
+from mclabel.data.shards.finished import FILE as FINISHED
+from mclabel.data.shards.finished import Finished, lost_since, read_finished, undone_blocks
+from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_claim, run_id
+from mclabel.data.shards.rejects import FILE as REJECTS
+from mclabel.data.shards.rejects import FOLDER as NOTES
+from mclabel.data.shards.rejects import noted_blocks
+from mclabel.data.shards.restore import RESTORE, manifest_faults
+from mclabel.data.shards.store import Store
+from mclabel.data.verify.findings import Verification
+from mclabel.errors import DamagedFile
+from mclabel.seeds import canonical_json
+
+SPENT, PROGRESS = "spent.json", "progress.jsonl"
+_AGAIN = "Run the job again: what is missing is done again"
+
+
+class SingleFiles:
+    """Checks the single files of a run, then what they say against its shards."""
+
+    def __init__(self, store: Store, found: Verification) -> None:
+        """Prepare to check.
+
+        Args:
+            store: of the run.
+            found: where faults are added.
+        """
+        self._store, self._found = store, found
+        self._has_digests = False
+        """Whether the run was begun by a mclabel that writes them."""
+        self.has_manifest = store.read(MANIFEST) is not None
+        self._finished: Finished | None = None
+        self._says_finished = False
+        """Whether the log of progress says that no block was left."""
+        self._noted: set[str] | None = None
+        self._stamps: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
+        """A shard of each configuration, with its metadata, by a hash of the configuration."""
+
+    def check(self) -> None:
+        """Check each file by itself."""
+        self._manifest()
+        self._checked(SPENT, _check_object)
+        self._checked(REJECTS, check_lines)
+        for name in self._store.names(NOTES):
+            if (raw := self._store.read(name)) is not None and raw != b"{}":
+                self._found.add(damaged(self._store, name))
+        self._progress()
+        self._end()
+        if drivers := self._store.names("drivers"):
+            self._found.notes.append(
+                f"{len(drivers):,} drivers are at work, or were killed (drivers/)"
+            )
+
+    def add_stamp(self, name: str, metadata: Mapping[str, Any]) -> None:
+        """Take in the metadata of a shard, for `check_configurations`."""
+        config = metadata.get("config")
+        if isinstance(config, Mapping):
+            key = hashlib.sha256(canonical_json(config)).digest()
+            self._stamps.setdefault(key, (name, metadata))
+
+    def check_configurations(self) -> None:
+        """Compare the manifest with the plan, and with what shards carry."""
+        remedy = f"`{RESTORE.format(run=self._store.location)}` writes it again from the shards"
+        try:
+            for fault in manifest_faults(self._store, dict(self._stamps.values())):
+                self._found.add(DamagedFile(self._store.location, MANIFEST, fault, remedy))
+        except DamagedFile:
+            return  # the manifest, or the plan, is among the findings already
+
+    def check_complete(self, committed: Container[str], count: int, folder: str) -> None:
+        """See whether what the job had at its end is there.
+
+        Args:
+            committed: ids of the blocks that are there.
+            count: their number.
+            folder: of the shards of single blocks.
+        """
+        if self._finished is None:
+            _, blocks = undone_blocks(self._store, committed)
+            if blocks:
+                self._found.notes.append(f"{len(blocks):,} planned blocks are not done yet")
+            return
+        lost = lost_since(self._store, self._finished, committed, count)
+        if lost.plan_part is not None:
+            fault = f"missing, though the job had {self._finished.num_plan_parts:,} parts planned"
+            self._found.add(DamagedFile(self._store.location, lost.plan_part, fault, _AGAIN))
+        for block in lost.blocks:
+            fault = "missing, though the job has ended with all of its blocks done"
+            name = f"{folder}/{block}.parquet"
+            self._found.add(DamagedFile(self._store.location, name, fault, _AGAIN))
+        if lost.num_blocks and not lost.blocks:  # there is no plan, or it is not what it was
+            before = self._finished.num_blocks
+            fault = f"{lost.num_blocks:,} are missing of the {before:,} blocks of its end"
+            self._found.add(DamagedFile(self._store.location, folder, fault, _AGAIN))
+
+    def check_note(self, block: str) -> None:
+        """See whether a block that left out items is noted, as the file of rejects needs it."""
+        if self._noted is None:
+            self._noted = set(noted_blocks(self._store))
+        if block not in self._noted:
+            fault = "missing, though items of the block were left out"
+            again = "Make the file anew, with {} in it: without it rejects.jsonl will lack them"
+            name = f"{NOTES}/{block}.json"
+            self._found.add(DamagedFile(self._store.location, name, fault, again))
+
+    def _manifest(self) -> None:
+        try:
+            manifest = read_claim(self._store, MANIFEST)
+            self._has_digests = manifest is not None and not begun_without_digests(self._store)
+        except DamagedFile as error:
+            self._found.add(error)
+        else:
+            self._found.num_without_digest += manifest is not None and not self._has_digests
+
+    def _progress(self) -> None:
+        raw = self._store.read(PROGRESS)
+        if raw is None:
+            return
+        lines = [_logged(line, must_have_digest=self._has_digests) for line in raw.splitlines()]
+        if bad := sum(line is None for line in lines):
+            fault = f"damaged: {bad:,} of {len(lines):,} lines are not what was written"
+            self._found.add(damaged(self._store, PROGRESS, fault))
+            return
+        last = lines[-1] if lines else None
+        self._says_finished = any(line and line.get("num_blocks_left") == 0 for line in lines)
+        if last is None or not last.get("ended"):
+            self._found.notes.append(
+                f"{PROGRESS} does not say that the job has ended: it is under way, was killed, "
+                "or the log has lost lines at its end"
+            )
+
+    def _end(self) -> None:
+        """Check the record of the end, and that the files which it names are there."""
+        try:
+            self._finished = read_finished(self._store)
+        except DamagedFile as error:
+            self._found.add(error)
+            return
+        location = self._store.location
+        if self._finished is None:
+            if self._says_finished:
+                fault = f"missing, though {PROGRESS} says that the job has ended"
+                self._found.add(DamagedFile(location, FINISHED, fault, _AGAIN))
+            return
+        for name in self._finished.files:
+            raw = self._store.read(name)
+            if not raw:
+                fault = "missing" if raw is None else "empty"
+                fault += f", though {FINISHED} says that the job has written it"
+                self._found.add(DamagedFile(location, name, fault, _AGAIN))
+        self._same_run(FINISHED, self._finished.run)
+
+    def _checked(self, name: str, check_content: Callable[[bytes], Check]) -> None:
+        if (raw := self._store.read(name)) is None:
+            return
+        check = check_content(raw)
+        self._found.num_without_digest += check == "none"
+        if check == "damaged" or (check == "none" and self._has_digests):
+            self._found.add(damaged(self._store, name))
+        elif check == "sound":
+            first = raw.partition(b"\n")[0] if name == REJECTS else raw
+            self._same_run(name, json.loads(first).get("run"))
+
+    def _same_run(self, name: str, run: str | None) -> None:
+        """Compare the id of the run that a file carries with that of the manifest."""
+        known = run_id(self._store)
+        if None not in (run, known) and run != known:
+            fault = f"of another run than {MANIFEST}"
+            again = f"Delete it and run the job again, or restore {MANIFEST}"
+            self._found.add(DamagedFile(self._store.location, name, fault, again))
+
+
+def _check_object(raw: bytes) -> Check:
+    try:
+        return read_object(raw)[1]
+    except ValueError:
+        return "damaged"
+
+
+def _logged(line: bytes, *, must_have_digest: bool) -> dict[str, Any] | None:
+    """The object of a line of a log; None if it is damaged or cut off."""
+    try:
+        content, check = read_object(line)
+    except ValueError:
+        return None
+    return None if check == "damaged" or (check == "none" and must_have_digest) else content

@@ -1,0 +1,115 @@
+"""What an output is known by: the identity of its configuration, and the versions that made it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from mclabel.checkers import make_checker
+from mclabel.config import LabelConfig
+from mclabel.data.readers.remote import local_path
+from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
+from mclabel.data.shards.restore import check_made_for, lost_id
+from mclabel.data.shards.store import Store
+from mclabel.engines import make_engine
+from mclabel.errors import ConfigError, DataError
+from mclabel.seeds import ID_LENGTH
+from mclabel.settings import content_fields
+
+logger = logging.getLogger(__name__)
+
+
+def check_output(out: str, semantic: Semantic) -> None:
+    """Refuse an output that holds a run of another configuration.
+
+    Args:
+        out: folder, which may be missing, or URL.
+        semantic: of the job.
+
+    Raises:
+        ShardError: its manifest, its plan or its shards are of another one.
+    """
+    if Path(out).is_dir() or "://" in out:
+        store = Store(out)
+        check_claim(store, MANIFEST, semantic)
+        check_made_for(store, semantic)
+
+
+def claim_output(store: Store, semantic: Semantic, provenance: Mapping[str, Any]) -> None:
+    """Create the manifest of an output that `check_output` has passed.
+
+    Raises:
+        ShardError: another job was faster.
+    """
+    run = None
+    if store.read(MANIFEST) is None and store.names("plan"):
+        run = lost_id(store)
+        logger.warning(
+            "%s: %s was missing. It is written again: the plan there is of this configuration",
+            store.location,
+            MANIFEST,
+        )
+    claim(store, MANIFEST, semantic, provenance, run=run)
+
+
+def semantic_config(config: LabelConfig) -> Semantic:
+    """What labels depend on: the semantic fields, the checker, and the content of local files.
+
+    A local model is known by its content, so a folder may move, and may not change; so is a file
+    that a setting names. Which engine runs the model is free to change; one that runs none is known
+    by its name.
+    """
+    checker = make_checker(config.checker)
+    known: dict[tuple[str, ...], Any] = {
+        ("checker", "kind"): checker.name,
+        ("checker", "version"): checker.version,
+        ("policy", "model"): make_engine(config.policy).model_identity(),
+    }
+    for path, file in content_fields(config):
+        known[path] = _content_of(".".join(path), file)
+    semantic = Semantic(identity=config.identity(), config=config.semantic())
+    for path, value in known.items():
+        for tree in (semantic.identity, semantic.config):
+            _put(tree, path, value)
+    return semantic
+
+
+def _content_of(key: str, place: str) -> str:
+    """A name of a file's content, which stays when the file moves."""
+    try:
+        content = local_path(place).read_bytes()
+    except (DataError, OSError) as error:
+        raise ConfigError(f"{key}={place!r}: cannot be read ({error})") from error
+    return f"content:{hashlib.sha256(content).hexdigest()[:ID_LENGTH]}"
+
+
+def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of what decides about labels.
+
+    Args:
+        packages: of the engine, beside those of every job; what is not installed is left out.
+    """
+    installed = [name for name in packages if _is_installed(name)]
+    return {
+        **{name: version(name) for name in ("mclabel", "torch", "transformers", "ray", *installed)},
+        "python": platform.python_version(),
+    }
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True

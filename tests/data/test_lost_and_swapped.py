@@ -1,0 +1,188 @@
+"""Every file of finished runs of labels and of scores: damaged, deleted, or another's in its place.
+
+`verify` names what is wrong, and readers give what was written or an error, never other data. Left
+out are signs of life: a log of progress of another run says nothing of the results.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import mclabel as mc
+from mclabel import pipelines
+from mclabel.cli import main
+from mclabel.config import LabelConfig, ScoreConfig, load_config
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import read_labels, read_rollouts
+from mclabel.data.shards.scores import score_rows
+from mclabel.data.shards.store import Store
+from mclabel.data.verify.run import verify
+from mclabel.errors import ShardError
+from mclabel.pipelines.score import score
+from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.scripted_jobs import scripted_overrides
+
+SIGNS_OF_LIFE = "progress.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """A finished run, and another one of the same kind."""
+
+    one: Path
+    other: Path
+    readers: dict[str, Callable[[Store], list[Any]]]
+    """What reads it, by name."""
+
+
+def labelled(folder: Path, seed: int, *, merged: bool) -> Path:
+    """Labels of `posterior`, with rejects, priors, and two parts of the plan."""
+    folder.mkdir()
+    source, out = folder / "problems.jsonl", folder / "run"
+    rows = [{"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(12)]
+    rows[1]["answer"] = r"\oint_C f"  # no gold that the checker understands
+    for count in (8, 12):
+        source.write_text("\n".join(map(json.dumps, rows[:count])) + "\nno JSON\n")
+        more = ["ray.address=none", "estimator.kind=posterior", f"seed={seed}"]
+        config = load_config(LabelConfig, None, scripted_overrides(source, out, *more))
+        pipelines.label(config, lambda state: None)
+    if merged:
+        assert compact(Store(str(out)), rows=1000).num_after == 1
+    return out
+
+
+def scored(folder: Path, prm: str, first: int) -> Path:
+    """Scores of ten solutions, one of which is too long for the model."""
+    folder.mkdir()
+    source, out = folder / "solutions.jsonl", folder / "scores"
+    lines = [
+        {"problem": f"A boy has {i} apples.", "solution": f"{i} + 1 = {i + 1}\nIt is {i + 1}."}
+        for i in range(first, first + 10)
+    ]
+    lines[3]["solution"] = "1 + 1 = 2\n" * 5000
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines) + "no JSON\n")
+    more = [f"prm={prm}", f"solutions={source}", f"out={out}", "block_solutions=4"]
+    score(load_config(ScoreConfig, None, [*more, "ray.address=none"]))
+    return out
+
+
+@pytest.fixture(scope="module")
+def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("prm")
+    labels = write_run(root / "labels", arith_rows(12))
+    arguments = ["train", "/dev/null", f"out={root}/prm", f"labels=[{labels}]", "max_steps=1"]
+    arguments += [f"base={tiny_model(root / 'base')}", "validation=0"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return f"{root}/prm"
+
+
+@pytest.fixture(scope="module", params=["labels", "merged labels", "scores"])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    root = tmp_path_factory.mktemp("runs")
+    if request.param == "scores":
+        prm = request.getfixturevalue("prm")
+        return Runs(
+            one=scored(root / "one", prm, 0),
+            other=scored(root / "other", prm, 20),
+            readers={"scores": lambda store: list(score_rows(store))},
+        )
+    merged = request.param != "labels"
+    return Runs(
+        one=labelled(root / "one", 1, merged=merged),
+        other=labelled(root / "other", 2, merged=merged),
+        readers={
+            "labels": lambda store: list(read_labels(store)),
+            "rollouts": lambda store: list(read_rollouts(store)),
+        },
+    )
+
+
+def kind_of(name: str) -> str:
+    """Files of one kind have the same folder, and the same name where they have none."""
+    folder, slash, file = name.rpartition("/")
+    return folder if slash else file
+
+
+def damages(runs: Runs) -> Iterator[tuple[str, str, bytes | None]]:
+    """What is done to which file, and its new content; None deletes it."""
+    rng = random.Random(5)
+    names = sorted(str(p.relative_to(runs.one)) for p in runs.one.rglob("*") if p.is_file())
+    theirs = sorted(str(p.relative_to(runs.other)) for p in runs.other.rglob("*") if p.is_file())
+    for name in names:
+        whole = (runs.one / name).read_bytes()
+        for _ in range(6):
+            changed = bytearray(whole)
+            bit = rng.randrange(8 * len(whole))
+            changed[bit // 8] ^= 1 << bit % 8
+            yield f"bit {bit}", name, bytes(changed)
+        for end in (0, rng.randrange(len(whole) - 1), len(whole) - 2):
+            yield f"cut at {end}", name, whole[:end]
+        yield "deleted", name, None
+        siblings = [one for one in names if kind_of(one) == kind_of(name) and one != name]
+        if siblings:
+            yield "a sibling's", name, (runs.one / siblings[-1]).read_bytes()
+        like = [one for one in theirs if kind_of(one) == kind_of(name)]
+        if like and name != SIGNS_OF_LIFE:
+            yield "another run's", name, (runs.other / like[0]).read_bytes()
+
+
+def outcome(reader: Callable[[Store], list[Any]], run: Path) -> list[Any] | None:
+    """What a reader gives; None where it refuses. Any other error fails the test."""
+    try:
+        return reader(Store(str(run)))
+    except ShardError:
+        return None
+
+
+def test_nothing_is_silent_and_nothing_is_read_wrongly(runs: Runs) -> None:
+    store = Store(str(runs.one))
+    before = {name: reader(store) for name, reader in runs.readers.items()}
+    found = verify(store)
+    assert found.is_sound and not found.notes, (found.damage, found.notes)
+    silent, wrong, count = [], [], 0
+    for what, name, content in damages(runs):
+        path, count = runs.one / name, count + 1
+        whole = path.read_bytes()
+        if content == whole:
+            continue
+        path.unlink() if content is None else path.write_bytes(content)
+        try:
+            found = verify(store)
+            after = {key: outcome(reader, runs.one) for key, reader in runs.readers.items()}
+        except ShardError as error:  # there is no run any more
+            assert name in str(error) or "holds no run" in str(error)
+            continue
+        finally:
+            path.write_bytes(whole)
+        is_noted = any(note.startswith(name) for note in found.notes)
+        if found.is_sound and not is_noted:
+            silent.append((name, what))
+        for key, rows in after.items():
+            if rows is not None and not all(row in before[key] for row in rows):
+                wrong.append((name, what, key))
+    assert silent + wrong == []
+    assert count > 100
+
+
+def test_load_labels_warns_of_what_a_finished_run_has_lost(tmp_path: Path) -> None:
+    run = labelled(tmp_path / "one", 1, merged=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        num_rows = len(mc.load_labels(run))
+    shard = sorted((run / "labels").iterdir())[0]
+    shard.unlink()
+    with pytest.warns(UserWarning, match="ended with 3 blocks, and 1 of its blocks are not there"):
+        assert len(mc.load_labels(run)) < num_rows
+    found = verify(Store(str(run)))
+    assert [one.name for one in found.damage] == [f"labels/{shard.name}"]
+    assert found.damage[0].fault == "missing, though the job has ended with all of its blocks done"

@@ -1,0 +1,133 @@
+"""A run's manifest that is lost, or is another run's: it is told, refused to others, and mended."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel import pipelines
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards.compact import compact
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.data.verify.run import verify
+from mclabel.errors import ShardError
+from mclabel.work.tally import JobReport
+from tests.support.scripted_jobs import scripted_overrides, write_problems
+
+OTHERS = ("estimator.kind=bisect", "seed=7", "policy.temperature=0.5")
+
+
+def label(folder: Path, *more: str, out: str = "run", blocks: int | None = None) -> JobReport:
+    source = write_problems(folder, 12)
+    changes = scripted_overrides(source, folder / out, "ray.address=none", *more)
+    return pipelines.label(
+        load_config(LabelConfig, None, changes),
+        lambda state: None,
+        choose=None if blocks is None else lambda job: [n for n, _ in job.sizes()][:blocks],
+    )
+
+
+def manifest(run: Path) -> dict[str, object]:
+    content = json.loads((run / "run.json").read_text())
+    return {name: content[name] for name in ("format", "id", "identity", "config")}
+
+
+def remove(run: Path) -> None:
+    (run / "run.json").unlink()
+
+
+def replace(run: Path) -> None:
+    label(run.parent, *OTHERS, out="other", blocks=0)
+    shutil.copy(run.parent / "other" / "run.json", run / "run.json")
+
+
+@pytest.mark.parametrize("spoil", [remove, replace])
+@pytest.mark.parametrize("blocks", [None, 0], ids=["finished", "nothing but a plan"])
+def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
+    tmp_path: Path, spoil: Callable[[Path], None], blocks: int | None
+) -> None:
+    label(tmp_path, blocks=blocks)
+    run = tmp_path / "run"
+    before = {path: path.read_bytes() for path in run.rglob("*.parquet")}
+    spoil(run)
+    there = (run / "run.json").exists()
+    with pytest.raises(ShardError, match="and shards there are of another configuration") as error:
+        label(tmp_path, *OTHERS)
+    assert "--restore-manifest" in str(error.value)
+    if blocks is None:
+        assert "  seed: 0 there, 7 here" in str(error.value)
+        assert re.search(r"  policy.temperature: [\d.]+ there, 0.5 here", str(error.value))
+    found = verify(Store(str(run)))
+    (fault,) = [one for one in found.damage if one.name == "run.json"] or [None]
+    if there or blocks is None:
+        assert fault is not None
+        words = "of another configuration than" if there else "missing, though shards carry"
+        assert words in fault.fault and "--restore-manifest" in fault.remedy
+    assert {path: path.read_bytes() for path in run.rglob("*.parquet")} == before
+    assert (run / "run.json").exists() == there
+
+
+def test_the_job_that_began_a_run_writes_its_manifest_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    label(tmp_path)
+    run = tmp_path / "run"
+    before = manifest(run)
+    remove(run)
+    assert label(tmp_path).num_blocks_resumed == 3
+    assert "run.json was missing. It is written again" in caplog.text
+    assert manifest(run) == before
+    assert verify(Store(str(run))).is_sound
+
+
+@pytest.mark.parametrize("spoil", [remove, replace])
+@pytest.mark.parametrize("merged", [False, True])
+def test_verify_writes_a_manifest_again_from_the_shards(
+    tmp_path: Path, spoil: Callable[[Path], None], merged: bool
+) -> None:
+    label(tmp_path)
+    run = tmp_path / "run"
+    before, rows = manifest(run), list(read_labels(Store(str(run))))
+    if merged:
+        compact(Store(str(run)), rows=1000)
+    spoil(run)
+    assert CliRunner().invoke(main, ["verify", str(run)]).exit_code == 1
+    result = CliRunner().invoke(main, ["verify", str(run), "--restore-manifest"])
+    assert result.exit_code == 0, result.output
+    assert manifest(run) == before
+    assert label(tmp_path).num_blocks_resumed == 3
+    assert sorted(map(str, read_labels(Store(str(run))))) == sorted(map(str, rows))
+
+
+def test_shards_of_two_configurations_make_no_manifest(tmp_path: Path) -> None:
+    label(tmp_path)
+    label(tmp_path, *OTHERS, out="other")
+    run = tmp_path / "run"
+    for shard in (tmp_path / "other" / "labels").iterdir():
+        shutil.copy(shard, run / "labels" / shard.name)
+    whole = (run / "run.json").read_bytes()
+    result = CliRunner().invoke(main, ["verify", str(run), "--restore-manifest"])
+    assert result.exit_code == 2
+    assert "its shards are of 2 configurations" in " ".join(result.output.split())
+    assert (run / "run.json").read_bytes() == whole
+
+
+def test_a_run_that_was_graded_again_or_imported_is_told_from_another(tmp_path: Path) -> None:
+    label(tmp_path)
+    pipelines.regrade(str(tmp_path / "run"), str(tmp_path / "again"))
+    shutil.copy(tmp_path / "run" / "run.json", tmp_path / "again" / "run.json")
+    faults = [
+        one for one in verify(Store(str(tmp_path / "again"))).damage if one.name == "run.json"
+    ]
+    assert not faults or "of another configuration" in faults[0].fault
+    remove(tmp_path / "again")
+    (fault,) = verify(Store(str(tmp_path / "again"))).damage
+    assert fault.name == "run.json" and fault.fault.startswith("missing, though shards carry")
