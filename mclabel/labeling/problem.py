@@ -263,13 +263,15 @@ async def _fault(problem: Problem, num_prompt: int, shared: Shared) -> Fault | N
 
 async def _sampled(sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool) -> Solution:
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
-    if journal is not None:
-        known = journal.take_solution(problem.id, index)
-        if known is not None:
-            return known
-    seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
-    completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
-    prediction, outcome = await sampler.grade(completion)
+    known = None if journal is None else journal.take_solution(problem.id, index)
+    if known is not None and not known.failed:
+        return known.solution
+    if known is not None:
+        completion = known.completion
+    else:
+        seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
+        completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
+    grade = await sampler.grade(completion)
     steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
     solution = Solution(
         id=content_id("solution", problem.id, index),
@@ -280,12 +282,13 @@ async def _sampled(sampler: Sampler, index: int, splitter: StepSplitter, thinks:
         steps=steps,
         finish_reason=completion.finish_reason,
         origin="sampled",
-        prediction=prediction,
-        outcome=outcome,
+        prediction=grade.prediction,
+        outcome=grade.outcome,
     )
-    sampler.on_completion(outcome)
+    if known is None:
+        sampler.on_completion(grade.outcome)
     if journal is not None:
-        journal.add_solution(solution)
+        journal.add_solution(solution, failed=grade.failed)
     return solution
 
 
@@ -304,7 +307,7 @@ async def _given(
     else:
         steps = split_steps(ids, given.text, given.step_ends, policy.decode)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    prediction, outcome = await sampler.grade(completion)
+    grade = await sampler.grade(completion)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
@@ -314,6 +317,6 @@ async def _given(
         steps=steps,
         finish_reason="stop",
         origin="given",
-        prediction=prediction,
-        outcome=outcome,
+        prediction=grade.prediction,
+        outcome=grade.outcome,
     )

@@ -225,6 +225,6 @@ def test_a_sampler_grades_completions(
             checker=MathChecker(MathChecker.Settings()),
             desk=Desk(),
         )
-        return (await sampler.grade(completion))[1]
+        return (await sampler.grade(completion)).outcome
 
     assert asyncio.run(run()) is outcome

@@ -8,6 +8,7 @@ configuration, wherever they are moved.
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 from collections.abc import Mapping
@@ -67,6 +68,27 @@ def claim(store: Store, name: str, semantic: Semantic, provenance: Mapping[str, 
         check_claim(store, name, semantic)
 
 
+def amend_claim(store: Store, name: str, semantic: Semantic) -> None:
+    """Give a manifest that is there another configuration; its id and the rest stay.
+
+    For an output without any content that depends on what has changed.
+    """
+    manifest = read_claim(store, name)
+    assert manifest is not None
+    content = {**manifest, "identity": semantic.identity, "config": semantic.config}
+    store.replace(
+        name, io.BytesIO(json.dumps(with_digest(content), indent=1, sort_keys=True).encode())
+    )
+
+
+def changed_fields(store: Store, name: str, semantic: Semantic) -> list[str]:
+    """Fields in which an output's configuration is another one, by their keys; of none nothing."""
+    manifest = read_claim(store, name)
+    if manifest is None or manifest["format"] != FORMAT:
+        return []
+    return _changed(manifest, semantic)
+
+
 def check_claim(store: Store, name: str, semantic: Semantic) -> None:
     """Refuse an output that belongs to another configuration.
 
@@ -82,12 +104,9 @@ def check_claim(store: Store, name: str, semantic: Semantic) -> None:
             f"{manifest['format']!r}, this one writes {FORMAT}). It can be read, not resumed: "
             "choose another out=…, or go on with the version that began it"
         )
-    theirs = _flat(manifest["identity"])
-    ours = _flat(json.loads(json.dumps(semantic.identity)))
-    changed = sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
-    if changed:
-        all_theirs = _flat(manifest["config"]) | theirs
-        all_ours = _flat(json.loads(json.dumps(semantic.config))) | ours
+    if changed := _changed(manifest, semantic):
+        all_theirs = _flat(manifest["config"]) | _flat(manifest["identity"])
+        all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
         lines = "\n".join(
             f"  {k}: {all_theirs.get(k)!r} there, {all_ours.get(k)!r} here" for k in changed
         )
@@ -141,6 +160,16 @@ def begun_without_digests(store: Store) -> bool:
     if raw is None or read_claim(store, MANIFEST) is None:
         return False
     return read_object(raw)[1] == "none"
+
+
+def _changed(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
+    theirs, ours = _flat(manifest["identity"]), _flat_here(semantic.identity)
+    return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
+
+
+def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat, with the types that JSON gives back."""
+    return _flat(json.loads(json.dumps(content)))
 
 
 def _flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
