@@ -21,6 +21,8 @@ MAX_FAILURES = 32
 """Grades that fail alike, and none that does not before them, which end a job."""
 _RAISED, _RETURNED = "the checker raised ", "the checker returned "
 """How the reasons of failed grades begin."""
+MAX_REASON = 500
+"""Characters of a reason."""
 
 
 def make_checker(settings: CheckerSettings) -> Checker:
@@ -96,12 +98,21 @@ class GuardedChecker(Checker):
             )
 
 
-def failure_of(reason: str) -> str | None:
-    """The fault of a checker that the reason of a grade tells of; None if it tells of none."""
-    for begin in (_RAISED, _RETURNED):
-        if reason.startswith(begin):
-            return reason.removeprefix("the checker ").partition(": ")[0]
-    return None
+def shown_reason(reason: str) -> str:
+    """A reason on one line, bounded, and without what a file or a terminal cannot hold."""
+    line = " ".join(reason.split())
+    text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
+    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
+
+
+def is_failure(reason: str) -> bool:
+    """Whether the reason of a grade tells of a fault of the checker."""
+    return reason.startswith((_RAISED, _RETURNED))
+
+
+def common_reason(reason: str) -> str:
+    """A reason to count by: of a fault without its text, which may differ for each completion."""
+    return reason.partition(": ")[0] if is_failure(reason) else reason
 
 
 def nonsense_grade(found: object, allowed: str) -> Grade:
@@ -128,4 +139,8 @@ def raised_grade(error: Exception, file: str) -> Grade:
     own = [frame for frame in frames if frame.filename == file] or frames[-1:]
     place = "".join(f" at {Path(frame.filename).name}:{frame.lineno}" for frame in own[-1:])
     failure = f"{type(error).__name__}{place}"
-    return Grade(verdict=Verdict.UNKNOWN, reason=f"{_RAISED}{failure}: {error}", failure=failure)
+    return Grade(
+        verdict=Verdict.UNKNOWN,
+        reason=shown_reason(f"{_RAISED}{failure}: {error}"),
+        failure=failure,
+    )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mclabel.checkers import Grade, GradeItem
-from mclabel.data.shards.rejects import bounded
-from mclabel.records import FinishReason, Outcome, Problem, Verdict
+from mclabel.checkers.guarded import common_reason, shown_reason
+from mclabel.records import FinishReason, Outcome, Problem, Rollout, Verdict
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {
     Verdict.RIGHT: Outcome.RIGHT,
     Verdict.WRONG: Outcome.WRONG,
     Verdict.UNKNOWN: Outcome.UNGRADED,
 }
+
+
+MAX_REASONS = 20
+"""Different reasons that are counted in a shard."""
+NO_REASON = "no reason given"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,12 +40,11 @@ CUT = Graded(outcome=Outcome.TRUNCATED)
 
 
 def graded(grade: Grade) -> Graded:
-    """What is recorded of a grade; a reason may be a user's text, which UTF-8 may not hold."""
-    reason = bounded(grade.reason).encode(errors="replace").decode() if grade.reason else None
+    """What is recorded of a grade."""
     return Graded(
         outcome=_OUTCOMES[grade.verdict],
         prediction=grade.answer,
-        reason=reason,
+        reason=shown_reason(grade.reason) or None,
         failed=grade.failure is not None,
     )
 
@@ -61,3 +66,13 @@ def grade_recorded(
     ]
     grades = iter(grade(whole))
     return [CUT if end == "length" else graded(next(grades)) for _, _, end in recorded]
+
+
+def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
+    """How many rollouts could not be graded, by the commonest reasons."""
+    reasons = Counter(
+        common_reason(rollout.reason or NO_REASON)
+        for rollout in rollouts
+        if rollout.outcome is Outcome.UNGRADED
+    )
+    return dict(reasons.most_common(MAX_REASONS))
