@@ -28,7 +28,7 @@ from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, Sampler, roll_out
+from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import (
@@ -120,9 +120,7 @@ async def label_problem(
         prompt = policy.prompt_ids(problem.text)
         fault = await _fault(problem, len(prompt), shared)
     if fault is not None:
-        if settings.strict:
-            raise DataError(f"problem {problem.id}: {fault.detail}")
-        return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
+        return _left_out(problem, fault, settings)
     sampler = Sampler(
         problem=problem,
         prompt=prompt,
@@ -144,13 +142,23 @@ async def label_problem(
         num_sampled_right=sampled.num_right,
         chosen_by_outcome=settings.solutions.balance is not None and not given,
     )
-    labels, paths, run = await _estimate(shared, sampler, solutions, sampling)
+    try:
+        labels, paths, run = await _estimate(shared, sampler, solutions, sampling)
+    except NoRoom as error:
+        return _left_out(problem, Fault("solution_too_long", str(error)), settings)
     num_rolled = labels.num_tokens
     if shared.learner is not None and learns:
         record = shared.learner.record
         await desk.run(record, paths, run.estimator, num_tokens=num_rolled)
     labels.num_tokens += sampled.num_tokens
     return labels
+
+
+def _left_out(problem: Problem, fault: Fault, settings: LabelSettings) -> ProblemLabels:
+    """A problem without labels; an error if the job is to stop at one."""
+    if settings.strict:
+        raise DataError(f"problem {problem.id}: {fault.detail}")
+    return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
 
 
 async def _solutions(

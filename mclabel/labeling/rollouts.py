@@ -22,6 +22,10 @@ MAX_RUNNING = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""
 
 
+class NoRoom(Exception):
+    """A rollout is wanted from a prefix that fills all that the policy may write."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
     """Samples and grades completions of one problem, or takes them from a journal."""
@@ -42,6 +46,22 @@ class Sampler:
     """Grades the completions."""
     desk: Desk
     """Where what computes is run."""
+
+    def check_room(self, prefixes: Iterable[Prefix]) -> None:
+        """See that a completion may follow each prefix.
+
+        A rollout of no tokens counts as cut, which would be evidence against the step.
+
+        Raises:
+            NoRoom: names the length of a prefix that leaves none.
+        """
+        for prefix in prefixes:
+            if self.policy.room(len(self.prompt), len(prefix.ids)) < 1:
+                raise NoRoom(
+                    f"a step of its solutions ends after {len(prefix.ids):,} tokens, and more than "
+                    "so many are not sampled, so that no completion could follow it. Raise "
+                    "policy.max_tokens, up to what the model takes"
+                )
 
     async def roll_out(self, prefix: Prefix) -> tuple[Completion, Rollout]:
         """One more rollout from a prefix."""
@@ -143,8 +163,12 @@ async def roll_out(
 
     Returns:
         A judgement on each solution.
+
+    Raises:
+        NoRoom: rollouts are wanted, and one of the solutions' prefixes leaves none for them.
     """
     estimator, prefixes = run.estimator, run.table.prefixes
+    is_checked = False
 
     async def one(number: int) -> Ended:
         return (number, *await sampler.roll_out(prefixes[number]))
@@ -175,6 +199,9 @@ async def roll_out(
                 judgements = await desk.run(run.judge) if is_over else None
             if judgements is not None:
                 return judgements
+            if wanted and not is_checked:
+                sampler.check_room(prefixes)
+                is_checked = True
             pending.extend(wanted)
             while pending and len(running) < MAX_RUNNING:
                 running.add(asyncio.create_task(one(pending.popleft())))
