@@ -17,19 +17,23 @@ from mclabel.labeling.journal import holds_verdict
 VERSION = "checker.version"
 
 
-def take_mended_checker(store: Store, semantic: Semantic) -> None:
+def take_mended_checker(store: Store, semantic: Semantic, *, commit: bool = True) -> bool:
     """Let a run have another version of its checker, if its verdicts are none of the former one.
 
     Args:
         store: of the run.
         semantic: of the job that is to resume it.
+        commit: whether to write it down; else only see whether it could be.
+
+    Returns:
+        Whether the version of the checker is all that has changed.
 
     Raises:
         ShardError: the version of the checker is all that has changed, and verdicts of the former
             one are on record.
     """
     if changed_fields(store, MANIFEST, semantic) != [VERSION]:
-        return
+        return False
     if read_catalog(store).blocks or _has_verdicts(store):
         raise ShardError(
             f"{store.location}: holds a run of another configuration: its verdicts are of another "
@@ -37,7 +41,9 @@ def take_mended_checker(store: Store, semantic: Semantic) -> None:
             "resume that run, or grade what it has committed by the checker of now: "
             f"mclabel regrade {store.location} -o NEW"
         )
-    amend_claim(store, MANIFEST, semantic)
+    if commit:
+        amend_claim(store, MANIFEST, semantic)
+    return True
 
 
 def with_committed(error: CheckerError, store: Store) -> CheckerError:

@@ -123,6 +123,8 @@ def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
     assert len(kept) >= MAX_FAILURES - 1
 
     name = write_checker(tmp_path, monkeypatch, MENDED)
+    planned = label(tmp_path, name, "block_problems=16", "--dry-run")
+    assert planned.exit_code == 0, planned.output
     resumed = label(tmp_path, name, "block_problems=16")
     assert resumed.exit_code == 0, resumed.output
     rows = list(read_labels(store))
