@@ -21,6 +21,10 @@ class EngineDied(EngineError):
     """An engine that died under its work. Another may do it: blocks are leased anew."""
 
 
+class CheckerError(MclabelError):
+    """A checker that fails on whatever it grades."""
+
+
 class ShardError(MclabelError):
     """Shards that are missing, torn, of another version or of another run."""
 

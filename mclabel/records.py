@@ -116,6 +116,8 @@ class Rollout:
     finish_reason: FinishReason
     prediction: str | None
     outcome: Outcome
+    reason: str | None = None
+    """Why the checker decided so, 500 characters at most; None where there was nothing to grade."""
     step_ends: tuple[int, ...] | None = None
     """Characters of the text where its steps end; None where no estimator asked for them."""
     through: tuple[str, ...] | None = None

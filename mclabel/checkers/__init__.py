@@ -15,9 +15,9 @@ from mclabel.checkers.base import (
     Grade,
     GradeItem,
     here,
-    make_checker,
     recorded_checker,
 )
+from mclabel.checkers.guarded import make_checker
 
 CHECKERS: Mapping[str, str] = {"math": "mclabel.checkers.math:MathChecker"}
 """Name in a configuration, and where the class stands."""

@@ -67,6 +67,9 @@ class Grade:
     """Machine-readable, such as `equal`, `different`, `no_answer`, `timeout`."""
     layer: str = ""
     """The part of the checker that decided."""
+    failure: str | None = None
+    """What kept the checker from a verdict by a fault of its own: type and place of an exception,
+    or a result of a wrong type. None if nothing did."""
 
 
 class Checker(Protocol):
@@ -152,13 +155,3 @@ def recorded_checker(recorded: Any) -> CheckerSettings:
     known = {name: value for name, value in recorded.items() if name != "version"}
     settings: CheckerSettings = Chosen("checkers", default="math").settings(known)  # type: ignore[assignment]
     return settings
-
-
-def make_checker(settings: CheckerSettings) -> Checker:
-    """Make the checker that settings name.
-
-    Raises:
-        ConfigError: its code cannot be imported.
-    """
-    checker: Checker = settings.component(settings)
-    return checker

@@ -9,7 +9,7 @@ The function's parameters are filled by name, so it takes what it needs of
 
 and keyword arguments from the configuration. It returns True (right), False (wrong), None (cannot
 be decided) or a `Grade`, and may be a coroutine function. An exception counts as "cannot be
-decided", and its text is the reason.
+decided", and is the reason; what comes of a function that only raises is `guarded`'s.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers.guarded import nonsense_grade, raised_grade
 from mclabel.components import find_target
 from mclabel.errors import ConfigError
 from mclabel.records import Verdict
@@ -72,12 +73,12 @@ class FunctionChecker(Checker):
         try:
             found = await call() if inspect.iscoroutinefunction(call.func) else await aside(call)
         except Exception as error:  # whatever the user's code raises: it did not decide
-            return _undecided(f"{type(error).__name__}: {error}")
+            return raised_grade(error, call.func.__code__.co_filename)
         if isinstance(found, Grade):
             return found
         if found is None or isinstance(found, bool):
             return Grade(verdict=_VERDICTS[found], layer="function")
-        return _undecided(f"returned {type(found).__name__}, must be True, False, None or a Grade")
+        return nonsense_grade(found, "True, False, None or a Grade")
 
 
 def _version(function: Callable[..., Any]) -> str:
@@ -89,10 +90,6 @@ def _version(function: Callable[..., Any]) -> str:
     except OSError:  # its file is not there
         return "unknown"
     return hashlib.sha256(source.encode()).hexdigest()[:16]
-
-
-def _undecided(reason: str) -> Grade:
-    return Grade(verdict=Verdict.UNKNOWN, reason=reason[:500], layer="function")
 
 
 def _parameters(

@@ -28,10 +28,15 @@ BEST_OF_N_FILES = ("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenan
 def check_run(out: str) -> None:
     """Refuse the output of a labelling job in which it could not write all that it has to.
 
+    A file is written beside it and deleted: some places are refused by nothing but that.
+
     Raises:
         ShardError: as `check_places`.
+        ConfigError: nothing can be written there.
     """
     check_places(out, folders=RUN_FOLDERS, files=RUN_FILES)
+    if "://" not in out:
+        output_folder(out, "out=", make=False)
 
 
 def check_places(out: str, *, folders: Iterable[str] = (), files: Iterable[str] = ()) -> None:

@@ -84,6 +84,10 @@ class Policy(Protocol):
         """Tokens of prompt and solution together that the model takes; infinite if not known."""
         ...
 
+    def room(self, num_prompt: int, num_prefix: int) -> float:
+        """Tokens that may be sampled after a prompt and a prefix; 0 where there is no room."""
+        ...
+
     @property
     def max_token_chars(self) -> int:
         """Characters of the longest token: a text of more than so many for each token of a context
@@ -218,6 +222,10 @@ class Engine(Policy):
     def max_context(self) -> float:
         """No bound."""
         return inf
+
+    def room(self, num_prompt: int, num_prefix: int) -> int:
+        """What `policy.max_tokens` and the model's context leave."""
+        return self.policy.room(num_prompt, num_prefix, self.max_context)
 
     @property
     def max_token_chars(self) -> int:

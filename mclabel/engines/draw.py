@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mclabel.engines.cascade import Row
+from mclabel.errors import EngineError
 
 
 def draw(
@@ -33,12 +34,17 @@ def draw(
         temperature: >= 0; 0 is greedy.
         top_p: in (0, 1].
         top_k: 0 for all tokens.
+
+    Raises:
+        EngineError: a logit is no number, and so no token has a chance.
     """
     if temperature == 0:
-        best = logits.argmax(-1).tolist()
-        return [[token] * len(rows) for rows, token in zip(lanes, best, strict=True)]
+        highest, best = logits.max(-1)
+        _check_numbers(highest)
+        return [[token] * len(rows) for rows, token in zip(lanes, best.tolist(), strict=True)]
     probabilities = torch.softmax(_warped(logits, temperature, top_k, top_p), -1)
     cumulative = probabilities.double().cumsum(-1)
+    _check_numbers(cumulative[:, -1])
     counts = np.array([len(rows) for rows in lanes])
     there = np.arange(counts.max()) < counts[:, None]
     draws = np.zeros(there.shape)
@@ -47,6 +53,15 @@ def draw(
     tokens = torch.searchsorted(cumulative, places, right=True).clamp(max=logits.shape[1] - 1)
     drawn = zip(tokens.tolist(), counts.tolist(), strict=True)
     return [chosen[:count] for chosen, count in drawn]
+
+
+def _check_numbers(of_lanes: Tensor) -> None:
+    """Refuse what NaN among a lane's logits amounts to: every sum and every maximum is NaN."""
+    if of_lanes.isnan().any():
+        raise EngineError(
+            "the model gives logits that are no numbers: it overflows on this text. Give "
+            "policy.engine.dtype=bfloat16 or float32"
+        )
 
 
 def _warped(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:

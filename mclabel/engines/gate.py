@@ -59,6 +59,9 @@ class GatedPolicy:
     def max_context(self) -> float:
         return self._policy.max_context
 
+    def room(self, num_prompt: int, num_prefix: int) -> float:
+        return self._policy.room(num_prompt, num_prefix)
+
     @property
     def max_token_chars(self) -> int:
         return self._policy.max_token_chars

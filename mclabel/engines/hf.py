@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.model import ModelEngine
-from mclabel.engines.pretrained import load_model
+from mclabel.engines.pretrained import check_finite, load_model
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import DeviceSettings, PolicySettings
 from mclabel.engines.text import ends_with_stop, quiet_transformers
@@ -101,6 +101,7 @@ class HfEngine(ModelEngine):
                 "policy.engine.dtype=bfloat16, or policy.engine=vllm with "
                 "policy.engine.tensor_parallel=2 or more"
             ) from error
+        check_finite(model, f"policy.model={policy.model!r}")
         model.eval()
         generation = model.generation_config or GenerationConfig()
         stop = policy.stop

@@ -128,6 +128,30 @@ def load_model(
     return network
 
 
+def check_finite(model: PreTrainedModel, name: str) -> None:
+    """Refuse a language model that computes no numbers, for its weights hold NaN or infinities.
+
+    Rows of an input embedding may: of a token that the model never saw they are never read.
+
+    Args:
+        model: loaded, where it is to run.
+        name: for the message.
+
+    Raises:
+        EngineError: names the first such weight.
+    """
+    inputs = model.get_input_embeddings().weight
+    outputs = getattr(model.get_output_embeddings(), "weight", None)
+    for key, weight in model.named_parameters():
+        if weight is inputs and weight is not outputs:
+            continue
+        if not weight.isfinite().all():
+            raise EngineError(
+                f"{name}: its weight {key} holds NaN or infinities, so it gives no chances of "
+                "tokens. Its weights are damaged: train or download it again"
+            )
+
+
 def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
     """See that a folder holds weights that can be read, without reading them.
 

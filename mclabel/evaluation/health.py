@@ -7,10 +7,12 @@ A share of fewer than `MIN_SEEN` decides nothing. docs/evaluation.md lists the c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from mclabel.checkers.guarded import is_failure
 from mclabel.data.shards.labels import committed_blocks
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.health_checks import CHECKS, MANY_STEPS
@@ -19,6 +21,10 @@ from mclabel.records import Outcome
 
 ENOUGH_FILES = 2_000
 """Shards that are read for the health of a run at its end: on a local disk that takes seconds."""
+MAX_REASONS = 10
+"""Reasons of rollouts without a verdict that are told."""
+MAX_NAMED = 3
+"""Of these, named in a finding."""
 MIN_SEEN = 20
 """Fewer give a share that may be off by more than .22 (95%)."""
 Severity = Literal["warning", "error"]
@@ -75,6 +81,8 @@ class Health:
     median_steps: float | None
     """Median number of steps of a solution."""
     max_steps: int | None
+    ungraded: Mapping[str, int]
+    """The commonest reasons of rollouts without a verdict, with their numbers, most first."""
 
 
 def run_health(store: Store, *, max_files: int | None = None) -> Health | None:
@@ -98,7 +106,7 @@ def judge(counts: HealthCounts) -> Health:
     found = [
         finding
         for name, figure in figures.items()
-        if (finding := _finding(name, figure, counts.max_tokens)) is not None
+        if (finding := _finding(name, figure, counts)) is not None
     ]
     if not counts.num_solutions:
         found.append(_nothing(counts))
@@ -114,6 +122,7 @@ def judge(counts: HealthCounts) -> Health:
         num_solutions=counts.num_solutions,
         median_steps=_median(counts.steps),
         max_steps=max(counts.steps, default=None),
+        ungraded=dict(counts.ungraded.most_common(MAX_REASONS)),
     )
 
 
@@ -154,13 +163,19 @@ def share_text(figure: Figure) -> str:
     return f"{figure.share:.0%}"
 
 
-def _finding(name: str, figure: Figure, max_tokens: int | None) -> Finding | None:
-    check, share = CHECKS[name], figure.share
+def _finding(name: str, figure: Figure, counts: HealthCounts) -> Finding | None:
+    check, share, max_tokens = CHECKS[name], figure.share, counts.max_tokens
     if share is None or figure.total < MIN_SEEN or share < check.warning:
         return None
     text = check.text.format(limit="" if max_tokens is None else f"={max_tokens}")
     is_error = check.error is not None and share >= check.error
     threshold = check.error if is_error and check.error is not None else check.warning
+    remedy = check.remedy
+    if name in ("rollouts_ungraded", "solutions_ungraded"):
+        remedy = _mending(counts.ungraded) or remedy
+    if name == "rollouts_ungraded" and counts.ungraded:
+        named = counts.ungraded.most_common(MAX_NAMED)
+        text += ": " + ", ".join(f"{reason} ({count:,})" for reason, count in named)
     return Finding(
         check=name,
         severity="error" if is_error else "warning",
@@ -170,7 +185,18 @@ def _finding(name: str, figure: Figure, max_tokens: int | None) -> Finding | Non
         threshold=threshold,
         text=f"{figure.count:,} of {figure.total:,} {check.of} ({share_text(figure)}) {text}",
         why=check.why,
-        remedy=check.remedy,
+        remedy=remedy,
+    )
+
+
+def _mending(reasons: Counter[str]) -> str | None:
+    """What to do where most rollouts have no verdict by a fault of the checker; else None."""
+    faults = {reason: count for reason, count in reasons.items() if is_failure(reason)}
+    if 2 * sum(faults.values()) <= reasons.total():
+        return None
+    return (
+        f"Mend the checker: {max(faults, key=faults.__getitem__)}; then grade again: "
+        "mclabel regrade RUN -o NEW"
     )
 
 

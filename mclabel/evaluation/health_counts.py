@@ -58,6 +58,8 @@ class HealthCounts:
     num_rollouts: int = 0
     num_rollouts_truncated: int = 0
     num_rollouts_ungraded: int = 0
+    ungraded: Counter[str] = field(default_factory=Counter)
+    """Rollouts without a verdict by reason, as far as their shards have counted it."""
     num_sound: int = 0
     """Steps whose hard label is that they are sound."""
     num_wrong: int = 0
@@ -84,6 +86,7 @@ class HealthCounts:
         policy = metadata.get("config", {}).get("policy", {})
         self.max_tokens = self.max_tokens or policy.get("max_tokens")
         self._add_dropped(metadata)
+        self.ungraded.update(metadata.get("ungraded", {}))
         if not len(table):
             return
         shard = _Shard(table)

@@ -2,7 +2,8 @@
 
 A completion is known by what it continued and by its index. A kill redraws the completions that
 were under way. Engines that honour seeds give the same ones again; on others long ones are a little
-likelier to be redrawn.
+likelier to be redrawn. A completion on which the checker failed is kept with the mark `failed`: the
+next attempt does not sample it again, and grades it anew.
 """
 
 from __future__ import annotations
@@ -16,11 +17,28 @@ from mclabel.work.journal import BlockJournal
 
 
 @dataclass(frozen=True, kw_only=True)
+class JournaledSolution:
+    """A solution that was sampled."""
+
+    solution: Solution
+    failed: bool
+    """Whether the checker failed on it, so that it is to be graded again."""
+
+    @property
+    def completion(self) -> Completion:
+        """What the policy sampled."""
+        one = self.solution
+        return Completion(ids=one.ids, text=one.text, finish_reason=one.finish_reason)
+
+
+@dataclass(frozen=True, kw_only=True)
 class JournaledRollout:
-    """A graded rollout and the ids that were sampled."""
+    """A rollout and the ids that were sampled."""
 
     rollout: Rollout
     ids: tuple[int, ...]
+    failed: bool
+    """Whether the checker failed on it, so that it is to be graded again."""
 
     @property
     def completion(self) -> Completion:
@@ -41,36 +59,54 @@ class LabelJournal:
         """
         self._journal = journal
 
-    def take_solution(self, problem_id: str, index: int) -> Solution | None:
+    def take_solution(self, problem_id: str, index: int) -> JournaledSolution | None:
         """A solution that an earlier attempt has sampled."""
         return self._journal.take(("solution", problem_id, index))
 
     def take_rollout(self, prefix_id: str, index: int) -> JournaledRollout | None:
-        """A rollout that an earlier attempt has sampled and graded."""
+        """A rollout that an earlier attempt has sampled."""
         return self._journal.take(("rollout", prefix_id, index))
 
-    def add_solution(self, solution: Solution) -> None:
-        """Record a solution that this attempt has sampled."""
-        self._journal.add(partial(solution_line, solution))
+    def add_solution(self, solution: Solution, *, failed: bool = False) -> None:
+        """Record a solution that this attempt has sampled, or graded again."""
+        self._journal.add(partial(solution_line, solution, failed=failed))
 
-    def add_rollout(self, rollout: Rollout, completion: Completion) -> None:
-        """Record a rollout that this attempt has sampled and graded."""
-        self._journal.add(partial(rollout_line, rollout, completion.ids))
-
-
-def solution_line(solution: Solution) -> Line:
-    """The line of a journal that holds a solution."""
-    return {"solution": asdict(solution)}
+    def add_rollout(
+        self, rollout: Rollout, completion: Completion, *, failed: bool = False
+    ) -> None:
+        """Record a rollout that this attempt has sampled, or graded again."""
+        self._journal.add(partial(rollout_line, rollout, completion.ids, failed=failed))
 
 
-def rollout_line(rollout: Rollout, ids: tuple[int, ...]) -> Line:
+def solution_line(solution: Solution, *, failed: bool = False) -> Line:
+    """The line of a journal that holds a solution.
+
+    Args:
+        solution: as far as it could be graded.
+        failed: whether the checker failed on it.
+    """
+    return {"solution": asdict(solution), **_mark(failed)}
+
+
+def rollout_line(rollout: Rollout, ids: tuple[int, ...], *, failed: bool = False) -> Line:
     """The line of a journal that holds a rollout.
 
     Args:
-        rollout: graded.
+        rollout: as far as it could be graded.
         ids: tokens that were sampled.
+        failed: whether the checker failed on it.
     """
-    return {"rollout": asdict(rollout), "ids": ids}
+    return {"rollout": asdict(rollout), "ids": ids, **_mark(failed)}
+
+
+def holds_verdict(line: Line) -> bool:
+    """Whether a line of a journal rests on a verdict of the checker."""
+    completion = line["solution"] if "solution" in line else line["rollout"]
+    return "failed" not in line and completion["finish_reason"] != "length"
+
+
+def _mark(failed: bool) -> dict[str, bool]:
+    return {"failed": True} if failed else {}
 
 
 def read_entry(line: Line) -> JournalEntry:
@@ -86,11 +122,15 @@ def read_entry(line: Line) -> JournalEntry:
             }
         )
         key = ("solution", solution.problem_id, solution.sample_index)
-        return JournalEntry(key=key, content=solution, num_tokens=len(solution.ids))
+        return JournalEntry(
+            key=key,
+            content=JournaledSolution(solution=solution, failed="failed" in line),
+            num_tokens=len(solution.ids),
+        )
     row = line["rollout"]
     rollout = Rollout(**{**row, "outcome": Outcome(row["outcome"])})
     return JournalEntry(
         key=("rollout", rollout.prefix_id, rollout.index),
-        content=JournaledRollout(rollout=rollout, ids=tuple(line["ids"])),
+        content=JournaledRollout(rollout=rollout, ids=tuple(line["ids"]), failed="failed" in line),
         num_tokens=rollout.num_tokens,
     )

@@ -28,7 +28,7 @@ from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, Sampler, roll_out
+from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import (
@@ -120,9 +120,7 @@ async def label_problem(
         prompt = policy.prompt_ids(problem.text)
         fault = await _fault(problem, len(prompt), shared)
     if fault is not None:
-        if settings.strict:
-            raise DataError(f"problem {problem.id}: {fault.detail}")
-        return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
+        return _left_out(problem, fault, settings)
     sampler = Sampler(
         problem=problem,
         prompt=prompt,
@@ -144,13 +142,23 @@ async def label_problem(
         num_sampled_right=sampled.num_right,
         chosen_by_outcome=settings.solutions.balance is not None and not given,
     )
-    labels, paths, run = await _estimate(shared, sampler, solutions, sampling)
+    try:
+        labels, paths, run = await _estimate(shared, sampler, solutions, sampling)
+    except NoRoom as error:
+        return _left_out(problem, Fault("solution_too_long", str(error)), settings)
     num_rolled = labels.num_tokens
     if shared.learner is not None and learns:
         record = shared.learner.record
         await desk.run(record, paths, run.estimator, num_tokens=num_rolled)
     labels.num_tokens += sampled.num_tokens
     return labels
+
+
+def _left_out(problem: Problem, fault: Fault, settings: LabelSettings) -> ProblemLabels:
+    """A problem without labels; an error if the job is to stop at one."""
+    if settings.strict:
+        raise DataError(f"problem {problem.id}: {fault.detail}")
+    return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
 
 
 async def _solutions(
@@ -263,13 +271,15 @@ async def _fault(problem: Problem, num_prompt: int, shared: Shared) -> Fault | N
 
 async def _sampled(sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool) -> Solution:
     problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
-    if journal is not None:
-        known = journal.take_solution(problem.id, index)
-        if known is not None:
-            return known
-    seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
-    completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
-    prediction, outcome = await sampler.grade(completion)
+    known = None if journal is None else journal.take_solution(problem.id, index)
+    if known is not None and not known.failed:
+        return known.solution
+    if known is not None:
+        completion = known.completion
+    else:
+        seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
+        completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
+    grade = await sampler.grade(completion)
     steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
     solution = Solution(
         id=content_id("solution", problem.id, index),
@@ -280,12 +290,13 @@ async def _sampled(sampler: Sampler, index: int, splitter: StepSplitter, thinks:
         steps=steps,
         finish_reason=completion.finish_reason,
         origin="sampled",
-        prediction=prediction,
-        outcome=outcome,
+        prediction=grade.prediction,
+        outcome=grade.outcome,
     )
-    sampler.on_completion(outcome)
+    if known is None:
+        sampler.on_completion(grade.outcome)
     if journal is not None:
-        journal.add_solution(solution)
+        journal.add_solution(solution, failed=grade.failed)
     return solution
 
 
@@ -304,7 +315,7 @@ async def _given(
     else:
         steps = split_steps(ids, given.text, given.step_ends, policy.decode)
     completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    prediction, outcome = await sampler.grade(completion)
+    grade = await sampler.grade(completion)
     return Solution(
         id=content_id("solution", problem.id, index),
         problem_id=problem.id,
@@ -314,6 +325,6 @@ async def _given(
         steps=steps,
         finish_reason="stop",
         origin="given",
-        prediction=prediction,
-        outcome=outcome,
+        prediction=grade.prediction,
+        outcome=grade.outcome,
     )

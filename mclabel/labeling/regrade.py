@@ -19,9 +19,10 @@ from typing import Any
 
 from mclabel.checkers import Grade, GradeItem
 from mclabel.estimators import EstimatorSettings, ProblemPaths, answer_class
+from mclabel.labeling.grading import grade_recorded
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
-from mclabel.labeling.rollouts import EstimatorRun, grade_recorded, replay
+from mclabel.labeling.rollouts import EstimatorRun, replay
 from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
 
 
@@ -107,8 +108,8 @@ def _solutions(
         [(problems[s.problem_id], s.text, s.finish_reason) for s in solutions], grade
     )
     return [
-        replace(solution, prediction=prediction, outcome=outcome)
-        for solution, (prediction, outcome) in zip(solutions, found, strict=True)
+        replace(solution, prediction=now.prediction, outcome=now.outcome)
+        for solution, now in zip(solutions, found, strict=True)
     ]
 
 
@@ -124,8 +125,8 @@ def _rollouts(
         grade,
     )
     return [
-        replace(rollout, prediction=prediction, outcome=outcome)
-        for rollout, (prediction, outcome) in zip(rollouts, found, strict=True)
+        replace(rollout, prediction=now.prediction, outcome=now.outcome, reason=now.reason)
+        for rollout, now in zip(rollouts, found, strict=True)
     ]
 
 

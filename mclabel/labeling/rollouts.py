@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mclabel.checkers import Checker, Grade, GradeItem
+from mclabel.checkers import Checker, GradeItem
 from mclabel.engines import Policy
 from mclabel.estimators import Estimator, Judgement
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.grading import CUT, Graded, graded
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.prefixes import Decode, Prefix, PrefixTable
-from mclabel.records import Completion, FinishReason, Outcome, Problem, Rollout, Verdict
+from mclabel.records import Completion, Outcome, Problem, Rollout
 from mclabel.seeds import sampling_seed
 from mclabel.work.desk import Desk
 
 MAX_RUNNING = 1024
 """Completions of a problem that are asked for at a time; more would only wait in memory."""
+
+
+class NoRoom(Exception):
+    """A rollout is wanted from a prefix that fills all that the policy may write."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,20 +47,39 @@ class Sampler:
     desk: Desk
     """Where what computes is run."""
 
+    def check_room(self, prefixes: Iterable[Prefix]) -> None:
+        """See that a completion may follow each prefix.
+
+        A rollout of no tokens counts as cut, which would be evidence against the step.
+
+        Raises:
+            NoRoom: names the length of a prefix that leaves none.
+        """
+        for prefix in prefixes:
+            if self.policy.room(len(self.prompt), len(prefix.ids)) < 1:
+                raise NoRoom(
+                    f"a step of its solutions ends after {len(prefix.ids):,} tokens, and more than "
+                    "so many are not sampled, so that no completion could follow it. Raise "
+                    "policy.max_tokens, up to what the model takes"
+                )
+
     async def roll_out(self, prefix: Prefix) -> tuple[Completion, Rollout]:
         """One more rollout from a prefix."""
         index = prefix.num_asked
         prefix.num_asked += 1
-        if self.journal is not None:
-            known = self.journal.take_rollout(prefix.id, index)
-            if known is not None:
-                return known.completion, known.rollout
+        known = None if self.journal is None else self.journal.take_rollout(prefix.id, index)
+        if known is not None and not known.failed:
+            return known.completion, known.rollout
         seed = sampling_seed(self.run_seed, self.problem.id, prefix.id, index)
-        completion = await self.policy.sample(
-            self.prompt, prefix.ids, seed=seed, priority=self.priority
-        )
-        prediction, outcome = await self.grade(completion, prefix.text)
-        self.on_completion(outcome)
+        if known is not None:
+            completion = known.completion
+        else:
+            completion = await self.policy.sample(
+                self.prompt, prefix.ids, seed=seed, priority=self.priority
+            )
+        grade = await self.grade(completion, prefix.text)
+        if known is None:
+            self.on_completion(grade.outcome)
         rollout = Rollout(
             problem_id=self.problem.id,
             prefix_id=prefix.id,
@@ -64,20 +88,25 @@ class Sampler:
             text=completion.text,
             num_tokens=len(completion.ids),
             finish_reason=completion.finish_reason,
-            prediction=prediction,
-            outcome=outcome,
+            prediction=grade.prediction,
+            outcome=grade.outcome,
+            reason=grade.reason,
         )
         if self.journal is not None:
-            self.journal.add_rollout(rollout, completion)
+            self.journal.add_rollout(rollout, completion, failed=grade.failed)
         return completion, rollout
 
-    async def grade(self, completion: Completion, prefix: str = "") -> tuple[str | None, Outcome]:
-        """The answer of a completion and how it ended. One cut by its length has no answer."""
+    async def grade(self, completion: Completion, prefix: str = "") -> Graded:
+        """How a completion ended, and its answer. One cut by its length has none.
+
+        Raises:
+            CheckerError: the checker fails on all that it grades.
+        """
         if completion.finish_reason == "length":
-            return None, Outcome.TRUNCATED
+            return CUT
         item = GradeItem(problem=self.problem, completion=prefix + completion.text)
         (grade,) = await self.checker.grade([item], self.desk.run)
-        return grade.answer, _OUTCOMES[grade.verdict]
+        return graded(grade)
 
 
 Ended = tuple[int, Completion | None, Rollout]
@@ -134,8 +163,12 @@ async def roll_out(
 
     Returns:
         A judgement on each solution.
+
+    Raises:
+        NoRoom: rollouts are wanted, and one of the solutions' prefixes leaves none for them.
     """
     estimator, prefixes = run.estimator, run.table.prefixes
+    is_checked = False
 
     async def one(number: int) -> Ended:
         return (number, *await sampler.roll_out(prefixes[number]))
@@ -166,6 +199,9 @@ async def roll_out(
                 judgements = await desk.run(run.judge) if is_over else None
             if judgements is not None:
                 return judgements
+            if wanted and not is_checked:
+                sampler.check_room(prefixes)
+                is_checked = True
             pending.extend(wanted)
             while pending and len(running) < MAX_RUNNING:
                 running.add(asyncio.create_task(one(pending.popleft())))
@@ -202,36 +238,3 @@ def replay(run: EstimatorRun, recorded: dict[tuple[str, int], Rollout]) -> int:
         rest = [(numbers[r.prefix_id], None, r) for _, r in sorted(recorded.items())]
         run.record(rest)
     return num_missing
-
-
-def grade_recorded(
-    recorded: Sequence[tuple[Problem, str, FinishReason]],
-    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
-) -> list[tuple[str | None, Outcome]]:
-    """Answers and outcomes of completions on record, many at a time.
-
-    Args:
-        recorded: problem with its gold; whole text, prefix included; how it ended.
-        grade: of a checker.
-    """
-    whole = [
-        GradeItem(problem=problem, completion=text)
-        for problem, text, end in recorded
-        if end != "length"
-    ]
-    grades = iter(grade(whole))
-    found: list[tuple[str | None, Outcome]] = []
-    for _, _, end in recorded:
-        if end == "length":
-            found.append((None, Outcome.TRUNCATED))
-        else:
-            one = next(grades)
-            found.append((one.answer, _OUTCOMES[one.verdict]))
-    return found
-
-
-_OUTCOMES: Mapping[Verdict, Outcome] = {
-    Verdict.RIGHT: Outcome.RIGHT,
-    Verdict.WRONG: Outcome.WRONG,
-    Verdict.UNKNOWN: Outcome.UNGRADED,
-}

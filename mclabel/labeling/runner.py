@@ -17,6 +17,7 @@ from mclabel.engines import EngineStats, Policy
 from mclabel.engines.gate import GatedPolicy
 from mclabel.estimators import Knowledge, RunLearner
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.grading import ungraded_reasons
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
@@ -124,6 +125,7 @@ class LabelRunner:
             },
             set_aside={name: asdict(fault) for name, fault in finished.set_aside.items()},
             cost={"num_tokens": finished.num_tokens, "num_rollouts": len(rollouts)},
+            ungraded=ungraded_reasons(rollouts),
         )
         return Commit(
             won=won, counts={"num_solutions": len(labeled), "num_rollouts": len(rollouts)}

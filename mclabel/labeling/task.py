@@ -27,6 +27,7 @@ class LabelOutputs:
         content="text, gold or given solution",
         done="labelled",
         block_setting="block_problems",
+        same_text="its text is there under another id: its gold has changed, or its id",
         counters={
             "num_steps": 0,
             "num_completions": 0,

@@ -21,6 +21,7 @@ from mclabel.labeling.problem import run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.label import label, load_work
+from mclabel.pipelines.mended import take_mended_checker
 from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import read_spent
@@ -151,7 +152,8 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
     store = Store(config.out, create=False)
     semantic = semantic_config(config)
-    check_claim(store, MANIFEST, semantic)
+    if not take_mended_checker(store, semantic, commit=False):
+        check_claim(store, MANIFEST, semantic)
     work = load_work(config)
     catalog = read_catalog(store)
     done: dict[str, Size] = {}

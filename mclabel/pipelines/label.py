@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from mclabel.config import LabelConfig
@@ -16,11 +17,12 @@ from mclabel.data.shards.rejects import Reject, set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
 from mclabel.engines import make_engine
-from mclabel.errors import DataError
+from mclabel.errors import CheckerError, DataError
 from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LabelTask
 from mclabel.pipelines.fleet import from_anywhere, make_fleet
 from mclabel.pipelines.identity import check_output, claim_output, semantic_config, versions
+from mclabel.pipelines.mended import take_mended_checker, with_committed
 from mclabel.pipelines.policy import resolved_policy, resources_of
 from mclabel.records import GivenSolution
 from mclabel.work.blocks import JobBlocks, plan_blocks
@@ -58,6 +60,8 @@ def label(
     semantic = semantic_config(config)
     work = load_work(config)
     make_policy = partial(make_engine, config.policy, seed=config.seed)
+    if Path(config.out).is_dir() or "://" in config.out:
+        take_mended_checker(Store(config.out), semantic)
     check_output(config.out, semantic)
     store = Store(config.out, create=True)
     provenance = {
@@ -82,18 +86,21 @@ def label(
     make_worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
     if config.strict:
         _check_none_left_out(store)
-    report = run_job(
-        blocks,
-        task.outputs,
-        make_fleet(config.ray, resources_of(config.policy, config.ray), make_worker),
-        store,
-        on_state=on_state,
-        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
-        should_stop=should_stop,
-        only=None if choose is None else choose(blocks),
-        size=work.size,
-        rejects=work.rejects,
-    )
+    try:
+        report = run_job(
+            blocks,
+            task.outputs,
+            make_fleet(config.ray, resources_of(config.policy, config.ray), make_worker),
+            store,
+            on_state=on_state,
+            limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
+            should_stop=should_stop,
+            only=None if choose is None else choose(blocks),
+            size=work.size,
+            rejects=work.rejects,
+        )
+    except CheckerError as error:
+        raise with_committed(error, store) from error
     if config.strict:
         _check_none_left_out(store)
     return report

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import isinf
-from pathlib import Path
 
 from mclabel.checkers import Checker, make_checker
 from mclabel.config import LabelConfig
+from mclabel.data.outputs import check_run
 from mclabel.data.readers.rows import row_place
 from mclabel.data.shards.rejects import Reject, bounded
 from mclabel.engines import PolicyPreview, PolicySettings, make_engine
-from mclabel.errors import ConfigError, MclabelError, ShardError
+from mclabel.errors import ConfigError, MclabelError
 from mclabel.pipelines.label import load_work
 from mclabel.pipelines.policy import resolved_policy
 from mclabel.records import Problem
@@ -55,7 +55,11 @@ class Inputs:
                 if first.row is None
                 else row_place(str(first.source), first.row)
             )
-            yield "rejected", f"{reasons}; the first: {place}: {bounded(first.detail)}"
+            yield (
+                "left out",
+                f"{self.rejects.total():,} of {self._num_rows:,} rows or problems: {reasons}; the "
+                f"first: {place}: {bounded(first.detail)}",
+            )
         if self.unparsed:
             shown = ", ".join(repr(bounded(gold)) for gold in self.unparsed[:3])
             yield (
@@ -63,6 +67,32 @@ class Inputs:
                 f"the answer checker does not understand {len(self.unparsed):,} of the first "
                 f"{self.num_golds:,}, such as {shown}: their problems will be rejected",
             )
+        if (warning := self._warning()) is not None:
+            yield "WARNING", warning
+
+    @property
+    def _num_rows(self) -> int:
+        """Of the problems' file and of the given solutions', used or not."""
+        return self.num_problems + (self.num_solutions or 0) + self.rejects.total()
+
+    def _warning(self) -> str | None:
+        """That most of the input is of no use, which is seldom meant; None if it is of use.
+
+        Rows that repeat another one, and problems without a given solution, are not held against
+        the input.
+        """
+        num_harmless = self.rejects["duplicate"] + self.rejects["no_solution"]
+        if 2 * (self.rejects.total() - num_harmless) > self._num_rows - num_harmless:
+            return (
+                "more than half of the input cannot be used. Check that problems.source, "
+                "problems.problem_column, problems.answer_column and solutions.path are meant so"
+            )
+        if 2 * len(self.unparsed) > self.num_golds:
+            return (
+                "the checker understands less than half of the golds. Check "
+                "problems.answer_column, or choose another checker"
+            )
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +140,10 @@ def preview(config: LabelConfig) -> list[tuple[str, str]]:
     faults: list[str] = []
     lines: list[tuple[str, str]] = []
     longest: Sequence[str] = ()
-    if "://" not in config.out and Path(config.out).exists() and not Path(config.out).is_dir():
-        faults.append(str(ShardError(f"out={config.out!r}: is a file, must be a folder")))
+    try:
+        check_run(config.out)
+    except MclabelError as error:
+        faults.append(str(error))
     try:
         inputs = read_inputs(config)
         lines += inputs.lines()

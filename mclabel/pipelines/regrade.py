@@ -41,6 +41,7 @@ from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.estimators import EstimatorSettings
+from mclabel.labeling.grading import ungraded_reasons
 from mclabel.labeling.regrade import Regraded, regrade_block
 from mclabel.pipelines.identity import versions
 from mclabel.records import LabeledSolution, Rollout
@@ -242,6 +243,7 @@ class _Regrading:
             again.labeled,
             None if rollouts is None else again.rollouts,
             self._provenance,
+            ungraded=ungraded_reasons(again.rollouts),
             **without_rows,
         )
         _count(report, rows, again)

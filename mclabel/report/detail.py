@@ -105,19 +105,30 @@ class Details:
     def rollouts(self, run: int, solution_id: str, step: int, offset: int) -> dict[str, Any]:
         """Rollouts of a step's prefix, by index, and how often each answer came.
 
+        The reason of an answer is that of its first rollout.
+
         Raises:
             DataError: there is no such step.
         """
         _, table = self._rollouts(run, solution_id, step)
         ranked = _answers(table)
+        reasons = {
+            (row["prediction"], row["outcome"]): row["reason"]
+            for row in reversed(table.select(["prediction", "outcome", "reason"]).to_pylist())
+        }
         shown = table.slice(max(0, offset), MAX_ROLLOUTS).to_pylist()
         return {
             "total": table.num_rows,
             "offset": max(0, offset),
             "num_answers": len(ranked),
             "answers": [
-                {"answer": cut(prediction, 500), "outcome": outcome, "count": count}
-                for (prediction, outcome), count in ranked[:MAX_GRADED]
+                {
+                    "answer": cut(answer[0], 500),
+                    "outcome": answer[1],
+                    "count": count,
+                    "reason": reasons[answer],
+                }
+                for answer, count in ranked[:MAX_GRADED]
             ],
             "rows": [
                 {
@@ -125,6 +136,7 @@ class Details:
                     "text": cut(row["text"], MAX_ROLLOUT_TEXT),
                     "answer": cut(row["prediction"], 500),
                     "outcome": row["outcome"],
+                    "reason": row["reason"],
                     "num_tokens": row["num_tokens"],
                 }
                 for row in shown

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from mclabel.evaluation.health import MIN_SEEN, Finding, Health, run_health, share_text
+from mclabel.evaluation.health import MIN_SEEN, Figure, Finding, Health, run_health, share_text
 from mclabel.evaluation.health_checks import CHECKS
 from mclabel.report.grid import Grid
 from mclabel.report.html import Html, join, table, tag
@@ -85,6 +85,10 @@ def _rows(health: Health) -> Iterator[tuple[str, ...]]:
             "-" if check.error is None else f"{check.error:.1%}".replace(".0%", "%"),
             found[name].severity if name in found else "",
         )
+    ungraded = health.figures["rollouts_ungraded"].count
+    for reason, count in health.ungraded.items():
+        share = share_text(Figure(count=count, total=ungraded))
+        yield f"rollouts without a verdict: {reason}", share, f"{ungraded:,}", "-", "-", ""
     if health.median_steps is not None:
         yield "steps of a solution, median", f"{health.median_steps:g}", "", "", "", ""
         yield "steps of a solution, most", f"{health.max_steps}", "", "", "", ""

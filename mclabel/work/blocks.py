@@ -166,7 +166,9 @@ def plan_blocks(
             gone = planned_ids(store, plan.ids[compared.gone])
             if not accept_changes:
                 blocks = [plan.names[number] for number in plan.blocks[compared.gone].tolist()]
-                raise _refusal(store, outputs, changes, gone, blocks)
+                named = dict(zip(gone[:MAX_NAMED], blocks, strict=False))
+                shown = _shown_gone(store, outputs, items, compared, named)
+                raise _refusal(store, outputs, changes, shown)
         new = _new_parts(items, plan, compared, gone, how, block_items)
         if commit and store is not None:
             for number, table in enumerate(new, plan.num_parts + 1):
@@ -233,29 +235,22 @@ def _row(
 
 
 def _refusal(
-    store: Store,
-    outputs: Outputs,
-    changes: InputChanges,
-    gone: Sequence[str],
-    blocks: Sequence[str],
+    store: Store, outputs: Outputs, changes: InputChanges, gone: Sequence[str]
 ) -> ShardError:
-    """Name the items, those that are gone with the beginning of their text if it is on record.
+    """Name the items that have changed or are gone.
 
     Args:
         store: of the run.
         outputs: of the task.
         changes: of the input.
-        gone: ids of the items that are gone.
-        blocks: of each of them.
+        gone: what to show of the first items that are gone.
     """
-    texts = outputs.texts(store, set(blocks[:MAX_NAMED]))
-    shown = [f"{name} ({texts[name][:40]}…)" if name in texts else name for name in gone]
     words = outputs.words
     lines = [
         f"  {count:,} {what}: {_listed(names, count)}"
         for count, what, names in (
             (changes.num_changed, f"changed ({words.content})", changes.changed),
-            (changes.num_gone, "no longer there", shown[:MAX_NAMED]),
+            (changes.num_gone, "no longer there", gone),
         )
         if count
     ]
@@ -267,6 +262,35 @@ def _refusal(
     )
 
 
+def _shown_gone(
+    store: Store,
+    outputs: Outputs,
+    items: Items,
+    compared: Comparison,
+    gone: Mapping[str, str],
+) -> list[str]:
+    """What to show of items that are gone: where their text is on record its beginning, and
+    whether a new item has the same one, as where ids are hashes of text and gold.
+
+    Args:
+        store: of the run.
+        outputs: of the task.
+        items: of the input.
+        compared: the input with the plan.
+        gone: block of each item, by id.
+    """
+    texts = outputs.texts(store, set(gone.values()))
+    wanted = {texts[name] for name in gone if name in texts}
+    new = (item for item, is_new in zip(items, compared.is_new, strict=True) if is_new)
+    again = wanted & {item.content()[0] for item in new} if wanted else set()
+    shown = []
+    for name in gone:
+        text = texts.get(name)
+        note = f"; {outputs.words.same_text}" if text in again else ""
+        shown.append(name if text is None else f"{name} ({text[:40]}…{note})")
+    return shown
+
+
 def _listed(names: Sequence[str], count: int) -> str:
-    shown = ", ".join(" ".join(name.split())[:120] for name in names)
+    shown = ", ".join(" ".join(name.split())[:200] for name in names)
     return shown + (", …" if count > len(names) else "")

@@ -231,6 +231,8 @@ class TaskWords:
     """What is done with an item, such as `labelled`."""
     block_setting: str
     """The setting that says how many items a block has."""
+    same_text: str = "its text is there under another id"
+    """What is said of an item that is gone while a new one begins with the same text."""
     counters: Mapping[str, int | None] = field(default_factory=dict)
     """The task's own counters by name (`num_…`), with what they are before any engine is loaded:
     0, or None for one that not every engine reports."""

@@ -44,7 +44,7 @@ class LoadedPolicy:
         self._policy = policy
         self.prompt_ids, self.encode, self.decode = policy.prompt_ids, policy.encode, policy.decode
         self.stats, self.max_context = policy.stats, policy.max_context
-        self.max_token_chars = policy.max_token_chars
+        self.max_token_chars, self.room = policy.max_token_chars, policy.room
         self.asked: list[tuple[Sequence[int], Sequence[int], int]] = []
         self.num_tokens = 0
 

@@ -17,8 +17,10 @@ from mclabel.data.shards.store import Store
 from mclabel.evaluation.health import Figure, Health, run_health, share_text
 from mclabel.evaluation.health_checks import CHECKS
 from mclabel.records import Counts, LabeledSolution, Outcome
+from mclabel.report.health import health_grid
 from mclabel.report.report import write_report
 from tests.support.rows import row, step
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 R, W, T, U = Outcome.RIGHT, Outcome.WRONG, Outcome.TRUNCATED, Outcome.UNGRADED
 CONFIG = {"config": {"policy": {"max_tokens": 36}}}
@@ -203,6 +205,58 @@ def test_the_same_from_merged_shards_and_from_many(tmp_path: Path) -> None:
     merged = run_health(store)
     assert merged is not None and merged.num_shards == 1
     assert (merged.figures, merged.findings) == (whole.figures, whole.findings)
+
+
+FAULT = "the checker raised KeyError at grading.py:3"
+
+
+def test_reasons_of_rollouts_without_a_verdict_are_counted(tmp_path: Path) -> None:
+    counts = Counts(num_right=1, num_ungraded=7)
+    for block, reasons in enumerate(({"no_answer": 30, FAULT: 20}, {"timeout": 5, FAULT: 1})):
+        rows = [solution(f"p{block}.{i}", [True, True], R, counts=counts) for i in range(4)]
+        store = write(tmp_path, rows, block=block, ungraded=reasons)
+    health = run_health(store)
+    assert health is not None
+    (found,) = [one for one in health.findings if one.check == "rollouts_ungraded"]
+    assert found.text.endswith(f"graded: no_answer (30), {FAULT} (21), timeout (5)")
+    assert "golds" in found.remedy and "Mend the checker" not in found.remedy
+    assert dict(health.ungraded) == {"no_answer": 30, FAULT: 21, "timeout": 5}
+    compact(store, rows=100)
+    merged = run_health(store)
+    assert merged is not None and merged.ungraded == health.ungraded
+    told = json.loads(mclabel("labels", str(tmp_path), "--json"))["health"]
+    assert told["ungraded"] == health.ungraded
+    rows = {row[0]: row[1] for row in health_grid(health).rows}
+    assert rows[f"rollouts without a verdict: {FAULT}"] == "38%"  # 21 of 56
+
+
+def test_a_fault_of_the_checker_is_its_own_remedy(tmp_path: Path) -> None:
+    rows = [solution(f"p{i}", [None, None], U, counts=Counts(num_ungraded=1)) for i in range(20)]
+    store = write(tmp_path, rows, ungraded={FAULT: 11, "no_answer": 9})
+    health = run_health(store)
+    assert health is not None
+    remedies = {one.check: one.remedy for one in health.findings}
+    for check in ("rollouts_ungraded", "solutions_ungraded"):
+        assert remedies[check].startswith(f"Mend the checker: {FAULT};")
+        assert "golds" not in remedies[check]
+
+
+def test_a_job_s_reasons_reach_its_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "moody_grading.py").write_text(
+        "calls = []\n"
+        "def grade(completion):\n"
+        "    calls.append(completion)\n"
+        "    return True if len(calls) == 1 else {}[completion]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = write_problems(tmp_path, 12)
+    out = tmp_path / "out"
+    own = ("checker=moody_grading:grade", "ray.address=none", "keep_rollouts=false")
+    overrides = scripted_overrides(source, out, *own, "estimator.kind=fixed", "block_problems=1")
+    said = mclabel("label", "/dev/null", *overrides)
+    assert "graded: the checker raised KeyError at moody_grading.py:4 (" in said
+    assert "Mend the checker: the checker raised KeyError at moody_grading.py:4;" in said
+    assert "mend the golds" not in said
 
 
 def test_runs_without_solutions(tmp_path: Path) -> None:

@@ -44,8 +44,10 @@ def test_inputs_are_counted_and_the_model_is_looked_at(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     said = lines(result)
     assert said["input"] == "8 problems"
-    assert said["rejected"].startswith("1 no_gold, 2 duplicate; the first: ")
-    assert f"{source}, line 7: no answer" in said["rejected"]
+    left_out = "3 of 11 rows or problems: 1 no_gold, 2 duplicate; the first: "
+    assert said["left out"].startswith(left_out)
+    assert f"{source}, line 7: no answer" in said["left out"]
+    assert "WARNING" not in said
     assert "does not understand 1 of the first 8, such as '\\\\oint_C f'" in said["golds"]
     assert "the model's chat template; ends at <|end|>" in said["tokenizer"]
     assert "of 1,024 that the model takes; of 1 there is no room" in said["longest problem"]
@@ -68,7 +70,37 @@ def test_given_solutions_are_counted(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, rows)))
     said = lines(dry_run(tmp_path, f"problems.source={source}", f"solutions.path={path}"))
     assert said["input"] == "2 problems, 3 given solutions"
-    assert "1 unknown_problem, 6 no_solution" in said["rejected"]
+    assert "1 unknown_problem, 6 no_solution" in said["left out"]
+    assert said["left out"].startswith("10 of 15 rows or problems: ")
+    assert "WARNING" not in said  # solutions of some of the problems alone may well be meant
+
+
+def test_an_input_that_is_mostly_of_no_use_is_warned_of(tmp_path: Path) -> None:
+    good = [{"problem": f"P{i}", "answer": str(i)} for i in range(5)]
+    source = tmp_path / "problems.jsonl"
+    for num_bad, warns in [(5, False), (6, True)]:
+        rows = [*good, *good, *({"problem": f"Q{i}"} for i in range(num_bad))]
+        source.write_text("\n".join(map(json.dumps, rows)))
+        said = lines(dry_run(tmp_path, f"problems.source={source}", "policy.engine=scripted"))
+        total, reasons = 10 + num_bad, f"5 duplicate, {num_bad} no_gold"
+        assert said["left out"].startswith(f"{5 + num_bad} of {total} rows or problems: {reasons};")
+        assert ("more than half of the input" in said.get("WARNING", "")) == warns
+    golds = [{"problem": f"G{i}", "answer": r"\oint_C f"} for i in range(6)]
+    source.write_text("\n".join(map(json.dumps, [*good, *golds])))
+    said = lines(dry_run(tmp_path, f"problems.source={source}", "policy.engine=scripted"))
+    assert "the checker understands less than half of the golds" in said["WARNING"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that takes no files")
+def test_an_output_that_cannot_be_written_stops_plan_and_job(tmp_path: Path) -> None:
+    job = ["label", str(write_config(tmp_path)), "problems.limit=1", "policy.engine=scripted"]
+    job += ["ray.address=none", "out=/proc/mclabel-run"]
+    for more in (["--dry-run"], []):
+        result = CliRunner().invoke(main, [*job, *more])
+        assert result.exit_code == 2, result.output
+        refused = "out=/proc/mclabel-run: cannot be written (", "/proc: is not writable"
+        assert any(reason in result.output for reason in refused)  # the latter not of root
+    assert not list(tmp_path.glob(".*.partial"))
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,30 @@ def test_given_solutions_keep_their_text_and_steps() -> None:
     assert [len(s.text) for s in whole.solution.steps] == [34, len(text) - 34]
 
 
+@pytest.mark.parametrize("kind", ["fixed", "bisect", "tree", "outcome"])
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_given_solution_that_leaves_no_room_has_no_rollouts_against_it(
+    kind: str, room: int
+) -> None:
+    given = GivenSolution(text="Line 1 is sound.\nLine 2 is sound.\n\\boxed{90}")
+    num_prefix = given.text.index("\\boxed")
+    policy = ScriptedEngine(scripted(max_tokens=num_prefix + room))
+    changes = {} if kind == "outcome" else {"rollouts": 4}
+    settings = LabelSettings.model_validate({"estimator": {"kind": kind, **changes}})
+    found = asyncio.run(label_problem(problem(9), on_one_engine(policy, settings), given=(given,)))
+    if room or kind == "outcome":
+        (row,) = found.labeled
+        assert found.set_aside is None and row.solution.text == given.text
+        return
+    assert found.labeled == [] and found.rollouts == []
+    assert found.set_aside is not None and found.set_aside.reason == "solution_too_long"
+    assert f"ends after {num_prefix} tokens" in found.set_aside.detail
+    assert "Raise policy.max_tokens" in found.set_aside.detail
+    strict = settings.model_copy(update={"strict": True})
+    with pytest.raises(DataError, match="problem p9: a step of its solutions ends after"):
+        asyncio.run(label_problem(problem(9), on_one_engine(policy, strict), given=(given,)))
+
+
 def test_a_given_solution_that_the_tokenizer_changes_is_refused() -> None:
     class Lossy(ScriptedEngine):
         def encode(self, text: str) -> tuple[int, ...]:
@@ -225,6 +249,6 @@ def test_a_sampler_grades_completions(
             checker=MathChecker(MathChecker.Settings()),
             desk=Desk(),
         )
-        return (await sampler.grade(completion))[1]
+        return (await sampler.grade(completion)).outcome
 
     assert asyncio.run(run()) is outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,25 @@ def test_a_printed_report_has_every_plot_on_light_paper(tmp_path: Path) -> None:
         browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
         drawn = [[4, "rgb(29, 31, 35)"], [4, "rgb(232, 230, 225)"]]
         assert browser.execute_script("return window.inks") == drawn
+
+
+def test_what_a_checker_of_somebody_s_own_said_is_shown_as_text(tmp_path: Path) -> None:
+    row = solution(1, ["We add.\n", "That makes 5."], [4, 4])
+    said = ["<img src=x onerror=window.executed=1>", "too_short", "equal", None]
+    rollouts = [
+        replace(one, prediction=None, reason=reason)
+        for one, reason in zip(rollouts_of(row), said, strict=True)
+    ]
+    run = write_run(tmp_path / "run", [row], rollouts)
+    with ViewerProcess(run) as process, chromium() as browser:
+        process.wait_for(1)
+        browser.get(f"{process.address}&id=solution-1&step=0")
+        until(lambda: len(texts(browser, ".rollout-list li")) == 4, "rollouts")
+        heads = [head.rpartition("tokens")[2] for head in texts(browser, ".rollout-head")]
+        assert heads == [f" · {said[0]}", " · too short", " · equals the gold", ""]
+        (cell,) = browser.find_elements("css selector", ".rollouts tbody td:last-child")
+        assert cell.text == said[0]
+        assert browser.execute_script("return window.executed") is None
 
 
 def test_a_step_opens_its_rollouts_and_says_why(page: WebDriver) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -182,6 +183,19 @@ def test_a_solution_a_step_and_its_place(plain: ViewerProcess) -> None:
     place = plain.get("place", id="solution-1", error="any")
     assert place == {"offset": 0, "total": 2, "previous": None, "next": "solution-2"}
     assert plain.get("place", id="solution-0", error="any")["offset"] is None
+
+
+def test_the_reason_on_record_is_given_with_a_rollout_and_an_answer(tmp_path: Path) -> None:
+    row = solution(1, ["We add.\n", "That makes 5."], [3, 4])
+    rollouts = [replace(one, prediction=None) for one in rollouts_of(row)]
+    rollouts[1] = replace(rollouts[1], reason="the checker raised KeyError at <b>x</b>.py:3: 'a'")
+    rollouts[3] = replace(rollouts[3], reason="too_short")
+    with ViewerProcess(write_run(tmp_path / "run", [row], rollouts)) as viewer:
+        viewer.wait_for(1)
+        found = viewer.get("rollouts", id="solution-1", step=0)
+    raised = "the checker raised KeyError at <b>x</b>.py:3: 'a'"
+    assert [one["reason"] for one in found["rows"]] == [None, raised, None, "too_short"]
+    assert [one["reason"] for one in found["answers"]] == [None, "too_short"]
 
 
 def test_rollouts_and_why_they_were_graded_so(plain: ViewerProcess) -> None:

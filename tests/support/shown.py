@@ -95,7 +95,9 @@ def solution(
     )
 
 
-def rollouts_of(row: LabeledSolution, text: str = "So it is \\boxed{ANSWER}.") -> list[Rollout]:
+def rollouts_of(
+    row: LabeledSolution, text: str = "So it is \\boxed{ANSWER}.", reason: str | None = None
+) -> list[Rollout]:
     """The rollouts that a solution's counts stand for; ANSWER in the text is 3, or 4 if wrong."""
 
     def answer(index: int, step: StepLabel) -> str:
@@ -112,6 +114,7 @@ def rollouts_of(row: LabeledSolution, text: str = "So it is \\boxed{ANSWER}.") -
             finish_reason="stop",
             prediction=answer(index, step),
             outcome=Outcome.RIGHT if index < step.counts.num_right else Outcome.WRONG,
+            reason=reason,
         )
         for step in row.steps
         for index in range(step.counts.num_rollouts)
@@ -145,7 +148,10 @@ def hostile_run(folder: Path) -> str:
                 meta={"family": text[:500], "level": text[:500]},
             )
         )
-    rollouts = [r for row in rows for r in rollouts_of(row, row.solution.steps[0].text)]
+    rollouts = []
+    for row in rows:
+        text = row.solution.steps[0].text
+        rollouts += rollouts_of(row, text, text[:500])
     return write_run(folder, rows, rollouts)
 
 

@@ -44,7 +44,8 @@ def rollout(index: int, text: str = "so \\boxed{1}") -> Rollout:
 def solutions_in(store: Store, block: str) -> dict[tuple[str | int, ...], Solution]:
     """Solutions in a block's journals, by problem and index."""
     entries = read_journal(store, block, read_entry)
-    return {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
+    found = {key[1:]: entry.content for key, entry in entries.items() if key[0] == "solution"}
+    return {key: content.solution for key, content in found.items()}
 
 
 def rollouts_in(store: Store, block: str) -> dict[tuple[str | int, ...], Rollout]:
@@ -85,7 +86,8 @@ def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     journal = BlockJournal(store, "b", "two", read_entry)
     second = LabelJournal(journal)
     journal.read()
-    assert second.take_solution("p", 3) == SOLUTION
+    taken = second.take_solution("p", 3)
+    assert taken is not None and taken.solution == SOLUTION and not taken.failed
     assert second.take_solution("p", 3) is None
     assert second.take_rollout("x", 1) is None
     taken = second.take_rollout("x", 2)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,7 @@ from mclabel.errors import DamagedFile, ShardError
 
 _OWN = (
     *("schema_version", "block", "blocks", "attempt", "rollouts", "rollouts_digest", "cost"),
+    "ungraded",
     *WITHOUT_ROWS,
 )
 """Of a shard's metadata, what may differ among shards that are merged."""
@@ -67,6 +69,8 @@ class _Pile:
     """Problems without labels, by their key in the metadata, and by id."""
     costs: list[dict[str, int] | None] = field(default_factory=list)
     """Costs of the shards; None where one is not known."""
+    ungraded: Counter[str] = field(default_factory=Counter)
+    """Rollouts without a verdict, by reason."""
     num_shards: int = 0
     num_rows: int = 0
 
@@ -142,6 +146,7 @@ def _piles(
         )
         pile.labels += parts
         pile.costs.append(metadata.get("cost"))
+        pile.ungraded.update(metadata.get("ungraded", {}))
         without_rows = catalog.without_rows(blocks, metadata)
         for name, problems in pile.without_rows.items():
             problems.update(without_rows[name])
@@ -185,6 +190,7 @@ def _write(store: Store, name: str, pile: _Pile) -> None:
         "rollouts_digest": digest,
         "blocks": dict(pile.blocks),
         "cost": _sum(pile.costs),
+        "ungraded": dict(pile.ungraded.most_common()),
     }
     write_shard(store, f"{MERGED}/labels/{name}", whole, merged)
 

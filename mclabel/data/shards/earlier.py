@@ -3,6 +3,7 @@
     schema 3   Shards carry no digest.
     schema 4   The `source` of a step is called `rule`, and `priors` holds `ID@PRICE`: the id, and
                what has a column of its own now, `min_gain_per_token`. Every `answer` is a text.
+    schema 5   Rollouts have no `reason`: it is null.
 
 Every reader gets the current columns, whatever wrote the shard, so nothing else needs to know of
 earlier schemas. Texts and numbers are not copied.

@@ -56,6 +56,7 @@ def commit_block(
     dropped: Mapping[str, Mapping[str, int]] | None = None,
     set_aside: Mapping[str, Mapping[str, str]] | None = None,
     cost: Mapping[str, int] | None = None,
+    ungraded: Mapping[str, int] | None = None,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -69,6 +70,7 @@ def commit_block(
         dropped: problems without rows, by id, with `num_sampled` and `num_right`.
         set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
+        ungraded: how many rollouts could not be graded, by the commonest reasons.
     """
     rollouts_name = digest = None
     if rollouts is not None:
@@ -86,6 +88,7 @@ def commit_block(
         "dropped": dict(dropped or {}),
         "set_aside": dict(set_aside or {}),
         "cost": None if cost is None else dict(cost),
+        "ungraded": dict(ungraded or {}),
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([label_row(row) for row in labeled], schema=LABELS_SCHEMA)

@@ -8,6 +8,7 @@ configuration, wherever they are moved.
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 from collections.abc import Mapping
@@ -79,6 +80,39 @@ def claim(
         check_claim(store, name, semantic)
 
 
+def amend_claim(store: Store, name: str, semantic: Semantic) -> None:
+    """Give a manifest that is there another configuration; its id and the rest stay.
+
+    For an output without any content that depends on what has changed. Its plan, if it has one,
+    was made for the former identity, which is kept as `plan_identity`.
+    """
+    manifest = read_claim(store, name)
+    assert manifest is not None
+    content = {
+        **manifest,
+        "identity": semantic.identity,
+        "config": semantic.config,
+        "plan_identity": plan_identity(manifest),
+    }
+    store.replace(
+        name, io.BytesIO(json.dumps(with_digest(content), indent=1, sort_keys=True).encode())
+    )
+
+
+def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The identity for which the plan of a run was made: ids of its blocks follow from it."""
+    identity: Mapping[str, Any] = manifest.get("plan_identity", manifest["identity"])
+    return identity
+
+
+def changed_fields(store: Store, name: str, semantic: Semantic) -> list[str]:
+    """Fields in which an output's configuration is another one, by their keys; of none nothing."""
+    manifest = read_claim(store, name)
+    if manifest is None or manifest["format"] != FORMAT:
+        return []
+    return _changed(manifest, semantic)
+
+
 def check_claim(store: Store, name: str, semantic: Semantic) -> None:
     """Refuse an output that belongs to another configuration.
 
@@ -94,12 +128,9 @@ def check_claim(store: Store, name: str, semantic: Semantic) -> None:
             f"{manifest['format']!r}, this one writes {FORMAT}). It can be read, not resumed: "
             "choose another out=…, or go on with the version that began it"
         )
-    theirs = _flat(manifest["identity"])
-    ours = _flat(json.loads(json.dumps(semantic.identity)))
-    changed = sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
-    if changed:
-        all_theirs = _flat(manifest["config"]) | theirs
-        all_ours = _flat(json.loads(json.dumps(semantic.config))) | ours
+    if changed := _changed(manifest, semantic):
+        all_theirs = _flat(manifest["config"]) | _flat(manifest["identity"])
+        all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
         lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
         raise ShardError(
             f"{store.location}: holds a run of another configuration:\n{lines}\n"
@@ -112,7 +143,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
     A field that one of them lacks is of another version of mclabel, and no difference.
     """
-    theirs, ours = _flat(there), _flat(json.loads(json.dumps(here)))
+    theirs, ours = _flat(there), _flat_here(here)
     return [
         _difference(key, theirs[key], ours[key])
         for key in sorted(theirs.keys() & ours.keys())
@@ -177,6 +208,16 @@ def begun_without_digests(store: Store) -> bool:
     if raw is None or read_claim(store, MANIFEST) is None:
         return False
     return read_object(raw)[1] == "none"
+
+
+def _changed(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
+    theirs, ours = _flat(manifest["identity"]), _flat_here(semantic.identity)
+    return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
+
+
+def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat, with the types that JSON gives back."""
+    return _flat(json.loads(json.dumps(content)))
 
 
 def _flat(content: Mapping[str, Any], parent: str = "") -> dict[str, Any]:

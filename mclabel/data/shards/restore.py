@@ -19,7 +19,14 @@ import pyarrow.parquet as pq
 from mclabel.data.shards.catalog import MERGED
 from mclabel.data.shards.digest import check_parquet, with_digest
 from mclabel.data.shards.finished import read_finished
-from mclabel.data.shards.manifest import FORMAT, MANIFEST, Semantic, differences, read_claim
+from mclabel.data.shards.manifest import (
+    FORMAT,
+    MANIFEST,
+    Semantic,
+    differences,
+    plan_identity,
+    read_claim,
+)
 from mclabel.data.shards.plan import is_plan_of
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
@@ -39,14 +46,15 @@ def check_made_for(store: Store, semantic: Semantic) -> None:
     Raises:
         ShardError: names the differences, and how to go on.
     """
-    is_ours = is_plan_of(store, semantic.identity)
+    manifest = read_claim(store, MANIFEST)
+    is_ours = is_plan_of(store, semantic.identity if manifest is None else plan_identity(manifest))
     if is_ours:
         return
     recorded = next(shard_stamps(store), None)
     lines = [] if recorded is None else differences(recorded["config"], semantic.config)
     if is_ours is None and not lines:  # no plan: what the shards say decides
         return
-    is_there = store.read(MANIFEST) is not None
+    is_there = manifest is not None
     fault = "is of another run than what lies beside it" if is_there else "is missing"
     raise ShardError(
         "\n".join(
@@ -117,7 +125,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
         if configs:
             yield "missing, though shards carry its configuration"
         return
-    if manifest["format"] == FORMAT and is_plan_of(store, manifest["identity"]) is False:
+    if manifest["format"] == FORMAT and is_plan_of(store, plan_identity(manifest)) is False:
         yield "of another configuration than the plan beside it"
     others = {
         name: lines

@@ -19,8 +19,8 @@ from mclabel.records import (
     StepLabel,
 )
 
-SCHEMA_VERSION = 5
-READABLE_VERSIONS = (3, 4, 5)
+SCHEMA_VERSION = 6
+READABLE_VERSIONS = (3, 4, 5, 6)
 """Shards of earlier versions have other columns, which `earlier` converts."""
 
 _COUNTS = pa.struct(
@@ -91,6 +91,7 @@ ROLLOUTS_SCHEMA = pa.schema(
         pa.field("finish_reason", pa.string(), nullable=False),
         pa.field("prediction", pa.string()),
         pa.field("outcome", pa.string(), nullable=False),
+        pa.field("reason", pa.string()),
         pa.field("step_ends", pa.list_(pa.int32())),
         pa.field("through", pa.list_(pa.string())),
     ]

@@ -48,16 +48,21 @@ export async function showRollouts(panel, run, id, step) {
   explain(await get("grades", { run, id, step }), first.answers, why);
 }
 
-function nothing({ answer, outcome }) {
+function nothing({ answer, outcome, reason }) {
   if (outcome === "truncated") return "cut by its length before it ended";
-  return answer === null ? "no answer found" : null;
+  if (answer !== null) return null;
+  return reason === null ? "no answer found" : words(reason);
+}
+
+/** A checker's reason: a code in words, or what a checker of somebody's own says. */
+function words(reason) {
+  return REASONS[reason] ?? (/^[a-z_]+$/.test(reason) ? reason.replaceAll("_", " ") : reason);
 }
 
 function explain({ checker, grades }, answers, cells) {
   grades.forEach((grade, i) => {
     if (grade === null || nothing(answers[i]) !== null) return;
-    const words = [REASONS[grade.reason] ?? grade.reason.replaceAll("_", " "), LAYERS[grade.layer] ?? grade.layer];
-    cells[i].textContent = words.filter(Boolean).join(", ");
+    cells[i].textContent = [words(grade.reason), LAYERS[grade.layer] ?? grade.layer].filter(Boolean).join(", ");
     const then = { right: "right", wrong: "wrong", ungraded: "unknown" }[answers[i].outcome];
     if (grade.verdict !== then) {
       cells[i].append(h("strong", {}, ` (checker ${checker} now says ${grade.verdict})`));
@@ -66,9 +71,10 @@ function explain({ checker, grades }, answers, cells) {
 }
 
 function rollout(row, id, step) {
+  const reason = row.reason === null ? "" : ` · ${words(row.reason)}`;
   return h("li", {},
     h("p", { class: "rollout-head" },
       h("span", { class: "quiet" }, `${row.index} · `), chip(row.outcome, OUTCOMES[row.outcome]),
-      h("span", { class: "quiet" }, ` ${row.answer === null ? "no answer" : `answers ${row.answer.text}`} · ${plural(row.num_tokens, "token")}`)),
+      h("span", { class: "quiet" }, ` ${row.answer === null ? "no answer" : `answers ${row.answer.text}`} · ${plural(row.num_tokens, "token")}${reason}`)),
     prose(row.text, `rollout.${step}.${row.index}`, id));
 }

@@ -1,0 +1,78 @@
+"""Grades of completions, as they are recorded: how each ended, its answer, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mclabel.checkers import Grade, GradeItem
+from mclabel.checkers.guarded import common_reason, shown_reason
+from mclabel.records import FinishReason, Outcome, Problem, Rollout, Verdict
+
+_OUTCOMES: Mapping[Verdict, Outcome] = {
+    Verdict.RIGHT: Outcome.RIGHT,
+    Verdict.WRONG: Outcome.WRONG,
+    Verdict.UNKNOWN: Outcome.UNGRADED,
+}
+
+
+MAX_REASONS = 20
+"""Different reasons that are counted in a shard."""
+NO_REASON = "no reason given"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Graded:
+    """How a completion ended."""
+
+    outcome: Outcome
+    prediction: str | None = None
+    """The answer that was read out of it."""
+    reason: str | None = None
+    """Why the checker decided so, on one line of 500 characters at most; None without a grade."""
+    failed: bool = False
+    """Whether a fault of the checker kept it from a verdict: another version may grade it."""
+
+
+CUT = Graded(outcome=Outcome.TRUNCATED)
+"""Of a completion that was cut by its length, which has no answer."""
+
+
+def graded(grade: Grade) -> Graded:
+    """What is recorded of a grade."""
+    return Graded(
+        outcome=_OUTCOMES[grade.verdict],
+        prediction=grade.answer,
+        reason=shown_reason(grade.reason) or None,
+        failed=grade.failure is not None,
+    )
+
+
+def grade_recorded(
+    recorded: Sequence[tuple[Problem, str, FinishReason]],
+    grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
+) -> list[Graded]:
+    """Grades of completions on record, many at a time.
+
+    Args:
+        recorded: problem with its gold; whole text, prefix included; how it ended.
+        grade: of a checker.
+    """
+    whole = [
+        GradeItem(problem=problem, completion=text)
+        for problem, text, end in recorded
+        if end != "length"
+    ]
+    grades = iter(grade(whole))
+    return [CUT if end == "length" else graded(next(grades)) for _, _, end in recorded]
+
+
+def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:
+    """How many rollouts could not be graded, by the commonest reasons."""
+    reasons = Counter(
+        common_reason(rollout.reason or NO_REASON)
+        for rollout in rollouts
+        if rollout.outcome is Outcome.UNGRADED
+    )
+    return dict(reasons.most_common(MAX_REASONS))

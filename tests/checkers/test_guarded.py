@@ -1,0 +1,169 @@
+"""A checker that fails on everything ends its job, in order; mended, the job goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel.checkers import Aside, Checker, CheckerSettings, Grade, GradeItem, here
+from mclabel.checkers.guarded import MAX_FAILURES, GuardedChecker
+from mclabel.cli import main
+from mclabel.data.shards.journal import FOLDER, journal_lines, write_journal
+from mclabel.data.shards.labels import read_labels, read_rollouts
+from mclabel.data.shards.store import Store
+from mclabel.errors import CheckerError, MclabelError
+from mclabel.records import Outcome, Problem, Verdict
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+
+BROKEN = """
+def grade(completion, gold):
+    return table[gold] in completion
+"""
+MENDED = """
+def grade(completion, gold):
+    return "boxed{%s}" % gold in completion
+"""
+
+
+class Picky(Checker):
+    """Raises on some completions, by their text."""
+
+    def __init__(self, settings: CheckerSettings) -> None:
+        self.name, self.version = "picky", "1"
+
+    async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
+        return [self._grade(item.completion) for item in items]
+
+    def _grade(self, text: str) -> Grade:
+        if text.startswith("refuse"):
+            raise MclabelError("the server of verdicts is away")
+        return Grade(verdict=[Verdict.WRONG, Verdict.RIGHT][int(text)])
+
+
+def grade(checker: Checker, *texts: str) -> list[Grade]:
+    problem = Problem(id="p", text="?", answer="1")
+    items = [GradeItem(problem=problem, completion=text) for text in texts]
+    return list(asyncio.run(checker.grade(items)))
+
+
+def picky() -> GuardedChecker:
+    return GuardedChecker(Picky(CheckerSettings(kind="picky")))
+
+
+def test_what_raises_now_and_then_is_unknown_with_its_reason_for_ever() -> None:
+    checker = picky()
+    assert [g.verdict for g in grade(checker, "1", "x", "0")] == ["right", "unknown", "wrong"]
+    for _ in range(2 * MAX_FAILURES):
+        (failed,) = grade(checker, "x")
+    assert failed.verdict is Verdict.UNKNOWN
+    assert failed.failure is not None and failed.failure.startswith("ValueError at test_guarded.py")
+    assert failed.reason.startswith(f"the checker raised {failed.failure}: invalid literal for int")
+
+
+def test_as_many_failures_alike_and_nothing_else_end_it() -> None:
+    checker = picky()
+    for number in range(MAX_FAILURES - 1):
+        grade(checker, "x")
+        if number % 2:
+            grade(checker, "7")  # another exception
+    with pytest.raises(CheckerError, match=r"checker=picky: .* ValueError at test_guarded.py:\d+"):
+        grade(checker, "x")
+    with pytest.raises(CheckerError):
+        grade(checker, "x")
+
+
+def test_an_error_for_the_user_is_no_grade() -> None:
+    with pytest.raises(MclabelError, match="the server of verdicts is away"):
+        grade(picky(), "refuse")
+
+
+def write_checker(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> str:
+    """A module of a user's, as a new process would import it."""
+    name = f"grading_{abs(hash(folder)) % 10**9}"
+    (folder / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder))
+    sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return f"{name}:grade"
+
+
+def label(folder: Path, checker: str, *more: str) -> Result:
+    overrides = scripted_overrides(
+        folder / "problems.jsonl", folder / "out", f"checker={checker}", "estimator.kind=fixed"
+    )
+    config = str(write_config(folder))
+    return CliRunner().invoke(main, ["label", config, *overrides, "ray.address=none", *more])
+
+
+def test_a_job_with_a_broken_checker_ends_and_goes_on_with_the_mended_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_problems(tmp_path, 16)
+    name = write_checker(tmp_path, monkeypatch, BROKEN)
+    failed = label(tmp_path, name, "block_problems=16")
+    assert failed.exit_code == 2, failed.output
+    for part in (f"checker={name}", "NameError at grading_", "py:3: name 'table'", "Mend it"):
+        assert part in failed.output
+    assert "golds" not in failed.output
+    store = Store(str(tmp_path / "out"))
+    assert store.names("labels") == []
+    kept = {
+        line["solution"]["id"]: line["solution"]["text"]
+        for journal in store.names(FOLDER)
+        for line in journal_lines(store.read(journal) or b"")
+        if "solution" in line
+    }
+    assert len(kept) >= MAX_FAILURES - 1
+
+    name = write_checker(tmp_path, monkeypatch, MENDED)
+    planned = label(tmp_path, name, "block_problems=16", "--dry-run")
+    assert planned.exit_code == 0, planned.output
+    resumed = label(tmp_path, name, "block_problems=16")
+    assert resumed.exit_code == 0, resumed.output
+    rows = list(read_labels(store))
+    assert len(rows) == 64 and all(row.solution.outcome is not Outcome.UNGRADED for row in rows)
+    assert {row.solution.id: row.solution.text for row in rows}.items() >= kept.items()
+
+    assert label(tmp_path, name, "block_problems=16").exit_code == 0
+    other = label(tmp_path, write_checker(tmp_path, monkeypatch, BROKEN), "block_problems=16")
+    assert other.exit_code == 2 and "checker.version" in other.output
+    assert "mclabel regrade" in other.output
+
+
+def test_verdicts_in_a_journal_keep_their_checker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_problems(tmp_path, 16)
+    name = write_checker(tmp_path, monkeypatch, BROKEN)
+    assert label(tmp_path, name, "block_problems=16").exit_code == 2
+    store = Store(str(tmp_path / "out"))
+    (journal, *_) = store.names(FOLDER)
+    line = next(iter(journal_lines(store.read(journal) or b"")))
+    judged = {key: value for key, value in line.items() if key != "failed"}
+    write_journal(store, journal.split("/")[1], "other", 0, [judged])
+    other = label(tmp_path, write_checker(tmp_path, monkeypatch, MENDED), "block_problems=16")
+    assert other.exit_code == 2 and "verdicts are of another version" in other.output
+
+
+def test_a_job_whose_checker_raises_on_some_ends_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_problems(tmp_path, 8)
+    some = MENDED.replace("    return", "    assert gold != '3', 'no threes'\n    return")
+    name = write_checker(tmp_path, monkeypatch, some)
+    result = label(tmp_path, name)
+    assert result.exit_code == 0, result.output
+    store = Store(str(tmp_path / "out"))
+    reasons = {(r.problem_id == "p3", r.outcome, r.reason) for r in read_rollouts(store)}
+    raised = {reason for odd, _, reason in reasons if odd}
+    (reason,) = raised
+    assert reason is not None and reason.endswith("py:3: no threes")
+    assert {reason for odd, _, reason in reasons if not odd} == {None}
+    assert {outcome for odd, outcome, _ in reasons if odd} == {Outcome.UNGRADED}
