@@ -230,6 +230,11 @@ class Chosen:
                 all errors.
         """
         if isinstance(value, ComponentSettings):
+            if value.component_kind != self.component_kind:
+                raise _fault(
+                    f"must be settings of one of the {self.component_kind}, is settings of one of "
+                    f"the {value.component_kind} ({value.kind}). Give those, a name or keys"
+                )
             return value
         content = {"kind": value} if isinstance(value, str) else value
         if not isinstance(content, Mapping):

@@ -7,10 +7,10 @@ has merged, and `rollouts/*.parquet` has what attempts left that were killed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING
 
+from mclabel.data.given import place_of
 from mclabel.records import LabeledSolution
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_labels(
-    run: str | PathLike[str], *, cache_dir: str | Path | None = None
+    run: str | PathLike[str], *, cache_dir: str | PathLike[str] | None = None
 ) -> datasets.Dataset:
     """The labels of a run, one row a solution; docs/formats.md explains the columns.
 
@@ -30,15 +30,16 @@ def load_labels(
         cache_dir: where the file is written, by default the cache of `datasets`.
 
     Raises:
+        ConfigError: `run` is no name of a place.
         ShardError: no run, or a damaged shard.
     """
     from mclabel.data.arrow import labels_dataset
 
-    return labels_dataset(fspath(run), cache_dir)
+    return labels_dataset(place_of(run, "run"), _cache(cache_dir))
 
 
 def load_rollouts(
-    run: str | PathLike[str], *, cache_dir: str | Path | None = None
+    run: str | PathLike[str], *, cache_dir: str | PathLike[str] | None = None
 ) -> datasets.Dataset:
     """The rollouts that the labels of a run rest on, one row a rollout; see `load_labels`.
 
@@ -46,7 +47,7 @@ def load_rollouts(
     """
     from mclabel.data.arrow import rollouts_dataset
 
-    return rollouts_dataset(fspath(run), cache_dir)
+    return rollouts_dataset(place_of(run, "run"), _cache(cache_dir))
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
@@ -54,4 +55,8 @@ def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
     from mclabel.data.shards.labels import read_labels as read
     from mclabel.data.shards.store import Store
 
-    return read(Store(fspath(run)))
+    return read(Store(place_of(run, "run")))
+
+
+def _cache(folder: str | PathLike[str] | None) -> str | None:
+    return None if folder is None else place_of(folder, "cache_dir")
