@@ -212,6 +212,108 @@ def test_a_component_s_name_may_follow_its_keys_and_a_later_mapping_replaces_all
     }
 
 
+FILES = {
+    "estimator": "estimator: {kind: fixed, rollouts: 8, truncated: wrong}\n",
+    "default": "estimator: {rollouts: 8, batch: 2}\n",
+    "engine": "policy: {engine: {kind: vllm, tensor_parallel: 2, max_live: 5}}\n",
+    "reader": "problems: {source: arith, families: [shop], limit: 3}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "override", "path", "kept", "dropped"),
+    [
+        ("estimator", "estimator.kind=outcome", "estimator", {"truncated": "wrong"}, "rollouts"),
+        ("default", "estimator.kind=outcome", "estimator", {"kind": "outcome"}, "rollouts batch"),
+        (
+            "estimator",
+            "estimator.kind=bisect",
+            "estimator",
+            {"kind": "bisect", "rollouts": 8, "truncated": "wrong"},
+            "",
+        ),
+        (
+            "engine",
+            "policy.engine.kind=hf",
+            "policy.engine",
+            {"kind": "hf", "max_live": 5},
+            "tensor_parallel",
+        ),
+        (
+            "reader",
+            "problems.source=rows.jsonl",
+            "problems",
+            {"source": "rows.jsonl", "limit": 3},
+            "families",
+        ),
+    ],
+)
+def test_keys_of_a_component_that_an_override_replaces_are_left_out_with_a_word(
+    file: str,
+    override: str,
+    path: str,
+    kept: dict[str, object],
+    dropped: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = tmp_path / "x.yaml"
+    place.write_text(f"out: x\n{FILES[file]}")
+    found: object = load_config(LabelConfig, place, [override])
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert {key: getattr(found, key) for key in kept} == kept
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(dropped)
+    for key in dropped.split():
+        assert f"{path}.{key}" in said and not hasattr(found, key)
+    if dropped:
+        assert f"of {place} " in said and "takes the place of kind=" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "fault"),
+    [
+        (
+            "estimator: {kind: fixed, rollouts: 8}",
+            ["estimator.kind=outcome", "estimator.rollouts=8"],
+            "estimator.rollouts: not a setting of kind=outcome",
+        ),
+        (
+            "estimator: {kind: fixed, rolouts: 8}",
+            ["estimator.kind=outcome"],
+            "estimator.rolouts: not a setting of kind=outcome",
+        ),
+        (
+            "estimator: {kind: outcome, rollouts: 8}",
+            ["seed=1"],
+            "estimator.rollouts: not a setting of kind=outcome",
+        ),
+        (
+            "estimator: {kind: fixed, rollouts: 8}",
+            ["estimator={kind: outcome, rollouts: 8}"],
+            "estimator.rollouts: not a setting of kind=outcome",
+        ),
+        (
+            "estimator: {kind: fixed, rollouts: 8}",
+            ["estimator.kind=outcom"],
+            "estimator: outcom: none of the estimators. did you mean outcome?",
+        ),
+    ],
+)
+def test_keys_that_no_override_has_made_wrong_are_faults(
+    text: str,
+    overrides: list[str],
+    fault: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "x.yaml").write_text(f"out: x\n{text}\n")
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        load_config(LabelConfig, tmp_path / "x.yaml", overrides)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_missing_configuration_is_named_as_it_was_given() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(LabelConfig, "configs/label/quikstart.yaml")

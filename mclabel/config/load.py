@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from mclabel.config.document import MAX_DEPTH, parse_document, read_document
+from mclabel.config.unchosen import drop_unchosen
 from mclabel.errors import ConfigError
 from mclabel.settings import COMPONENT_FAULT, NESTED_FAULTS, SENSITIVE, Settings
 
@@ -24,15 +27,25 @@ def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str]
     Args:
         kind: what to read.
         path: YAML file; None for overrides alone.
-        overrides: `dotted.key=value`, values in YAML.
+        overrides: `dotted.key=value`, values in YAML. Where one chooses another component than
+            the file, keys of the file that it does not have are left out; stderr names them.
 
     Raises:
         ConfigError: the file is missing or no YAML, a key is unknown (the nearest one is
             named), a value has the wrong type or range. All faults at once.
     """
     content = _read_yaml(Path(path)) if path is not None else {}
+    file = deepcopy(content)
     for override in _in_order(overrides):
         _apply(content, override)
+    given = {override.partition("=")[0] for override in overrides}
+    for unchosen in drop_unchosen(kind, file, content, given):
+        keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
+        print(
+            f"mclabel: {keys} of {path} {verb} left out: kind={unchosen.now} takes the place of "
+            f"kind={unchosen.before} and has no such setting",
+            file=sys.stderr,
+        )
     remedy = f"Mend {path} or pass key=value." if path is not None else ""
     return check_config(kind, content, remedy=remedy)
 
