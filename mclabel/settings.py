@@ -29,6 +29,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mclabel.components import component_name, component_names, find_component
 from mclabel.errors import ConfigError
+from mclabel.faults import fault_text
 from mclabel.rules import check_rules
 
 OPERATIONAL = "operational"
@@ -293,7 +294,7 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
 def joined_faults(error: ValidationError, name: str) -> str:
     """All that is wrong with settings, on one line; `name` stands for a fault of no one key."""
     return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or name}: {fault['msg']}"
+        f"{'.'.join(map(str, fault['loc'])) or name}: {fault_text(fault)}"
         + (f", not {fault['input']!r}" if fault["type"] == "literal_error" else "")
         for fault in error.errors()
     )

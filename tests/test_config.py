@@ -32,19 +32,19 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
         in (message)
     )
     assert "policy.max_token: unknown key; did you mean policy.max_tokens?" in message
-    assert "estimator.batch=0: input should be greater than or equal to 1" in message
+    assert "estimator.batch=0: must be at least 1" in message
     assert "out: required" in message
 
 
 @pytest.mark.parametrize(
     ("override", "fault"),
     [
-        ("estimator.rollouts=0", "estimator.rollouts=0: input should be greater"),
+        ("estimator.rollouts=0", "estimator.rollouts=0: must be at least"),
         (
             "estimator.kind=magic",
             "estimator: magic: none of the estimators. There are posterior, fixed, first_error",
         ),
-        ("policy.top_p=0", "policy.top_p=0: input should be greater than 0"),
+        ("policy.top_p=0", "policy.top_p=0: must be more than 0"),
         ("seed", "overrides are written key=value"),
         ("seed.deeper.still=1", "seed"),
     ],
