@@ -122,7 +122,7 @@ def test_the_values_above_raise_every_common_type() -> None:
         ({"policy": {"stop": "x"}}, "policy.stop='x': must be a list, is a text"),
         (
             {"policy": {"few_shot": 5}},
-            "policy.few_shot=5: must be a text or be a list, is a number",
+            "policy.few_shot=5: must be a list or be a text, is a number",
         ),
         ({"policy": {"few_shot": [3]}}, "policy.few_shot.0=3: must be keys with values"),
         ({"policy": {1: 2}}, "policy.1=1: must have a text in place of this key"),
