@@ -45,6 +45,7 @@ def run_job(
     only: Collection[str] | None = None,
     size: Size | None = None,
     rejects: Callable[[], Iterable[Reject]] = tuple,
+    prepare: Callable[[], None] = lambda: None,
 ) -> JobReport:
     """Run every item whose block the store does not hold yet.
 
@@ -63,6 +64,7 @@ def run_job(
         only: ids of the blocks to run; None runs all.
         size: of all items, for the forecast; None makes none.
         rejects: what of the input is no item.
+        prepare: called before the fleet is given work; not at all where none is left.
 
     Raises:
         ShardError: the store fails.
@@ -81,7 +83,9 @@ def run_job(
         return should_stop() or limits.reached(spent) is not None
 
     try:
-        report = _run_blocks(blocks, outputs, fleet, store, is_enough, only=only, size=size)
+        report = _run_blocks(
+            blocks, outputs, fleet, store, is_enough, prepare, only=only, size=size
+        )
     finally:
         log.close()
         ledger.write(time.monotonic())
@@ -96,6 +100,7 @@ def _run_blocks(
     fleet: Fleet,
     store: Store,
     is_enough: Callable[[JobState], bool],
+    prepare: Callable[[], None],
     *,
     only: Collection[str] | None,
     size: Size | None,
@@ -132,6 +137,7 @@ def _run_blocks(
 
         stopped = False
         if todo:
+            prepare()
             wanted = blocks.blocks(lambda block_id: block_id in todo)
             book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled, words=outputs.words)
             if not book.finished:
