@@ -20,30 +20,41 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mclabel.data.given import (
+    call_of,
+    given_items,
+    gold_of,
+    place_of,
+    row_of,
+    shown,
+    text_of,
+)
+from mclabel.data.readers.problem_rows import PROBLEM_COLUMNS
 from mclabel.errors import ConfigError, DataError
 from mclabel.records import LabeledSolution, Problem
+from mclabel.settings import Settings
 
 if TYPE_CHECKING:
     from mclabel.checkers import Checker, Grade, GradeItem
     from mclabel.estimators import Estimator
     from mclabel.pipelines.background import LabelRun
     from mclabel.pipelines.train import TrainReport
-    from mclabel.prm.scoring.score import PRM
-    from mclabel.settings import Settings
+    from mclabel.prm.scoring.scorer import Scorer
     from mclabel.work.tally import JobState
 
 Place = str | PathLike[str]
 """A folder, a file, a URL, or a run of `label`."""
-Rows = Iterable[Mapping[str, Any] | Problem]
-"""Rows with `problem` and `answer`, a `datasets.Dataset` of such, or records."""
+Rows = Mapping[str, Any] | Iterable[Any]
+"""Mappings or dataclass instances with `problem` and `answer`, records, a `datasets.Dataset` or a
+data frame of pandas; a mapping that has a problem is one row."""
 
 
 def label(
-    problems: Place | Mapping[str, Any] | Rows,
+    problems: Place | Settings | Rows,
     *,
-    policy: str | Mapping[str, Any] | Settings,
+    policy: Place | Mapping[str, Any] | Settings,
     estimator: str | Mapping[str, Any] | Settings | type[Estimator] = "posterior",
-    solutions: Mapping[str, Any] | Settings | Sequence[Mapping[str, Any]] | None = None,
+    solutions: Place | Settings | Rows | None = None,
     checker: str | Mapping[str, Any] | Settings | type[Checker] | Callable[..., Any] = "math",
     out: Place | None = None,
     accept_changes: bool = False,
@@ -56,12 +67,12 @@ def label(
     starts engines on this machine, `"auto"` joins a cluster.
 
     Args:
-        problems: rows, records, a data set, a file or URL, `hf:NAME`, or the keys of
+        problems: rows, records, a data set, a data frame, a file or URL, `hf:NAME`, or the keys of
             `problems` in a configuration: `{"source": "arith", "limit": 20}`.
         policy: a model's folder or name, `arith:policy`, or the keys of `policy`.
         estimator: a name, the keys of `estimator` with `kind`, settings, or an estimator's class.
-        solutions: the keys of `solutions` (`{"per_problem": 8}`), or rows to be labelled, each with
-            `problem_id` or `problem`, and `solution` or `steps`.
+        solutions: the keys of `solutions` (`{"per_problem": 8}`), a file, or rows to be labelled,
+            each with `problem_id` or `problem`, and `solution` or `steps`.
         checker: a name, the keys of `checker` with `kind`, settings, a checker's class, or a
             function of `completion` and `gold` that returns True, False or None for unknown.
         out: folder or URL of the run, where the same call resumes; None takes a temporary folder,
@@ -72,37 +83,37 @@ def label(
 
     Raises:
         ConfigError: arguments that cannot be used, all at once.
+        DataError: a row is none, or holds a text that is not valid Unicode.
     """
     from mclabel.config import LabelConfig, check_config
     from mclabel.pipelines.background import LabelRun
 
-    folder = tempfile.TemporaryDirectory(prefix="mclabel-")
+    on_state = call_of(on_state or (lambda state: None), "on_state")
+    folder = tempfile.TemporaryDirectory(prefix="mclabel-", ignore_cleanup_errors=True)
     inputs = Path(folder.name)
-    content: dict[str, Any] = {
-        "ray": {"address": "none"},
-        **keys,
-        "out": _place(out) if out is not None else str(inputs / "run"),
-        "problems": _problems(problems, inputs / "problems.jsonl"),
-        "policy": {"model": policy} if isinstance(policy, str) else policy,
-        "estimator": _component("estimators", estimator),
-        "checker": _component("checkers", checker),
-    }
-    if isinstance(solutions, Sequence):
-        content["solutions"] = {"path": _write(solutions, inputs / "solutions.jsonl", "solutions")}
-    elif solutions is not None:
-        content["solutions"] = solutions
-    return LabelRun(
-        check_config(LabelConfig, content),
-        folder,
-        accept_changes=accept_changes,
-        on_state=on_state or (lambda state: None),
-    )
+    try:
+        content: dict[str, Any] = {
+            "ray": {"address": "none"},
+            **keys,
+            "out": place_of(out, "out") if out is not None else str(inputs / "run"),
+            "problems": _problems(problems, inputs / "problems.jsonl"),
+            "policy": _policy(policy),
+            "estimator": _component("estimators", estimator),
+            "checker": _component("checkers", checker),
+        }
+        if solutions is not None:
+            content["solutions"] = _solutions(solutions, inputs / "solutions.jsonl")
+        config = check_config(LabelConfig, content)
+    except BaseException:
+        folder.cleanup()
+        raise
+    return LabelRun(config, folder, accept_changes=accept_changes, on_state=on_state)
 
 
 def train(
     labels: Place | Sequence[Place],
     *,
-    base: str,
+    base: Place,
     out: Place,
     on_progress: Callable[[int, int, str], None] = lambda step, total, loss: None,
     **keys: Any,
@@ -127,17 +138,25 @@ def train(
     from mclabel.config import TrainConfig, check_config
     from mclabel.pipelines.background import LabelRun
 
-    runs = [labels] if isinstance(labels, str | PathLike) else list(labels)
+    several = isinstance(labels, Sequence) and not isinstance(labels, str | bytes)
+    runs: list[Any] = list(labels) if several else [labels]  # type: ignore[arg-type]
+    content = {
+        **keys,
+        "labels": [place_of(run, "labels") for run in runs],
+        "base": place_of(base, "base"),
+        "out": place_of(out, "out"),
+    }
+    config = check_config(TrainConfig, content)
+    on_progress = call_of(on_progress, "on_progress")
     for run in runs:
         if isinstance(run, LabelRun):
             run.wait()
-    content = {**keys, "labels": [_place(run) for run in runs], "base": base, "out": _place(out)}
-    return pipelines.train(check_config(TrainConfig, content), on_progress)
+    return pipelines.train(config, on_progress)
 
 
 def score(
-    prm: Place | PRM,
-    solutions: Iterable[Mapping[str, Any] | LabeledSolution],
+    prm: Place | Scorer,
+    solutions: Rows,
     *,
     device: str = "cpu",
     trust_remote_code: bool = False,
@@ -146,7 +165,8 @@ def score(
 
     Args:
         prm: folder of a trained PRM (`train(…).model`), or one that `PRM.load` gave.
-        solutions: labelled ones, or rows with `problem`, and `solution` (a step a line) or `steps`.
+        solutions: labelled ones, or rows with `problem`, and `solution` (a step a line) or `steps`;
+            as mappings, dataclass instances, a data set or a data frame.
         device: torch device for a PRM that is loaded.
         trust_remote_code: run Python code that comes with the PRM.
 
@@ -154,31 +174,53 @@ def score(
         For every solution one number in [0, 1] a step, in order.
 
     Raises:
+        ConfigError: `prm` or `device` is neither of what they may be.
         DataError: a solution has no steps, or is longer than the PRM takes.
     """
+    rows = [
+        _scored(item, f"solution {number}")
+        for number, item in enumerate(given_items(solutions, "solutions"))
+    ]
+    scorer: Scorer = _scorer(prm, device, trust_remote_code=trust_remote_code)
+    return scorer.score([problem for problem, _ in rows], [steps for _, steps in rows])
+
+
+def _scorer(prm: Any, device: Any, *, trust_remote_code: bool) -> Any:
+    if not isinstance(prm, str | PathLike):
+        if isinstance(prm, type) or not callable(getattr(prm, "score", None)):
+            raise ConfigError(
+                f"prm={shown(prm)}: must be the folder of a trained PRM or a loaded one, is a "
+                f"{type(prm).__name__}. Give mc.train(…).model or mc.PRM.load(folder)"
+            )
+        return prm
+    if not isinstance(device, str):
+        raise ConfigError(
+            f"device={shown(device)}: must be the name of a torch device, is a "
+            f"{type(device).__name__}. Give 'cpu' or 'cuda:0'"
+        )
     from mclabel.prm.scoring.score import PRM
 
-    if isinstance(prm, str | PathLike):
-        prm = PRM.load(_place(prm), device=device, trust_remote_code=trust_remote_code)
-    texts, steps = [], []
-    for number, row in enumerate(solutions):
-        if isinstance(row, LabeledSolution):
-            row = {"problem": row.problem.text, "steps": [s.text for s in row.solution.steps]}
-        found = row.get("steps") or row.get("solution")
-        if not isinstance(row.get("problem"), str) or not found:
-            raise DataError(
-                f"solution {number}: needs problem, and solution or steps; has {', '.join(row)}"
-            )
-        texts.append(row["problem"])
-        steps.append(_steps(found))
-    return prm.score(texts, steps)
+    return PRM.load(place_of(prm, "prm"), device=device, trust_remote_code=trust_remote_code)
 
 
-def _steps(found: str | Sequence[str]) -> str | list[str]:
-    """A solution as `PRM.score` takes it: one text, or steps that join to it."""
+def _scored(item: Any, place: str) -> tuple[str, str | list[str]]:
+    """Problem and solution of a row: the solution as one text, or steps that join to it."""
+    if isinstance(item, LabeledSolution):
+        item = {"problem": item.problem.text, "steps": [s.text for s in item.solution.steps]}
+    row = row_of(item, place)
+    found = row.get("steps") or row.get("solution")
+    if not isinstance(row.get("problem"), str) or not found:
+        raise DataError(f"{place}: needs problem, and solution or steps; has {', '.join(row)}")
     if isinstance(found, str):
-        return found
-    return [step if step.endswith("\n") else f"{step}\n" for step in found[:-1]] + [found[-1]]
+        return row["problem"], found
+    steps: list[Any] = found if isinstance(found, list) else [found]
+    steps = [one.get("text") if isinstance(one, Mapping) else one for one in steps]
+    if not all(isinstance(step, str) for step in steps):
+        raise DataError(
+            f"{place}: steps={shown(found)}: must be a list of texts. Give each step as a text"
+        )
+    lines = [step if step.endswith("\n") else f"{step}\n" for step in steps[:-1]]
+    return row["problem"], [*lines, steps[-1]]
 
 
 def grade(
@@ -198,20 +240,19 @@ def grade(
 
     Raises:
         ConfigError: there is no such checker, or its settings are wrong.
+        DataError: `completion` is no text, or no answer is known.
     """
     from mclabel.checkers import GradeItem, make_checker
     from mclabel.checkers.base import CheckerField
     from mclabel.config import check_config
-    from mclabel.settings import Settings
 
     class Chosen(Settings):
         checker: CheckerField
 
     chosen = check_config(Chosen, {"checker": _component("checkers", checker)}).checker
-    is_text = isinstance(gold, str)
-    answer = gold if is_text else json.dumps(gold)
-    problem = Problem(id="", text="", answer=answer, answer_is_json=not is_text)
-    item = GradeItem(problem=problem, completion=completion)
+    answer, is_json = gold_of(gold)
+    problem = Problem(id="", text="", answer=answer, answer_is_json=is_json)
+    item = GradeItem(problem=problem, completion=text_of(completion, "completion"))
     with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has an event loop already
         (found,) = thread.submit(asyncio.run, _grades(make_checker(chosen), item)).result()
     return found
@@ -221,36 +262,44 @@ async def _grades(checker: Checker, item: GradeItem) -> Sequence[Grade]:
     return await checker.grade([item])
 
 
-def _place(place: Place) -> str:
-    return place if isinstance(place, str) else place.__fspath__()
+def _policy(policy: Any) -> Any:
+    """What stands under `policy` in the configuration."""
+    if isinstance(policy, str | PathLike):
+        return {"model": place_of(policy, "policy")}
+    return policy
 
 
 def _problems(problems: Any, path: Path) -> Any:
     """What stands under `problems` in the configuration; rows are written to a file."""
     if isinstance(problems, str | PathLike):
-        return {"source": _place(problems)}
-    if isinstance(problems, Mapping) or hasattr(problems, "model_fields"):
+        return {"source": place_of(problems, "problems")}
+    if isinstance(problems, Settings) or _are_keys(problems, PROBLEM_COLUMNS):
         return problems
     return {"source": _write(problems, path, "problems")}
 
 
-def _write(rows: Iterable[Any], path: Path, what: str) -> str:
+def _solutions(solutions: Any, path: Path) -> Any:
+    """What stands under `solutions` in the configuration; rows are written to a file."""
+    if isinstance(solutions, str | PathLike):
+        return {"path": place_of(solutions, "solutions")}
+    if isinstance(solutions, Settings) or _are_keys(solutions, ("solution", "steps")):
+        return solutions
+    return {"path": _write(solutions, path, "solutions")}
+
+
+def _are_keys(given: Any, columns: Iterable[str]) -> bool:
+    """Whether a mapping holds keys of a configuration, and not the columns of one row."""
+    if not isinstance(given, Mapping) or hasattr(given, "column_names"):
+        return False
+    return not any(column in given for column in columns)
+
+
+def _write(rows: Any, path: Path, what: str) -> str:
     """Write rows as JSON Lines, and give the file's name."""
     with path.open("w", encoding="utf-8") as file:
-        for number, row in enumerate(rows):
-            if isinstance(row, Problem):
-                row = {
-                    "id": row.id,
-                    "problem": row.text,
-                    "answer": row.answer,
-                    "meta": dict(row.meta),
-                }
-            elif not isinstance(row, Mapping):
-                raise DataError(
-                    f"{what}[{number}]: must be a mapping with its columns or a record, is a "
-                    f"{type(row).__name__}"
-                )
-            file.write(json.dumps(dict(row), ensure_ascii=False, default=str) + "\n")
+        for number, item in enumerate(given_items(rows, what)):
+            row = row_of(item, f"{what}[{number}]")
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
     return str(path)
 
 
@@ -260,6 +309,11 @@ def _component(kind: str, chosen: Any) -> Any:
         return chosen
     from mclabel.components import component_name
 
+    if not hasattr(chosen, "__qualname__"):
+        raise ConfigError(
+            f"{shown(chosen)}: must be a class or a function with a name by which engines find it, "
+            f"is a {type(chosen).__name__}. Write a function that calls it"
+        )
     if "<" in chosen.__qualname__:
         raise ConfigError(
             f"{chosen.__qualname__}: must stand at the top of a module, so that it has a name by "

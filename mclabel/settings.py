@@ -29,6 +29,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mclabel.components import component_name, component_names, find_component
 from mclabel.errors import ConfigError
+from mclabel.faults import fault_text
 from mclabel.rules import check_rules
 
 OPERATIONAL = "operational"
@@ -230,6 +231,11 @@ class Chosen:
                 all errors.
         """
         if isinstance(value, ComponentSettings):
+            if value.component_kind != self.component_kind:
+                raise _fault(
+                    f"must be settings of one of the {self.component_kind}, is settings of one of "
+                    f"the {value.component_kind} ({value.kind}). Give those, a name or keys"
+                )
             return value
         content = {"kind": value} if isinstance(value, str) else value
         if not isinstance(content, Mapping):
@@ -288,7 +294,7 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
 def joined_faults(error: ValidationError, name: str) -> str:
     """All that is wrong with settings, on one line; `name` stands for a fault of no one key."""
     return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or name}: {fault['msg']}"
+        f"{'.'.join(map(str, fault['loc'])) or name}: {fault_text(fault)}"
         + (f", not {fault['input']!r}" if fault["type"] == "literal_error" else "")
         for fault in error.errors()
     )

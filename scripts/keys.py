@@ -9,7 +9,13 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from mclabel.config import BestOfNConfig, LabelConfig, ScoreConfig, TrainConfig
+from mclabel.config import (
+    BestOfNConfig,
+    LabelConfig,
+    QuickstartConfig,
+    ScoreConfig,
+    TrainConfig,
+)
 from mclabel.config.keys import Key, configuration_keys
 from mclabel.settings import Settings
 
@@ -19,6 +25,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel train": TrainConfig,
     "mclabel score": ScoreConfig,
     "mclabel eval best-of-n": BestOfNConfig,
+    "mclabel quickstart": QuickstartConfig,
 }
 HEAD = """# Every key
 
@@ -30,6 +37,7 @@ mclabel label --keys rollouts    # those with a word in their name, else in thei
 mclabel train --keys
 mclabel score --keys
 mclabel eval best-of-n --keys
+mclabel quickstart --keys
 ```
 
 A key is set in the YAML file or as `key=value` after it. Values are YAML: `null` is no value, a

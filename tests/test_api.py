@@ -6,10 +6,12 @@ import asyncio
 import gc
 import re
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas as pd
 import pytest
 
 import mclabel as mc
@@ -19,6 +21,14 @@ ROWS = [
     {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": i, "level": "1"} for i in range(6)
 ]
 SCRIPTED = {"engine": "scripted"}
+
+
+@dataclass
+class Attempt:
+    """A solution in a class of a user's own."""
+
+    problem: str
+    steps: list[str]
 
 
 class OwnEstimator(FixedEstimator):
@@ -149,8 +159,6 @@ def test_all_faults_are_told_at_once_and_before_the_job_begins() -> None:
         "keep_rollouts='perhaps'",
     ):
         assert fault in str(caught.value)
-    with pytest.raises(mc.DataError, match=r"problems\[1\]: must be a mapping .* is a int"):
-        label([ROWS[0], 3])
 
 
 def test_a_job_that_fails_says_so_where_it_is_read() -> None:
@@ -190,6 +198,18 @@ def test_train_and_score(tmp_path: Path) -> None:
     assert [score for one in mc.score(prm, rows) for score in one] == flat
     texts = [{"problem": s.problem.text, "solution": s.solution.text} for s in labelled]
     assert [score for one in mc.score(prm, texts) for score in one] == flat
+    own = {s.solution.id for s in labelled}
+    tables = [
+        pd.DataFrame(rows),
+        datasets.Dataset.from_list(rows),
+        [Attempt(**row) for row in rows],
+        (row for row in rows),
+        mc.load_labels(run).filter(lambda row: row["solution_id"] in own),
+    ]
+    for table in tables:
+        found = [score for one in sorted(mc.score(prm, table)) for score in one]
+        assert found == pytest.approx([s for one in sorted(scores) for s in one], abs=1e-6)
+    assert mc.score(prm, rows[0])[0] == pytest.approx(scores[0], abs=1e-6)
     with pytest.raises(mc.DataError, match="solution 1: needs problem, and solution or steps"):
         mc.score(prm, [rows[0], {"problem": "x"}])
     with pytest.raises(mc.ConfigError, match="targets: unknown key; did you mean target"):

@@ -95,7 +95,10 @@ OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=200
              "seed=" + "9" * 5000)  # fmt: skip
 
 VERBS: dict[str, dict[str, Slot]] = {
-    "quickstart": {"out": Slot("output", lambda w, v, out: ["quickstart", "--out", v])},
+    "quickstart": {
+        "overrides": Slot(OVERRIDES, lambda w, v, out: ["quickstart", v]),
+        "out": Slot("output", lambda w, v, out: ["quickstart", "--out", v]),
+    },
     "simulate": {
         "estimators": Slot(
             ("x", "rollouts=1", "os:system", "fixed rollouts=0", "fixed x=1", "fixed rollouts="),
@@ -273,7 +276,8 @@ VERBS: dict[str, dict[str, Slot]] = {
 }  # fmt: skip
 
 HARMLESS = {
-    *(("quickstart", "size"), ("label", "strict"), ("train", "look")),
+    *(("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
+    ("train", "look"),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("score", "keys"),
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),

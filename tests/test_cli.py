@@ -60,7 +60,7 @@ def test_label_show_and_labels(config: str, tmp_path: Path) -> None:
         (["estimator.rolouts=3"], "did you mean estimator.rollouts?"),
         (
             ["estimator.rollouts=0"],
-            "estimator.rollouts=0: input should be greater than or equal to 1",
+            "estimator.rollouts=0: must be at least 1",
         ),
         (["problems.source=arith"], "problems.limit: required"),
         (

@@ -32,19 +32,19 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
         in (message)
     )
     assert "policy.max_token: unknown key; did you mean policy.max_tokens?" in message
-    assert "estimator.batch=0: input should be greater than or equal to 1" in message
+    assert "estimator.batch=0: must be at least 1" in message
     assert "out: required" in message
 
 
 @pytest.mark.parametrize(
     ("override", "fault"),
     [
-        ("estimator.rollouts=0", "estimator.rollouts=0: input should be greater"),
+        ("estimator.rollouts=0", "estimator.rollouts=0: must be at least"),
         (
             "estimator.kind=magic",
             "estimator: magic: none of the estimators. There are posterior, fixed, first_error",
         ),
-        ("policy.top_p=0", "policy.top_p=0: input should be greater than 0"),
+        ("policy.top_p=0", "policy.top_p=0: must be more than 0"),
         ("seed", "overrides are written key=value"),
         ("seed.deeper.still=1", "seed"),
     ],
@@ -210,6 +210,108 @@ def test_a_component_s_name_may_follow_its_keys_and_a_later_mapping_replaces_all
         "kind": "fixed",
         "rollouts": 8,
     }
+
+
+FILES = {
+    "estimator": "estimator: {kind: fixed, rollouts: 8, truncated: wrong}\n",
+    "default": "estimator: {rollouts: 8, batch: 2}\n",
+    "engine": "policy: {engine: {kind: vllm, tensor_parallel: 2, max_live: 5}}\n",
+    "reader": "problems: {source: arith, families: [shop], limit: 3}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "override", "path", "kept", "dropped"),
+    [
+        ("estimator", "estimator.kind=outcome", "estimator", {"truncated": "wrong"}, "rollouts"),
+        ("default", "estimator.kind=outcome", "estimator", {"kind": "outcome"}, "rollouts batch"),
+        (
+            "estimator",
+            "estimator.kind=bisect",
+            "estimator",
+            {"kind": "bisect", "rollouts": 8, "truncated": "wrong"},
+            "",
+        ),
+        (
+            "engine",
+            "policy.engine.kind=hf",
+            "policy.engine",
+            {"kind": "hf", "max_live": 5},
+            "tensor_parallel",
+        ),
+        (
+            "reader",
+            "problems.source=rows.jsonl",
+            "problems",
+            {"source": "rows.jsonl", "limit": 3},
+            "families",
+        ),
+    ],
+)
+def test_keys_of_a_component_that_an_override_replaces_are_left_out_with_a_word(
+    file: str,
+    override: str,
+    path: str,
+    kept: dict[str, object],
+    dropped: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = tmp_path / "x.yaml"
+    place.write_text(f"out: x\n{FILES[file]}")
+    found: object = load_config(LabelConfig, place, [override])
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert {key: getattr(found, key) for key in kept} == kept
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(dropped)
+    for key in dropped.split():
+        assert f"{path}.{key}" in said and not hasattr(found, key)
+    if dropped:
+        assert f"of {place} " in said and "takes the place of kind=" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "fault"),
+    [
+        (
+            "estimator: {kind: fixed, rollouts: 8}",
+            ["estimator.kind=outcome", "estimator.rollouts=8"],
+            "estimator.rollouts: not a setting of kind=outcome",
+        ),
+        (
+            "estimator: {kind: fixed, rolouts: 8}",
+            ["estimator.kind=outcome"],
+            "estimator.rolouts: not a setting of kind=outcome",
+        ),
+        (
+            "estimator: {kind: outcome, rollouts: 8}",
+            ["seed=1"],
+            "estimator.rollouts: not a setting of kind=outcome",
+        ),
+        (
+            "estimator: {kind: fixed, rollouts: 8}",
+            ["estimator={kind: outcome, rollouts: 8}"],
+            "estimator.rollouts: not a setting of kind=outcome",
+        ),
+        (
+            "estimator: {kind: fixed, rollouts: 8}",
+            ["estimator.kind=outcom"],
+            "estimator: outcom: none of the estimators. did you mean outcome?",
+        ),
+    ],
+)
+def test_keys_that_no_override_has_made_wrong_are_faults(
+    text: str,
+    overrides: list[str],
+    fault: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "x.yaml").write_text(f"out: x\n{text}\n")
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        load_config(LabelConfig, tmp_path / "x.yaml", overrides)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_missing_configuration_is_named_as_it_was_given() -> None:

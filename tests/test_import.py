@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
 
 HEAVY = (
     *("torch", "ray", "vllm", "transformers", "datasets", "pyarrow", "pydantic", "matplotlib"),
@@ -20,3 +24,21 @@ def test_import_leaves_heavy_modules_alone(module: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_a_run_with_nothing_left_to_do_loads_no_engine(tmp_path: Path) -> None:
+    words = ["problems.source=arith", "problems.limit=1", "policy.model=arith:policy"]
+    words += ["estimator=outcome", "solutions.per_problem=1", "policy.max_tokens=8"]
+    (tmp_path / "job.yaml").write_text("ray: {address: none}\n")
+    words = ["label", str(tmp_path / "job.yaml"), f"out={tmp_path / 'run'}", *words]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    code = (
+        "import sys\n"
+        "from mclabel.cli import main\n"
+        "main(sys.argv[1:], standalone_mode=False)\n"
+        "engines = ('torch', 'transformers', 'ray', 'vllm')\n"
+        "print([name for name in engines if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert "1 of 1 blocks were there before" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

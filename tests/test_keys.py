@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from pydantic import Field
 
 from mclabel.cli import main
-from mclabel.config import BestOfNConfig, LabelConfig, ScoreConfig, TrainConfig
+from mclabel.config import BestOfNConfig, LabelConfig, QuickstartConfig, ScoreConfig, TrainConfig
 from mclabel.config.keys import Key, configuration_keys, find_keys
 from mclabel.errors import ConfigError
 from mclabel.estimators import EstimatorSettings
 from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 
 ROOT = Path(__file__).parents[1]
-CONFIGURATIONS = (LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig)
+CONFIGURATIONS = (LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig, QuickstartConfig)
 
 
 class Inner(Settings):

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.ray
 
 
 def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_path: Path) -> None:
-    def run() -> str:
-        result = CliRunner().invoke(main, ["quickstart", "--size", "small", "--out", str(tmp_path)])
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(main, ["quickstart", *words])
         assert result.exit_code == 0, result.output
         return result.output
 
-    output = run()
+    output = run("size=small", f"out={tmp_path}")
     assert "Labels against exact truth" in output
     assert f"mclabel show {tmp_path}/labels" in output
     assert (tmp_path / "labels.png").read_bytes().startswith(b"\x89PNG")
@@ -44,7 +44,7 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
     assert (tmp_path / "best-of-n" / "best_of_n.png").read_bytes().startswith(b"\x89PNG")
     shards = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "labels/labels").iterdir()}
     (tmp_path / "labels/labels" / sorted(shards)[0]).unlink()
-    run()
+    run("--size", "small", "--out", str(tmp_path))
     after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "labels/labels").iterdir()}
     assert after.keys() == shards.keys()
     assert sum(after[name] != shards[name] for name in shards) == 1

@@ -51,7 +51,7 @@ def test_rules_of_all_classes_are_named_at_once() -> None:
 def test_faults_of_fields_and_of_rules_are_named_at_once() -> None:
     """Rules that read a field that is wrong or missing are left out."""
     assert faults("low=-3", "other=1", "part.low=2", "higgh=2") == [
-        "low=-3: input should be greater than or equal to 0",
+        "low=-3: must be at least 0",
         "name: required. Set it in the file or pass name=…",
         "part: low=2: above high=1",
         "higgh: unknown key; did you mean high?",

@@ -9,6 +9,7 @@ from click.shell_completion import get_completion_class
 
 from mclabel.cli import check, label, look, train, verify
 from mclabel.cli.evaluate import evaluate
+from mclabel.cli.options import settings
 from mclabel.cli.output import console
 from mclabel.cli.simulate import simulate
 from mclabel.exits import clear_exits
@@ -29,14 +30,23 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--size", type=click.Choice(["small", "full"]), default="full", show_default=True)
-@click.option("--out", default="runs/quickstart", show_default=True, help="Folder for the results.")
-def quickstart(size: str, out: str) -> None:
-    """Sample, label, train a PRM and measure with the bundled models, on CPU, in minutes."""
+@settings("QuickstartConfig")
+@click.option("--size", type=click.Choice(["small", "full"]), help="The same as size=.")
+@click.option("--out", help="Folder for the results, the same as out=.")
+def quickstart(overrides: tuple[str, ...], size: str | None, out: str | None) -> None:
+    """Sample, label, train a PRM and measure with the bundled models, on CPU, in minutes.
+
+    Results are in runs/quickstart unless out= names another folder; size=small is for a first look.
+    """
+    from mclabel.config import QuickstartConfig, load_config
     from mclabel.data.outputs import output_folder
     from mclabel.pipelines.quickstart import run_quickstart
 
-    run_quickstart(size, output_folder(out, "--out "), console)  # type: ignore[arg-type]
+    if size is not None:
+        overrides = (*overrides, f"size={size}")
+    config = load_config(QuickstartConfig, None, overrides)
+    place = config.out if out is None else out
+    run_quickstart(config.size, output_folder(place, "out="), console)
 
 
 @main.command()

@@ -12,6 +12,7 @@ from mclabel.config.label import (
     RayConfig,
 )
 from mclabel.config.load import bundled_config, check_config, config_file, load_config
+from mclabel.config.quickstart import QuickstartConfig
 from mclabel.config.score import ScoreConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
@@ -20,6 +21,7 @@ __all__ = [
     "BestOfNConfig",
     "BudgetConfig",
     "LabelConfig",
+    "QuickstartConfig",
     "RayConfig",
     "ScoreConfig",
     "Settings",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
 from mclabel.config.document import MAX_DEPTH, parse_document, read_document
+from mclabel.config.unchosen import drop_unchosen
 from mclabel.errors import ConfigError
+from mclabel.faults import MUST, REQUIRED, UNKNOWN_KEY, fault_text, must_text
 from mclabel.settings import COMPONENT_FAULT, NESTED_FAULTS, SENSITIVE, Settings
 
 C = TypeVar("C", bound=Settings)
@@ -24,15 +30,25 @@ def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str]
     Args:
         kind: what to read.
         path: YAML file; None for overrides alone.
-        overrides: `dotted.key=value`, values in YAML.
+        overrides: `dotted.key=value`, values in YAML. Where one chooses another component than
+            the file, keys of the file that it does not have are left out; stderr names them.
 
     Raises:
         ConfigError: the file is missing or no YAML, a key is unknown (the nearest one is
             named), a value has the wrong type or range. All faults at once.
     """
     content = _read_yaml(Path(path)) if path is not None else {}
+    file = deepcopy(content)
     for override in _in_order(overrides):
         _apply(content, override)
+    given = {override.partition("=")[0] for override in overrides}
+    for unchosen in drop_unchosen(kind, file, content, given):
+        keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
+        print(
+            f"mclabel: {keys} of {path} {verb} left out: kind={unchosen.now} takes the place of "
+            f"kind={unchosen.before} and has no such setting",
+            file=sys.stderr,
+        )
     remedy = f"Mend {path} or pass key=value." if path is not None else ""
     return check_config(kind, content, remedy=remedy)
 
@@ -165,23 +181,65 @@ def _faults(
         parent: dotted path to them, with a dot at its end.
         component: its kind, where they are those of a component.
     """
-    for error in found.errors():
-        if error["type"] == NESTED_FAULTS:
-            nested, name = error["ctx"]["model"], error["ctx"]["name"]
-            path = parent + ".".join(map(str, error["loc"])) + "."
-            yield from _faults(nested, error["ctx"]["cause"], path, name)
-        else:
-            yield _fault(kind, dict(error), parent, component)
+    for path, same in groupby(found.errors(), key=lambda error: _path(kind, error["loc"])):
+        errors: list[dict[str, Any]] = [dict(error) for error in same]
+        if len(errors) > 1 and all(error["type"] in MUST for error in errors):
+            yield f"{_shown(kind, path, errors[0], parent)}: {must_text(errors)}"
+            continue
+        for error in errors:
+            if error["type"] == NESTED_FAULTS:
+                nested, name = error["ctx"]["model"], error["ctx"]["name"]
+                below = f"{parent}{'.'.join(path)}."
+                yield from _faults(nested, error["ctx"]["cause"], below, name)
+            else:
+                yield _fault(kind, path, error, parent, component)
 
 
-def _fault(kind: type[Settings], error: Mapping[str, Any], parent: str, component: str) -> str:
-    path = [str(part) for part in error["loc"]]
+def _path(kind: type[Settings], place: Sequence[str | int]) -> tuple[str, ...]:
+    """The keys that lead to a value, without the marks that pydantic puts between them.
+
+    Those are `[key]` where a key itself is wrong, and behind a field that may be of several types
+    the type that was tried.
+    """
+    path: list[str] = []
+    current: Any = kind
+    for part in place:
+        if get_origin(current) in (Union, UnionType):
+            current = None
+            continue
+        if part != "[key]":
+            path.append(str(part))
+        is_settings = isinstance(current, type) and issubclass(current, Settings)
+        info = current.model_fields.get(part) if is_settings else None
+        current = None if info is None else _without_none(info.annotation)
+    return tuple(path)
+
+
+def _without_none(annotation: Any) -> Any:
+    """Of a type that may be None as well the type alone, which pydantic does not mark."""
+    others = [one for one in get_args(annotation) if one is not NoneType]
+    return others[0] if len(others) == 1 and NoneType in get_args(annotation) else annotation
+
+
+def _shown(kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str) -> str:
+    """A key, with its value if that cannot be a secret."""
+    key = parent + ".".join(path)
+    return key if _sensitive(kind, path) else f"{key}={_short(error['input'])}"
+
+
+def _fault(
+    kind: type[Settings],
+    path: Sequence[str],
+    error: Mapping[str, Any],
+    parent: str,
+    component: str,
+) -> str:
     key = parent + ".".join(path)
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
-    if error["type"] == "extra_forbidden" and (new := _moved(kind, path)) is not None:
+    if error["type"] in UNKNOWN_KEY and (new := _moved(kind, path)) is not None:
         return f"{key}: {new}"
-    if error["type"] == "extra_forbidden":
+    if error["type"] in UNKNOWN_KEY:
         known = [parent + name for name in _known_keys(kind)]
         if component:
             near = difflib.get_close_matches(path[-1], kind.model_fields, n=1, cutoff=0.6)
@@ -192,10 +250,10 @@ def _fault(kind: type[Settings], error: Mapping[str, Any], parent: str, componen
             path[-1], known, n=1, cutoff=0.5
         )
         return f"{key}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
-    if error["type"] == "missing":
+    if error["type"] in REQUIRED:
         return f"{key}: required. Set it in the file or pass {key}=…"
     if error["type"] == "value_error":  # of a rule of ours, which says what is wrong
-        return f"{key.rstrip('.')}: {error['ctx']['error']}".removeprefix(": ")
+        return f"{key.rstrip('.')}: {fault_text(error)}".removeprefix(": ")
     if error["input"] is None and ":" in path[-1]:  # {name:value}
         name, _, value = path[-1].partition(":")
         shown = f"{name}: {value}"
@@ -203,8 +261,7 @@ def _fault(kind: type[Settings], error: Mapping[str, Any], parent: str, componen
             f"{key}: YAML takes {path[-1]!r} for a key without a value: write a space after the "
             f"colon, {'.'.join(path[:-1])}='{{{shown}}}'"
         )
-    shown = key if _sensitive(kind, path) else f"{key}={_short(error['input'])}"
-    return f"{shown}: {error['msg'].lower()}"
+    return f"{_shown(kind, path, error, parent)}: {fault_text(error)}"
 
 
 def _moved(kind: type[Settings], path: Sequence[str]) -> str | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING
 
+from mclabel.data.given import place_of
 from mclabel.records import LabeledSolution
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_labels(
-    run: str | PathLike[str], *, cache_dir: str | Path | None = None
+    run: str | PathLike[str], *, cache_dir: str | PathLike[str] | None = None
 ) -> datasets.Dataset:
     """The labels of a run, one row a solution; docs/formats.md explains the columns.
 
@@ -33,16 +33,18 @@ def load_labels(
         cache_dir: where the file is written, by default the cache of `datasets`.
 
     Raises:
+        ConfigError: `run` is no name of a place.
         ShardError: no run, or a damaged shard.
     """
     from mclabel.data.arrow import labels_dataset
 
-    _warn_of_losses(fspath(run))
-    return labels_dataset(fspath(run), cache_dir)
+    place = place_of(run, "run")
+    _warn_of_losses(place)
+    return labels_dataset(place, _cache(cache_dir))
 
 
 def load_rollouts(
-    run: str | PathLike[str], *, cache_dir: str | Path | None = None
+    run: str | PathLike[str], *, cache_dir: str | PathLike[str] | None = None
 ) -> datasets.Dataset:
     """The rollouts that the labels of a run rest on, one row a rollout; see `load_labels`.
 
@@ -50,8 +52,9 @@ def load_rollouts(
     """
     from mclabel.data.arrow import rollouts_dataset
 
-    _warn_of_losses(fspath(run))
-    return rollouts_dataset(fspath(run), cache_dir)
+    place = place_of(run, "run")
+    _warn_of_losses(place)
+    return rollouts_dataset(place, _cache(cache_dir))
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
@@ -59,8 +62,13 @@ def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:
     from mclabel.data.shards.labels import read_labels as read
     from mclabel.data.shards.store import Store
 
-    _warn_of_losses(fspath(run))
-    return read(Store(fspath(run)))
+    place = place_of(run, "run")
+    _warn_of_losses(place)
+    return read(Store(place))
+
+
+def _cache(folder: str | PathLike[str] | None) -> str | None:
+    return None if folder is None else place_of(folder, "cache_dir")
 
 
 def _warn_of_losses(run: str) -> None:

@@ -44,8 +44,8 @@ class LabelRun:
 
         Args:
             config: of the job.
-            folder: of its inputs, and of its output where no place was given; kept as long as this
-                object.
+            folder: of its inputs, and of its output where no place was given; removed with this
+                object, when the process ends, or where the job fails before it begins.
             accept_changes: of problems, as of `pipelines.label`.
             on_state: called often with the state of the job, in its thread.
         """
@@ -58,7 +58,7 @@ class LabelRun:
         self._asked = threading.Event()
         self._thread = threading.Thread(target=self._work, name="mclabel", daemon=True)
         self._thread.start()
-        weakref.finalize(self, _end, self._asked, self._thread)
+        weakref.finalize(self, _leave, self._asked, self._thread, folder)
 
     @property
     def out(self) -> str:
@@ -146,8 +146,18 @@ class LabelRun:
             )
         except BaseException as error:  # raised again where the run is read
             self._error = error
+            if self._state is None:  # nothing was begun that could be read
+                self._folder.cleanup()
 
 
 def _end(asked: threading.Event, thread: threading.Thread) -> None:
     asked.set()
-    thread.join()
+    if thread is not threading.current_thread():  # where it ends as the last that knows the run
+        thread.join()
+
+
+def _leave(
+    asked: threading.Event, thread: threading.Thread, folder: tempfile.TemporaryDirectory[str]
+) -> None:
+    _end(asked, thread)
+    folder.cleanup()

@@ -13,6 +13,7 @@ from mclabel.config import LabelConfig
 from mclabel.data.outputs import check_run
 from mclabel.data.readers.problems import ChosenProblems, Problems, read_problems
 from mclabel.data.readers.solutions import read_solutions
+from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.rejects import Reject, set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
@@ -42,6 +43,9 @@ def label(
 ) -> JobReport:
     """Run a labelling job. Everything that can be wrong with it is found before it writes.
 
+    The model of a run that was begun is known by its files, and is looked at only if work is left:
+    that takes seconds of imports.
+
     What cannot be labelled is left out; `rejects.jsonl` says why, also if the job is stopped. On
     reaching a limit of the budget it ends early, and goes on when it is run with a larger one.
 
@@ -56,11 +60,13 @@ def label(
     """
     check_run(config.out)
     config = config.model_copy(update={"policy": resolved_policy(config.policy)})
-    make_engine(config.policy).check_model()
+    check_model = make_engine(config.policy).check_model
+    if not (was_begun := _was_begun(config.out)):
+        check_model()
     semantic = semantic_config(config)
     work = load_work(config)
     make_policy = partial(make_engine, config.policy, seed=config.seed)
-    if Path(config.out).is_dir() or "://" in config.out:
+    if was_begun:
         take_mended_checker(Store(config.out), semantic)
     check_output(config.out, semantic)
     store = Store(config.out, create=True)
@@ -98,12 +104,19 @@ def label(
             only=None if choose is None else choose(blocks),
             size=work.size,
             rejects=work.rejects,
+            prepare=check_model if was_begun else lambda: None,
         )
     except CheckerError as error:
         raise with_committed(error, store) from error
     if config.strict:
         _check_none_left_out(store)
     return report
+
+
+def _was_begun(out: str) -> bool:
+    """Whether an output is a run already."""
+    is_there = "://" in out or Path(out).is_dir()
+    return is_there and read_claim(Store(out), MANIFEST) is not None
 
 
 def _check_none_left_out(store: Store) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
 from mclabel import pipelines
 from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.config.quickstart import Size
 from mclabel.data.outputs import (
     BEST_OF_N_FILES,
     BEST_OF_N_FOLDERS,
@@ -39,8 +40,6 @@ from mclabel.report.job_progress import EvaluationProgress, StageProgress, job_p
 from mclabel.report.picture import draw_labels
 from mclabel.report.report import write_report
 from mclabel.report.terminal import best_of_n_table, quality_table, show_solution
-
-Size = Literal["small", "full"]
 
 LABEL: dict[Size, list[str]] = {
     "small": ["problems.limit=16", "estimator.rollouts=8", "block_problems=4"],

@@ -48,6 +48,7 @@ def run_job(
     only: Collection[str] | None = None,
     size: Size | None = None,
     rejects: Callable[[], Iterable[Reject]] = tuple,
+    prepare: Callable[[], None] = lambda: None,
 ) -> JobReport:
     """Run every item whose block the store does not hold yet.
 
@@ -66,6 +67,7 @@ def run_job(
         only: ids of the blocks to run; None runs all.
         size: of all items, for the forecast; None makes none.
         rejects: what of the input is no item.
+        prepare: called before the fleet is given work; not at all where none is left.
 
     Raises:
         ShardError: the store fails.
@@ -86,7 +88,9 @@ def run_job(
     num_left = None
     try:
         try:
-            report = _run_blocks(blocks, outputs, fleet, store, is_enough, only=only, size=size)
+            report = _run_blocks(
+                blocks, outputs, fleet, store, is_enough, prepare, only=only, size=size
+            )
         finally:
             ledger.write(time.monotonic())
             num_rejected = write_rejects(store, chain(rejects(), outputs.set_aside(store)))
@@ -111,6 +115,7 @@ def _run_blocks(
     fleet: Fleet,
     store: Store,
     is_enough: Callable[[JobState], bool],
+    prepare: Callable[[], None],
     *,
     only: Collection[str] | None,
     size: Size | None,
@@ -147,6 +152,7 @@ def _run_blocks(
 
         stopped = False
         if todo:
+            prepare()
             wanted = blocks.blocks(lambda block_id: block_id in todo)
             book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled, words=outputs.words)
             if not book.finished:

@@ -78,7 +78,7 @@ class Worker:
             out: location of the run's store.
             journal_s: seconds between two flushes of the journals.
         """
-        self._task, self._store, self._journal_s = task, Store(out), journal_s
+        self._task, self._store, self._journal_s = task, Store(out, was_reached=True), journal_s
         self._id = uuid.uuid4().hex[:12]
         self._runner: Runner[Any, Any] = task.runner(self._store)
         self._lag = LoopLag()

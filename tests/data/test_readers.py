@@ -106,11 +106,11 @@ def test_a_key_of_another_reader_is_an_error_that_names_it(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("override", "fault"),
     [
-        ("problems.split=dev", "problems.split='dev': input should be 'train', 'validation'"),
+        ("problems.split=dev", "problems.split='dev': must be 'train', 'validation'"),
         ("problems.families=[sailing]", r"families=\['sailing'\]: must be among trading"),
         ("problems.limit=2000000", "must be at most 1,000,000, not 2,000,000"),
         ("problems.kind=3", "problems: kind must be a name, is 3"),
-        ("problems.source=4", "problems.source=4: input should be a valid string"),
+        ("problems.source=4", "problems.source=4: must be a text, is a number"),
         ("problems.kind=json:dumper", "json:dumper: cannot be imported"),
     ],
 )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from mclabel import pipelines
+from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards import contact
 from mclabel.data.shards import store as store_module
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import commit_block, read_labels, read_rollouts
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from tests.support.exactness import check_exact_store
-from tests.support.flaky_s3 import FlakyS3, flaky_s3, s3_environment
+from tests.support.flaky_s3 import Fault, FlakyS3, flaky_s3, s3_environment
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 
@@ -105,3 +109,59 @@ def test_a_store_that_is_gone_is_a_clear_stop(s3: FlakyS3, monkeypatch: pytest.M
         store.create("labels/b", b"two")
     s3.fault = lambda method, path: "ok"
     assert store.names("labels") == ["labels/a"]
+
+
+@pytest.fixture
+def unknown(s3: FlakyS3, monkeypatch: pytest.MonkeyPatch) -> FlakyS3:
+    """As in a process that has not reached any bucket yet."""
+    monkeypatch.setattr(contact, "_answered", set())
+    return s3
+
+
+@pytest.mark.parametrize("fault", ["drop", "503"])
+def test_a_store_that_never_answered_fails_at_first_contact(unknown: FlakyS3, fault: Fault) -> None:
+    unknown.fault = lambda method, path: fault
+    with pytest.raises(ShardError) as caught:
+        Store("s3://bucket/never").names("labels")
+    message = str(caught.value)
+    assert message.startswith("s3://bucket/never: the store cannot be reached")
+    for part in (f"at {unknown.url} ", "Nothing was written", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY"):
+        assert part in message
+    assert "What was committed" not in message
+    assert f"retry_timeout: {contact.FIRST_S}s" in message  # of the request that failed
+    assert contact.FIRST_S <= 5
+
+
+def test_a_command_on_an_address_where_nobody_listens_says_what_to_check(
+    unknown: FlakyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:  # bound, not listening: every connection is refused
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        for words in (["labels", "s3://bucket/x"], ["verify", "s3://bucket/x"]):
+            result = CliRunner().invoke(main, words)
+            assert result.exit_code == 2
+            assert (
+                f"the store cannot be reached, or takes no request, at {address}" in result.output
+            )
+
+
+def test_a_bucket_is_asked_once_a_process_and_an_answer_of_any_kind_will_do(
+    unknown: FlakyS3,
+) -> None:
+    def cost(store: Store) -> int:
+        before = unknown.num_requests
+        assert store.read("labels/none") is None
+        return unknown.num_requests - before
+
+    first = Store("s3://bucket/first")
+    assert [cost(first), cost(first), cost(Store("s3://bucket/second"))] == [2, 1, 1]
+
+
+def test_who_follows_a_process_that_reached_the_store_tries_on(unknown: FlakyS3) -> None:
+    unknown.fault = lambda method, path: "503" if method == "HEAD" else "ok"
+    assert Store("s3://bucket/worker", was_reached=True).read("labels/none") is None
+    unknown.fault = lambda method, path: "503"
+    with pytest.raises(ShardError, match=r"retry_timeout: 1s.*What was committed is whole"):
+        Store("s3://bucket/worker", was_reached=True, retry_s=1).read("labels/none")

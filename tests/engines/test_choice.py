@@ -74,7 +74,7 @@ def test_an_engine_that_is_given_whole_or_by_name_replaces_an_earlier_one() -> N
             "policy.engine.tensor_parallel: not a setting of kind=hf. It has max_live, device, "
             "dtype, threads",
         ),
-        (["policy.engine.max_live=0"], "policy.engine.max_live=0: input should be greater"),
+        (["policy.engine.max_live=0"], "policy.engine.max_live=0: must be at least"),
         (["policy.engine=json:JSONDecoder"], "its attribute Settings is None"),
     ],
 )

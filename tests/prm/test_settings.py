@@ -45,7 +45,7 @@ def test_five_faults_are_named_at_once_and_nothing_is_read(tmp_path: Path) -> No
         )  # fmt: skip
     message = str(caught.value)
     for fault in (
-        "batch_size=0: input should be greater",
+        "batch_size=0: must be at least",
         "epoch: unknown key; did you mean epochs?",
         "target=neutral: has three classes, but a teacher's scores are chances",
         "head=likelihood: target=neutral has three classes. Use head=token",
@@ -73,7 +73,7 @@ def test_five_faults_are_named_at_once_and_nothing_is_read(tmp_path: Path) -> No
         (["target=sotf"], "target: sotf: none of the targets. did you mean soft?"),
         (["weights=none_such"], "weights: none_such: none of the weights"),
         (["loss=json:nothing"], "loss: json:nothing: cannot be imported"),
-        (["head=tokn"], "head='tokn': input should be 'token' or 'likelihood'"),
+        (["head=tokn"], "head='tokn': must be 'token' or 'likelihood'"),
     ],
 )
 def test_settings_that_contradict_one_another(overrides: list[str], fault: str) -> None:

@@ -263,6 +263,22 @@ def test_broken_latex_stays_text_and_long_lines_are_cut(tmp_path: Path) -> None:
         until(lambda: "40,000 of" in texts(browser, ".steps .rest")[0], "more of it")
 
 
+def test_what_an_untrusted_command_would_show_is_read_as_text(tmp_path: Path) -> None:
+    names = list(HOSTILE)
+    with ViewerProcess(hostile_run(tmp_path / "run")) as process, chromium() as browser:
+        process.wait_for(len(HOSTILE))
+        browser.get(f"{process.address}&id=solution-{names.index('LaTeX address')}")
+        until(lambda: len(texts(browser, ".steps .katex-html")) == 2, "formulas")
+        shown = ["".join(text.split()) for text in texts(browser, ".steps .katex-html")]
+        assert shown == ["a+x2", "y=1"]
+        browser.get(f"{process.address}&id=solution-{names.index('LaTeX link')}")
+        until(lambda: texts(browser, ".steps .katex-html") == ["x"], "the text of a link")
+        until(lambda: texts(browser, ".steps .math.broken"), "an address as it was written")
+        assert r"$\url{javascript:window.executed=8}$" in texts(browser, ".steps .math.broken")
+        assert browser.find_elements("css selector", ".steps .prose a, .steps .big") == []
+        assert browser.execute_script("return window.executed") is None
+
+
 def test_a_run_under_way_is_refreshed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = solution(0, ["a\n", "b"], [4, 4])

@@ -32,6 +32,7 @@ HOSTILE = {
     "LaTeX html": r"$\htmlData{onclick=window.executed=9}{x}$ \(\htmlStyle{background:red}{x}\)",
     "LaTeX image": r"$\includegraphics{http://127.0.0.1:9/x.png}$",
     "LaTeX bomb": r"$\def\a{\b\b}\def\b{\c\c}\def\c{\d\d}\def\d{\e\e}\def\e{\a\a}\a$",
+    "LaTeX address": r"$a+\href{https://b.org/c%20d_e#f}{x^2}$ and $\htmlClass{big}{y}=1$",
     "broken LaTeX": r"$\frac{1}{$ and \(\sqrt{\) and $$\begin{matrix} 1 & 2$$ and $x^{y^{z}$",
     "deep LaTeX": "$" + "{" * 900 + "x" + "}" * 900 + "$",
     "huge LaTeX": "$" + "x+" * 20_000 + "x$",

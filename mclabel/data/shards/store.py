@@ -4,7 +4,8 @@
 local or network folder (`durable`) and by `obstore` on S3, Google Cloud Storage and Azure alike: of
 two writers one is refused. Logs alone are appended to, and summaries of what is committed replaced.
 
-Requests that fail, time out or are throttled are tried again for minutes, with backoff. A create
+Requests that fail, time out or are throttled are tried again for minutes, with backoff, once the
+store has answered at all (`contact`). A create
 whose answer was lost may be refused as existing when it is tried again although it has succeeded:
 who must know reads back what is there.
 """
@@ -23,6 +24,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from mclabel.data.shards.contact import check_contact, reason_of
 from mclabel.data.shards.durable import create_durably, replace_durably, sweep
 from mclabel.errors import ShardError
 
@@ -42,7 +44,14 @@ _CLIENT: Any = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(s
 class Store:
     """Files under one folder or URL."""
 
-    def __init__(self, location: str, *, create: bool = False, retry_s: float = 240.0) -> None:
+    def __init__(
+        self,
+        location: str,
+        *,
+        create: bool = False,
+        retry_s: float = 240.0,
+        was_reached: bool = False,
+    ) -> None:
         """Open a folder or a bucket.
 
         Args:
@@ -50,6 +59,8 @@ class Store:
                 from the environment.
             create: make the local folder if it is missing.
             retry_s: seconds for which a request to a URL is tried again.
+            was_reached: another process has reached the URL just now, so that the first request is
+                tried again for as long as the others; else it fails after some seconds.
 
         Raises:
             ShardError: a local folder is missing, or the URL is not understood.
@@ -58,11 +69,11 @@ class Store:
             raise ShardError("'': an empty name. Give a folder, or a URL such as s3://bucket/run")
         self.location = location
         self.is_local = "://" not in location
+        self._was_reached = was_reached or self.is_local
         if not self.is_local:
             retries: Any = {**_RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
             try:
-                plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
-                client: Any = {**_CLIENT, "allow_http": plain}
+                client: Any = {**_CLIENT, **self._client()}
                 self._store: ObjectStore = from_url(
                     location,
                     config=None,
@@ -215,11 +226,17 @@ class Store:
                 f"{self.location}: {name!r} names no file of the run, though another one refers to "
                 "it. Delete the damaged file and run the job again"
             )
+        if not self._was_reached:
+            check_contact(self.location, self._client())
+            self._was_reached = True
         try:
             yield
         except (BaseError, OSError) as error:
-            reason = " ".join(str(error).partition("Debug source")[0].split())[:500]
             raise ShardError(
-                f"{self.location}/{name}: {type(error).__name__}: {reason}. What was committed is "
-                "whole; when the store works again, run the same command"
+                f"{self.location}/{name}: {type(error).__name__}: {reason_of(error)}. What was "
+                "committed is whole; when the store works again, run the same command"
             ) from error
+
+    def _client(self) -> dict[str, Any]:
+        """Options of a client, but for its timeouts."""
+        return {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}

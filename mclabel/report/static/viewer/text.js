@@ -18,6 +18,22 @@ const MATH = new RegExp(
 // Control and direction marks would hide or reorder what is read.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
+// Of commands that only a trusted text may use, KaTeX shows the name in place of what they show.
+const itsText = (context) => {
+  context.lexer.setCatcode("%", 13); // part of an address, no comment
+  const [, text] = context.consumeArgs(2);
+  context.lexer.setCatcode("%", 14);
+  return { tokens: text, numArgs: 0 };
+};
+const asWritten = () => {
+  throw new Error("stays as it was written");
+};
+const UNTRUSTED = {
+  "\\href": itsText, "\\htmlClass": itsText, "\\htmlId": itsText, "\\htmlStyle": itsText,
+  "\\htmlData": itsText,
+  "\\url": asWritten, "\\includegraphics": asWritten,
+};
+
 const sight = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
@@ -102,6 +118,7 @@ function typeset(node) {
     katex.render(node.formula, draft, {
       displayMode: node.classList.contains("display"),
       throwOnError: true, trust: false, strict: "ignore", maxSize: 20, maxExpand: 200,
+      macros: { ...UNTRUSTED },
     });
   } catch {
     node.classList.add("broken"); // stays as it was written

@@ -1,0 +1,105 @@
+"""What is wrong with a value of a setting, in plain words: what must be, and what is given.
+
+pydantic finds the faults and names each by a type. Its own sentences are written for those who
+write Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_WHOLE, _NUMBER, _TEXT, _LIST = "be a whole number", "be a number", "be a text", "be a list"
+_KEYS, _TRUTH, _CHOICE = "be keys with values", "be true or false", "be {expected}"
+MUST: Mapping[str, str] = {
+    "bool_type": _TRUTH,
+    "bool_parsing": _TRUTH,
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": "be a whole number of fewer digits",
+    "int_from_float": "be a whole number, without a fraction",
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": "be a finite number",
+    "greater_than": "be more than {gt}",
+    "greater_than_equal": "be at least {ge}",
+    "less_than": "be less than {lt}",
+    "less_than_equal": "be at most {le}",
+    "multiple_of": "be a multiple of {multiple_of}",
+    "string_type": _TEXT,
+    "string_sub_type": _TEXT,
+    "string_unicode": "be a text of valid Unicode",
+    "string_too_short": "have at least {min_length} characters",
+    "string_too_long": "have at most {max_length} characters",
+    "string_pattern_mismatch": "match the pattern {pattern}",
+    "literal_error": _CHOICE,
+    "enum": _CHOICE,
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+    "set_type": _LIST,
+    "too_short": "hold at least {min_length}",
+    "too_long": "hold at most {max_length}",
+    "dict_type": _KEYS,
+    "mapping_type": _KEYS,
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "dataclass_type": _KEYS,
+    "invalid_key": "have a text in place of this key",
+    "none_required": "be null",
+}
+"""By the type of an error, what the value must do; fields are those of the error's context."""
+UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+REQUIRED = frozenset({"missing", "missing_argument"})
+
+
+def fault_text(error: Mapping[str, Any]) -> str:
+    """One error in words, such as `must be a whole number, is a text`.
+
+    Args:
+        error: of pydantic's `ValidationError.errors()`.
+    """
+    kind = error["type"]
+    if kind == "value_error":  # of a rule of ours, which says what is wrong
+        return str(error["ctx"]["error"])
+    if kind in UNKNOWN_KEY:
+        return "unknown key"
+    if kind in REQUIRED:
+        return "required"
+    if kind not in MUST:
+        return str(error["msg"])
+    return must_text([error])
+
+
+def must_text(errors: Sequence[Mapping[str, Any]]) -> str:
+    """What a value must do that may be of several types and is of none of them.
+
+    Args:
+        errors: one of each type, all of types in `MUST`; not empty.
+    """
+    musts = dict.fromkeys(MUST[one["type"]].format(**one.get("ctx", {})) for one in errors)
+    first = errors[0]
+    if first["type"] in ("too_short", "too_long"):
+        given = f", holds {first['ctx']['actual_length']}"
+    elif first["type"].endswith(("_type", "_parsing")):
+        given = f", is {_in_words(first['input'])}"
+    else:
+        given = ""
+    return f"must {' or '.join(musts)}{given}"
+
+
+def _in_words(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text" if value else "empty"
+        case Mapping():
+            return "keys with values"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return f"a {type(value).__name__}"

@@ -1,0 +1,153 @@
+"""Faults of a configuration are told in words of ours, whatever the value and the setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mclabel.components import component_names
+from mclabel.config import (
+    BestOfNConfig,
+    LabelConfig,
+    QuickstartConfig,
+    ScoreConfig,
+    TrainConfig,
+    check_config,
+)
+from mclabel.errors import ConfigError
+from mclabel.faults import MUST, REQUIRED, UNKNOWN_KEY
+from mclabel.settings import (
+    COMPONENT_FAULT,
+    NESTED_FAULTS,
+    Chosen,
+    Settings,
+    settings_class,
+)
+
+OURS = {NESTED_FAULTS, COMPONENT_FAULT, "value_error"}
+VALUES: list[Any] = [
+    *(None, True, "x", "", 5, -(10**9), 10**400, 1.5, -1e300, math.nan, math.inf, "9" * 5000),
+    *([], [None], [1, 2, 3], ["x"], [["x"]], [{}], {}, {1: 2}, {"a": None}, {"a": 1}),
+    *("\ud800", b"x", object(), {"a": object()}, [{"x": "y"}], [{"problem": 1}]),
+]
+
+
+def settings_classes() -> list[type[Settings]]:
+    """All settings that a configuration can nest, those of the built-in components included."""
+    found: dict[type[Settings], None] = {}
+    left: list[type[Settings]] = [LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig]
+    left.append(QuickstartConfig)
+    while left:
+        kind = left.pop()
+        if kind not in found:
+            found[kind] = None
+            left += _nested(kind)
+    return list(found)
+
+
+def _nested(kind: type[Settings]) -> Iterator[type[Settings]]:
+    for info in kind.model_fields.values():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
+            yield info.annotation
+        for mark in info.metadata:
+            if isinstance(mark, Chosen):
+                for name in component_names(mark.component_kind, built_in=True):
+                    yield settings_class(mark.component_kind, name)
+
+
+def faults_of(kind: type[Settings], content: dict[str, Any]) -> list[dict[str, Any]]:
+    try:
+        kind.model_validate(content)
+    except ValidationError as error:
+        return [dict(one) for one in error.errors()]
+    return []
+
+
+@pytest.mark.parametrize("kind", settings_classes(), ids=lambda kind: kind.__qualname__)
+def test_every_fault_of_every_setting_is_in_our_words(kind: type[Settings]) -> None:
+    assert kind.model_fields
+    for name in kind.model_fields:
+        for value in VALUES:
+            faults = faults_of(kind, {name: value})
+            for fault in faults:
+                known = fault["type"] in MUST or fault["type"] in OURS | UNKNOWN_KEY | REQUIRED
+                assert known, f"{name}={value!r}: {fault['type']}: {fault['msg']}"
+            if faults:
+                with pytest.raises(ConfigError) as caught:
+                    check_config(kind, {name: value})
+                message = str(caught.value)
+                for word in ("nput should", "nput string", "ctx", "function-wrap", "literal["):
+                    assert word not in message
+
+
+def test_the_values_above_raise_every_common_type() -> None:
+    found = {
+        fault["type"]
+        for kind in settings_classes()
+        for name in kind.model_fields
+        for value in VALUES
+        for fault in faults_of(kind, {name: value})
+    }
+    assert found >= {
+        *("int_type", "int_parsing", "int_from_float", "int_parsing_size", "float_type"),
+        *("float_parsing", "bool_type", "bool_parsing", "string_type", "string_unicode"),
+        *("finite_number", "greater_than", "greater_than_equal", "less_than", "less_than_equal"),
+        *("literal_error", "list_type", "tuple_type", "dict_type", "model_type", "too_short"),
+        *("too_long", "dataclass_type", "invalid_key", "extra_forbidden", "missing"),
+        "unexpected_keyword_argument",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ({"seed": "x"}, "seed='x': must be a whole number, is a text"),
+        ({"seed": None}, "seed=None: must be a whole number, is null"),
+        ({"seed": 1.5}, "seed=1.5: must be a whole number, without a fraction"),
+        ({"seed": math.inf}, "seed=inf: must be a finite number"),
+        ({"seed": -1}, "seed=-1: must be at least 0"),
+        (
+            {"policy": {"temperature": "hot"}},
+            "policy.temperature='hot': must be a number, is a text",
+        ),
+        ({"policy": {"temperature": 3}}, "policy.temperature=3: must be at most 2"),
+        ({"policy": {"top_p": 0}}, "policy.top_p=0: must be more than 0"),
+        ({"keep_rollouts": "perhaps"}, "keep_rollouts='perhaps': must be true or false, is a text"),
+        ({"out": 5}, "out=5: must be a text, is a number"),
+        ({"policy": 5}, "policy=5: must be keys with values, is a number"),
+        ({"policy": {"stop": "x"}}, "policy.stop='x': must be a list, is a text"),
+        (
+            {"policy": {"few_shot": 5}},
+            "policy.few_shot=5: must be a list or be a text, is a number",
+        ),
+        ({"policy": {"few_shot": [3]}}, "policy.few_shot.0=3: must be keys with values"),
+        ({"policy": {1: 2}}, "policy.1=1: must have a text in place of this key"),
+        (
+            {"split": {"think": ["a", "b", "c"]}},
+            "split.think=['a', 'b', 'c']: must hold at most 2, holds 3",
+        ),
+        ({"checker": {"rules": 5}}, "checker.rules=5: must be keys with values, is a number"),
+        ({"checker": {"rules": {"a": 1}}}, "checker.rules.a: not a setting of kind=math"),
+        (
+            {"policy": {"engine": {"kind": "vllm", "per_request_seeds": 7}}},
+            "policy.engine.per_request_seeds=7: must be 'auto' or be true or false",
+        ),
+        (
+            {"policy": {"engine": {"kind": "openai", "endpoints": []}}},
+            "policy.engine.endpoints: must hold at least 1, holds 0",
+        ),
+    ],
+)
+def test_a_fault_says_what_must_be_and_what_is_given(content: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_config(LabelConfig, {"out": "x", **content})
+    assert fault in str(caught.value)
+
+
+def test_a_choice_is_listed() -> None:
+    with pytest.raises(ConfigError, match="size='tiny': must be 'small' or 'full'"):
+        check_config(QuickstartConfig, {"size": "tiny"})
