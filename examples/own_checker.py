@@ -7,6 +7,8 @@ A checker may be a plain function. It takes what it names of `completion` (the w
 what it cannot decide. In a job on a cluster it stands in a module of yours:
 
     mclabel label CONFIG checker=my_package.grading:same_time
+
+A file that names it (`checker: my_package.grading:same_time`) needs `--allow my_package`.
 """
 
 from __future__ import annotations

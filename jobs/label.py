@@ -10,7 +10,9 @@ change.
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 from rich.console import Console
 
@@ -23,8 +25,8 @@ from mclabel.report.health import finding_lines
 from mclabel.report.job_progress import job_progress
 
 
-def main(config_path: str, *overrides: str) -> None:
-    config = load_config(LabelConfig, config_path, ["ray.address=auto", *overrides])
+def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
+    config = load_config(LabelConfig, config_path, ["ray.address=auto", *overrides], allow=allow)
     with job_progress(Console(emoji=False), "label") as progress:
         report = pipelines.label(config, progress)
     print(report)
@@ -36,7 +38,10 @@ def main(config_path: str, *overrides: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("usage: jobs/label.py CONFIG [KEY=VALUE]…")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--allow", action="append", default=[], metavar="MODULE")
+    arguments = parser.parse_intermixed_args()
     with clear_exits():
-        main(*sys.argv[1:])
+        main(arguments.config, *arguments.overrides, allow=arguments.allow)

@@ -9,7 +9,8 @@ mclabel/pipelines/train.py; examples/ has scripts to copy and change.
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Sequence
 
 from rich.console import Console
 
@@ -19,8 +20,8 @@ from mclabel.exits import clear_exits
 from mclabel.report.job_progress import StageProgress
 
 
-def main(config_path: str, *overrides: str) -> None:
-    config = load_config(TrainConfig, config_path, overrides)
+def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
+    config = load_config(TrainConfig, config_path, overrides, allow=allow)
     with StageProgress(Console(emoji=False), "train", "steps") as progress:
         report = pipelines.train(
             config, lambda step, total, loss: progress.update(step, total, detail=loss)
@@ -29,7 +30,10 @@ def main(config_path: str, *overrides: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("usage: jobs/train.py CONFIG [KEY=VALUE]…")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--allow", action="append", default=[], metavar="MODULE")
+    arguments = parser.parse_intermixed_args()
     with clear_exits():
-        main(*sys.argv[1:])
+        main(arguments.config, *arguments.overrides, allow=arguments.allow)

@@ -4,16 +4,22 @@ Every kind of component (estimators, engines, checkers, …) is open. Built-in o
 dict in their room, other packages add theirs by the entry-point group `mclabel.<kind>`, and
 `module:Class` names one without any registration. A component is imported when it is chosen, so
 none costs an import that is not used.
+
+`module:Class` is code of anybody's. A Python caller may name what it likes; of a document, or of
+what a run has recorded, it is imported only where the person at the command line has named it
+too: such names are looked up `within` what was allowed.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from inspect import isfunction
+from inspect import isfunction, ismodule
 from typing import Any
 
 from mclabel.errors import ConfigError
@@ -30,6 +36,45 @@ BUILT_IN: Mapping[str, str] = {
 }
 """By kind: `module:NAME` of the dict that holds each built-in component's name and
 `module:object`."""
+
+_allowed: ContextVar[frozenset[str] | None] = ContextVar("_allowed", default=None)
+"""Modules and names that may be imported; None for any, since a Python caller named them."""
+
+
+class NotAllowed(ConfigError):
+    """A name of code that nobody at the command line has named."""
+
+    def __init__(self, name: str, why: str) -> None:
+        """Say it.
+
+        Args:
+            name: `module:Class`.
+            why: a clause of which the name is the subject.
+        """
+        super().__init__(f"{name} {why}. If you trust it, pass {self.option(name)}")
+        self.name, self.why = name, why
+
+    @staticmethod
+    def option(name: str) -> str:
+        """The option that allows a name."""
+        return f"--allow {name.partition(':')[0]}"
+
+
+@contextmanager
+def within(allowed: Iterable[str]) -> Iterator[None]:
+    """Look `module:Class` up only where it is allowed, as long as the context lasts.
+
+    Components of mclabel's own and those of installed packages' entry points always are.
+
+    Args:
+        allowed: modules and packages, all that they hold themselves included, and names
+            `module:Class`.
+    """
+    token = _allowed.set(frozenset(allowed))
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
 
 
 def component_names(kind: str, *, built_in: bool = False) -> list[str]:
@@ -59,6 +104,7 @@ def find_component(kind: str, name: str) -> Any:
         name: of a built-in component, of another package's entry point, or `module:Class`.
 
     Raises:
+        NotAllowed: it must not be imported.
         ConfigError: there is none of that name, or it cannot be imported.
     """
     target = find_target(kind, name)
@@ -84,6 +130,7 @@ def find_target(kind: str, name: str) -> Any:
         name: of a built-in component, of another package's entry point, or `module:Class`.
 
     Raises:
+        NotAllowed: it must not be imported.
         ConfigError: there is none of that name, or it cannot be imported.
     """
     built_in, added = _built_in(kind), _added(kind)
@@ -125,14 +172,31 @@ def _loaded(name: str, point: EntryPoint) -> Any:
 
 
 def _of_user(name: str) -> Any:
+    allowed = _allowed.get()
+    by_name = allowed is None or name in allowed
+    if not by_name and not _is_of(name.partition(":")[0], allowed):
+        raise NotAllowed(
+            name,
+            "is code that a file names, and nobody has named it on the command line: it is "
+            "neither imported nor called",
+        )
     try:
-        return _imported(name)
+        found = _imported(name, through_modules=by_name)
     except Exception as error:  # whatever the user's code raises
         raise ConfigError(
             f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class "
             "of a module that Python finds (PYTHONPATH=. adds the folder that you stand in), "
             "on every node that runs an engine"
         ) from error
+    home = getattr(found, "__module__", None)
+    if not by_name and callable(found) and not _is_of(str(home), allowed):
+        raise NotAllowed(f"{home}:{getattr(found, '__qualname__', name)}", f"is what {name} is")
+    return found
+
+
+def _is_of(module: str, allowed: Iterable[str] | None) -> bool:
+    """Whether a module, or a package that it is in, is allowed."""
+    return any(module == one or module.startswith(f"{one}.") for one in allowed or ())
 
 
 def _built_in(kind: str) -> Mapping[str, str]:
@@ -145,9 +209,17 @@ def _added(kind: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"mclabel.{kind}")}
 
 
-def _imported(target: str) -> Any:
+def _imported(target: str, *, through_modules: bool = True) -> Any:
+    """What stands at `module:object`.
+
+    Args:
+        target: its place.
+        through_modules: whether the object may be one of a module that this module imports.
+    """
     module, _, name = target.partition(":")
     found: Any = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
+        if ismodule(found) and not through_modules:
+            raise ImportError(f"{part} is another module")
     return found

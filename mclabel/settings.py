@@ -11,7 +11,8 @@ later release may add fields without orphaning a run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
@@ -27,7 +28,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from mclabel.components import component_name, component_names, find_component
+from mclabel.components import NotAllowed, component_name, component_names, find_component
 from mclabel.errors import ConfigError
 from mclabel.faults import fault_text
 from mclabel.rules import check_rules
@@ -40,6 +41,23 @@ CONTENT = "content"
 """Marks a field that names a file of which the content counts, and not the place."""
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
 """Types of errors: one that carries all errors of a component's settings, and one of its name."""
+
+
+@dataclass(frozen=True)
+class Harmless:
+    """Marks a field by whose values somebody's code could run, or a secret leave the machine.
+
+    A document may hold harmless values of it; any other must be given on the command line as well.
+    Of a mapping each value counts alone.
+    """
+
+    is_harmless: Callable[[Any], bool]
+    risk: str
+    """What another value does: a clause of which the key is the subject."""
+
+
+RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
+"""Marks a field that trusts the code of models."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +120,7 @@ class Named:
             try:
                 find_component(self.component_kind, name)
             except ConfigError as error:
-                raise _fault(str(error)) from error
+                raise _fault(error) from error
         return name
 
 
@@ -166,6 +184,32 @@ def content_fields(
             yield from content_fields(value, (*parents, name))
         elif CONTENT in info.metadata and value is not None:
             yield (*parents, name), value
+
+
+def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Values that a document alone must not set.
+
+    Args:
+        settings: that may nest others.
+        parent: dotted path to them, with a dot at its end.
+
+    Returns:
+        Of each its dotted key, itself, and what it does.
+    """
+    for name, info in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from harmful_values(value, f"{parent}{name}.")
+        for mark in info.metadata:
+            if isinstance(mark, Harmless):
+                values = (
+                    {f"{name}.{key}": one for key, one in value.items()}
+                    if isinstance(value, Mapping)
+                    else {name: value}
+                )
+                for key, one in values.items():
+                    if not mark.is_harmless(one):
+                        yield f"{parent}{key}", one, mark.risk
 
 
 class ComponentSettings(Settings):
@@ -233,20 +277,24 @@ class Chosen:
         if isinstance(value, ComponentSettings):
             if value.component_kind != self.component_kind:
                 raise _fault(
-                    f"must be settings of one of the {self.component_kind}, is settings of one of "
-                    f"the {value.component_kind} ({value.kind}). Give those, a name or keys"
+                    ConfigError(
+                        f"must be settings of one of the {self.component_kind}, is settings of one "
+                        f"of the {value.component_kind} ({value.kind}). Give those, a name or keys"
+                    )
                 )
             return value
         content = {"kind": value} if isinstance(value, str) else value
         if not isinstance(content, Mapping):
-            raise _fault(f"must be a name or keys with kind, is a {type(value).__name__}")
+            raise _fault(
+                ConfigError(f"must be a name or keys with kind, is a {type(value).__name__}")
+            )
         try:
             kind = self.kind_of(content)
             if not isinstance(kind, str):
-                raise _fault(f"kind must be a name, is {kind!r}")
+                raise ConfigError(f"kind must be a name, is {kind!r}")
             settings = settings_class(self.component_kind, kind)
         except ConfigError as error:
-            raise _fault(str(error)) from error
+            raise _fault(error, ".kind") from error
         try:
             return settings.model_validate({**content, "kind": kind})
         except ValidationError as error:
@@ -300,8 +348,12 @@ def joined_faults(error: ValidationError, name: str) -> str:
     )
 
 
-def _fault(message: str) -> PydanticCustomError:
-    return PydanticCustomError(COMPONENT_FAULT, "{message}", {"message": message})
+def _fault(error: ConfigError, key: str = "") -> PydanticCustomError:
+    """A fault of a component's name; `key` is that of the name, below the component's."""
+    about = {"message": str(error)}
+    if isinstance(error, NotAllowed):
+        about |= {"name": error.name, "why": error.why, "key": key}
+    return PydanticCustomError(COMPONENT_FAULT, "{message}", about)
 
 
 def _plain(value: Any, *, whole: bool) -> Any:

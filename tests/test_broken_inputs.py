@@ -88,6 +88,7 @@ def _submit(w: World, address: str, *more: str) -> list[str]:
 
 
 NOBODY = "http://127.0.0.1:9"
+BAD_NAMES = ("", "x y", "../x", ".x", "x.", "a:b:c", "x;y")
 OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
              + "b=1", "seed=" + "[" * 10**5, "seed=!!python/object:os.system x", "out=null",
              "policy.few_shot={a:b}", "policy.engine.engine_args={1: 2}",
@@ -122,6 +123,7 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides: out of a run": Slot("run", _label("out=VALUE"), _damaged_or_new),
         "dry_run": Slot("run", _dry := lambda w, v, out: [*_label("out=VALUE")(w, v, out),
                                                           "--dry-run"], _always),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_label()(w, v, out), "--allow", v]),
         "pilot": Slot(("-1", "x"), lambda w, v, out: [*_label()(w, v, out), "--pilot", v]),
         "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: ["label", w["label.yaml"], "x",
                                                                    "--address", v]),
@@ -129,6 +131,7 @@ VERBS: dict[str, dict[str, Slot]] = {
     "submit label": {
         "config": Slot("document", lambda w, v, out: ["submit", "label", v, "--address", NOBODY]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: [*_submit(w, NOBODY), v]),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: _submit(w, NOBODY, "--allow", v)),
         "runtime_env": Slot("document", lambda w, v, out: _submit(w, NOBODY, "--runtime-env", v)),
         "address": Slot(
             (NOBODY, "x y", "", "ftp://x", "http://", "http://[::1", "http://127.0.0.1:99999"),
@@ -145,6 +148,7 @@ VERBS: dict[str, dict[str, Slot]] = {
         "out, a run": Slot(
             "run", lambda w, v, out: ["regrade", w["run"], "-o", v], _damaged_or_new
         ),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: ["regrade", w["run"], "-o", out, "--allow", v]),
         "golds": Slot("rows", lambda w, v, out: ["regrade", w["run"], "-o", out, "--golds", v]),
         "changes": Slot(
             ("x", "x=true", "checker=x", "checker=os:system", "checker.rules.units_optional=x",
@@ -156,6 +160,7 @@ VERBS: dict[str, dict[str, Slot]] = {
         "config": Slot("document", lambda w, v, out: ["train", v, f"labels=[{w['arith']}]",
                                                       f"out={out}"]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["train", w["train.yaml"], v]),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_train()(w, v, out), "--allow", v]),
         "overrides: labels": Slot("run", _train("labels=[VALUE]"), _unread),
         "overrides: base": Slot("run", _train("base=VALUE")),
         "overrides: teacher": Slot("run", _train("head=token", "teacher=VALUE")),
@@ -203,6 +208,7 @@ VERBS: dict[str, dict[str, Slot]] = {
     "eval best-of-n": {
         "config": Slot("document", lambda w, v, out: ["eval", "best-of-n", v, f"out={out}"]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["eval", "best-of-n", w["best.yaml"], v]),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_best()(w, v, out), "--allow", v]),
         "overrides: run": Slot("run", _best("run=VALUE"), _unread),
         "overrides: exclude": Slot("run", _best("exclude=[VALUE]"), _unread),
         "overrides: scorers": Slot("run", _best("scorers={x: VALUE}")),

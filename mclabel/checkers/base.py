@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
+from mclabel.components import within
 from mclabel.records import Problem, Verdict
 from mclabel.settings import Chosen, ComponentSettings
 
@@ -141,17 +142,24 @@ class Checker(Protocol):
 
 
 def recorded_checker(recorded: Any) -> CheckerSettings:
-    """Settings of the checker that a run's manifest names.
+    """Settings of the checker that a run's manifest names, which runs nothing of anybody's.
 
     Args:
         recorded: the manifest's `checker`; a text is the version of the maths checker, which was
             the only one until manifests of format 2.
 
     Raises:
-        PydanticCustomError: there is no such checker any more, or its settings are other ones.
+        PydanticCustomError: there is no such checker any more, its settings are other ones, or it
+            is code of anybody's (`mclabel.components.within`).
     """
     if not isinstance(recorded, Mapping):
         return default_checker()
-    known = {name: value for name, value in recorded.items() if name != "version"}
-    settings: CheckerSettings = Chosen("checkers", default="math").settings(known)  # type: ignore[assignment]
-    return settings
+    with within(()):
+        found = Chosen("checkers", default="math").settings(recorded_keys(recorded))
+    assert isinstance(found, CheckerSettings)
+    return found
+
+
+def recorded_keys(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of `checker` in a configuration from those in a manifest."""
+    return {name: value for name, value in recorded.items() if name != "version"}

@@ -45,7 +45,7 @@ def evaluate() -> None:
     default="table",
     help="Of output.",
 )
-def best_of_n(config: str, overrides: tuple[str, ...], form: str) -> None:
+def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], form: str) -> None:
     """Choose among N sampled solutions by every method, and compare.
 
     CONFIG is a YAML file; every key can be overridden, e.g. samples=64. Writes best_of_n.json and
@@ -57,7 +57,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], form: str) -> None:
     from mclabel.report.markdown import to_markdown
     from mclabel.report.terminal import best_of_n_table, group_table, over_optimisation_table
 
-    checked = load_config(BestOfNConfig, config, overrides)
+    checked = load_config(BestOfNConfig, config, overrides, allow=allow)
     with EvaluationProgress(console if form == "table" else errors) as progress:
         report = pipelines.best_of_n(
             checked, on_state=progress.on_state, on_score=progress.on_score

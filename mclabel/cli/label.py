@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from mclabel.cli.options import configuration
+from mclabel.cli.options import ALLOW, configuration
 from mclabel.cli.output import console, errors
 from mclabel.errors import ShardError
 from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 def label(
     config: str,
     overrides: tuple[str, ...],
+    allow: tuple[str, ...],
     address: str | None,
     dry_run: bool,
     pilot: int | None,
@@ -69,7 +70,7 @@ def label(
     from mclabel.config import LabelConfig, load_config
     from mclabel.report.job_progress import job_progress
 
-    checked = load_config(LabelConfig, config, overrides)
+    checked = load_config(LabelConfig, config, overrides, allow=allow)
     if dry_run:
         _dry_run(checked, pilot, accept_changes=accept_changes)
         return
@@ -188,13 +189,17 @@ def submit() -> None:
 @click.option("--address", required=True, help="Job server of the cluster, http://HOST:8265.")
 @click.option("--runtime-env", help="YAML file of Ray's runtime environment for the job.")
 def submit_label(
-    config: str, overrides: tuple[str, ...], address: str, runtime_env: str | None
+    config: str,
+    overrides: tuple[str, ...],
+    allow: tuple[str, ...],
+    address: str,
+    runtime_env: str | None,
 ) -> None:
     """Upload CONFIG, run `mclabel label` on the cluster, follow its log, give its exit code."""
     from mclabel.pipelines.submit import follow
     from mclabel.pipelines.submit import submit_label as start
 
-    job = start(config, overrides, address=address, runtime_env=runtime_env)
+    job = start(config, overrides, allow=allow, address=address, runtime_env=runtime_env)
     console.print(f"Submitted as {job.id}.", highlight=False)
     try:
         code = follow(job, lambda piece: click.echo(piece, nl=False))
@@ -236,20 +241,26 @@ def compact(run: str, rows: int) -> None:
 @click.argument("run")
 @click.option("-o", "--out", required=True, help="Folder or URL of the new run.")
 @click.option("--golds", help="File of corrected golds: problem_id and answer.")
+@ALLOW
 @click.argument("changes", nargs=-1)
-def regrade(run: str, out: str, golds: str | None, changes: tuple[str, ...]) -> None:
+def regrade(
+    run: str, out: str, golds: str | None, allow: tuple[str, ...], changes: tuple[str, ...]
+) -> None:
     """Grade a run's solutions and rollouts again, without an engine.
 
     RUN is a folder or URL, labelled with keep_rollouts=true. Its estimator judges again on the
     verdicts of the checker that is installed, and the labels are written to a run of their own.
     Running the same command again resumes. CHANGES are of the run's checker, such as
     checker.rules.units_optional=false, or name another one: checker=my_package.grading:is_right.
+    Code that the run itself names (its checker, its estimator) runs only with --allow MODULE.
     """
     from mclabel import pipelines
     from mclabel.report.job_progress import StageProgress
 
     with StageProgress(console, "grade", "blocks") as stage:
-        done = pipelines.regrade(run, out, golds=golds, checker=changes, on_progress=stage.update)
+        done = pipelines.regrade(
+            run, out, golds=golds, checker=changes, allow=allow, on_progress=stage.update
+        )
     for line in done.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"Labels lie in {out}.", highlight=False, markup=False, soft_wrap=True)

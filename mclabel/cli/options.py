@@ -13,11 +13,34 @@ if TYPE_CHECKING:
     from mclabel.config.keys import Key
 
 SEED = click.IntRange(0)
+
+
+def _names(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Modules and names, or a usage error."""
+    for one in given:
+        if not all(part.isidentifier() for part in one.replace(":", ".", 1).split(".")):
+            raise click.BadParameter(
+                f"{one!r} is neither a module, such as my_package, nor a name in one, such as "
+                "my_package.grading:is_right.",
+                ctx,
+                param,
+            )
+    return given
+
+
+ALLOW = click.option(
+    "--allow",
+    multiple=True,
+    callback=_names,
+    metavar="MODULE",
+    help="Module or package of your own (or one name, module:Class) that the file may name code "
+    "of; without it a file runs nobody's code. Can be repeated.",
+)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def configuration(name: str) -> Callable[[F], F]:
-    """The arguments CONFIG and KEY=VALUE of a verb, and the option `--keys`.
+    """The arguments CONFIG and KEY=VALUE of a verb, and the options `--allow` and `--keys`.
 
     Args:
         name: of the configuration's class in `mclabel.config`, imported when it is needed.
@@ -27,7 +50,7 @@ def configuration(name: str) -> Callable[[F], F]:
         return [CompletionItem("", type="file")]
 
     def add(command: F) -> F:
-        return click.argument("config", shell_complete=files)(settings(name)(command))
+        return click.argument("config", shell_complete=files)(settings(name)(ALLOW(command)))
 
     return add
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @configuration("TrainConfig")
 @click.option("--preflight", "look", is_flag=True, help="Look at the data, train nothing.")
-def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
+def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look: bool) -> None:
     """Train a PRM or an ORM on labels.
 
     CONFIG is a YAML file; every key can be overridden, e.g. target=soft. Running the same command
@@ -33,7 +33,7 @@ def train(config: str, overrides: tuple[str, ...], look: bool) -> None:
     from mclabel.pipelines.train import preflight
     from mclabel.report.job_progress import StageProgress
 
-    checked = load_config(TrainConfig, config, overrides)
+    checked = load_config(TrainConfig, config, overrides, allow=allow)
     if look:
         found = preflight(checked)
         for line in found.lines(examples=True):

@@ -11,7 +11,7 @@ from mclabel.config.label import (
     LabelConfig,
     RayConfig,
 )
-from mclabel.config.load import bundled_config, check_config, config_file, load_config
+from mclabel.config.load import bundled_config, check_config, config_file, load_config, load_content
 from mclabel.config.quickstart import QuickstartConfig
 from mclabel.config.score import ScoreConfig
 from mclabel.config.train import TrainConfig
@@ -30,4 +30,5 @@ __all__ = [
     "check_config",
     "config_file",
     "load_config",
+    "load_content",
 ]

@@ -12,7 +12,7 @@ from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.prm.scoring.aggregate import Aggregation
-from mclabel.settings import OPERATIONAL, Settings, at_most
+from mclabel.settings import OPERATIONAL, RUNS_CODE, Settings, at_most
 
 
 class BestOfNConfig(Settings):
@@ -40,8 +40,9 @@ class BestOfNConfig(Settings):
     """Name: folder of a PRM or an ORM."""
     likelihood: dict[str, str] = Field({})
     """Name: language model whose likelihood of a solution is its score."""
-    trust_remote_code: list[str] = Field([])
-    """Names of scorers and of language models whose own Python code may be run."""
+    trust_remote_code: Annotated[list[str], RUNS_CODE] = Field([])
+    """Names of scorers and of language models whose own Python code may be run. A file alone must
+    not say so."""
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
     """How the step scores of a PRM become one score."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)

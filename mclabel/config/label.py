@@ -9,17 +9,21 @@ from pydantic import Field, model_validator
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.settings import OPERATIONAL, Settings, at_most
+from mclabel.settings import OPERATIONAL, Harmless, Settings, at_most
 
 MAX_BLOCK = 10_000
+_OWN_CLUSTER = Harmless(
+    lambda address: address in ("local", "auto", "none"),
+    "joins a cluster, which may run any code here",
+)
 
 
 class RayConfig(Settings):
     """Where the engines run."""
 
-    address: str = "local"
+    address: Annotated[str, _OWN_CLUSTER] = "local"
     """`local` starts Ray on this machine, `auto` or HOST:PORT joins a cluster, `none` runs in
-    this process without Ray."""
+    this process without Ray. A file alone must not name HOST:PORT."""
     min_engines: int = Field(1, ge=1)
     """Engine actors that must be there before work begins. More are added as there is room, and
     work goes on if some are lost."""

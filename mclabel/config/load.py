@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -13,44 +14,90 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
+from mclabel.components import NotAllowed, within
 from mclabel.config.document import MAX_DEPTH, parse_document, read_document
 from mclabel.config.unchosen import drop_unchosen
 from mclabel.errors import ConfigError
 from mclabel.faults import MUST, REQUIRED, UNKNOWN_KEY, fault_text, must_text
-from mclabel.settings import COMPONENT_FAULT, NESTED_FAULTS, SENSITIVE, Settings
+from mclabel.settings import COMPONENT_FAULT, NESTED_FAULTS, SENSITIVE, Settings, harmful_values
 
 C = TypeVar("C", bound=Settings)
 MAX_SHOWN = 200
 """Characters of a value in a message."""
 
 
-def load_config(kind: type[C], path: str | Path | None, overrides: Sequence[str] = ()) -> C:
+def load_config(
+    kind: type[C],
+    path: str | Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    allow: Sequence[str] = (),
+) -> C:
     """Read a configuration and check it as a whole.
+
+    A file comes from anywhere, so it runs nothing by itself: of other people's code only what
+    `overrides` or `allow` name is imported.
 
     Args:
         kind: what to read.
         path: YAML file; None for overrides alone.
         overrides: `dotted.key=value`, values in YAML. Where one chooses another component than
             the file, keys of the file that it does not have are left out; stderr names them.
+        allow: modules and packages, or names `module:Class`, that the file may use.
 
     Raises:
         ConfigError: the file is missing or no YAML, a key is unknown (the nearest one is
-            named), a value has the wrong type or range. All faults at once.
+            named), a value has the wrong type or range, or runs code that nobody allowed. All
+            faults at once.
     """
     content = _read_yaml(Path(path)) if path is not None else {}
-    file = deepcopy(content)
+    remedy = f"Mend {path} or pass key=value." if path is not None else ""
+    return load_content(
+        kind, content, overrides, allow=allow, remedy=remedy, source=str(path or "the file")
+    )
+
+
+def load_content(
+    kind: type[C],
+    content: dict[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    allow: Sequence[str] = (),
+    remedy: str = "",
+    source: str = "the recorded configuration",
+) -> C:
+    """A configuration from what a document holds, or a run has recorded; see `load_config`.
+
+    Args:
+        kind: what the keys are of.
+        content: keys and values that nobody vouches for; overrides are put into it.
+        overrides: `dotted.key=value`.
+        allow: as of `load_config`.
+        remedy: ends the message of an error.
+        source: where the document comes from, for messages.
+    """
+    document = deepcopy(content)
     for override in _in_order(overrides):
         _apply(content, override)
-    given = {override.partition("=")[0] for override in overrides}
-    for unchosen in drop_unchosen(kind, file, content, given):
-        keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
-        print(
-            f"mclabel: {keys} of {path} {verb} left out: kind={unchosen.now} takes the place of "
-            f"kind={unchosen.before} and has no such setting",
-            file=sys.stderr,
-        )
-    remedy = f"Mend {path} or pass key=value." if path is not None else ""
-    return check_config(kind, content, remedy=remedy)
+    given = {key: parse_document(raw) for key, _, raw in map(_parted, overrides)}
+    with within({*allow, *_texts(list(given.values()))}):
+        for unchosen in drop_unchosen(kind, document, content, given):
+            keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
+            print(
+                f"mclabel: {keys} of {source} {verb} left out: kind={unchosen.now} takes the place "
+                f"of kind={unchosen.before} and has no such setting",
+                file=sys.stderr,
+            )
+        checked = check_config(kind, content, remedy=remedy)
+    refused = [
+        f"  {key}: {risk}, so a file alone must not set it to {_short(value)}. If you trust it, "
+        f"pass {key}={json.dumps(value)} on the command line"
+        for key, value, risk in harmful_values(checked)
+        if not any(f"{key}.".startswith(f"{one}.") for one in given)
+    ]
+    if refused:
+        raise ConfigError("\n".join(["the configuration cannot be used:", *refused]))
+    return checked
 
 
 def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "") -> C:
@@ -71,6 +118,19 @@ def check_config(kind: type[C], content: Mapping[str, Any], *, remedy: str = "")
         raise ConfigError(
             f"the configuration cannot be used:\n{faults}\n{remedy}".rstrip()
         ) from None
+
+
+def _parted(override: str) -> tuple[str, str, str]:
+    return override.partition("=")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
 
 
 def _in_order(overrides: Sequence[str]) -> list[str]:
@@ -235,6 +295,12 @@ def _fault(
     component: str,
 ) -> str:
     key = parent + ".".join(path)
+    if error["type"] == COMPONENT_FAULT and "why" in error["ctx"]:
+        name, place = error["ctx"]["name"], f"{key}{error['ctx']['key']}"
+        return (
+            f"{key}: {name} {error['ctx']['why']}. If you trust it, pass "
+            f"{NotAllowed.option(name)}, or {place}={name} on the command line"
+        )
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
     if error["type"] in UNKNOWN_KEY and (new := _moved(kind, path)) is not None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mclabel.components import NotAllowed
 from mclabel.errors import ConfigError
 from mclabel.settings import Chosen, Settings, settings_class
 
@@ -67,7 +68,7 @@ def _dropped(
         old, new = chosen.kind_of(before), chosen.kind_of(now)
         if old == new or not isinstance(old, str) or not isinstance(new, str):
             return
-        had = settings_class(chosen.component_kind, old).model_fields
+        had = _settings_of(chosen.component_kind, old, before)
         has = settings_class(chosen.component_kind, new).model_fields
     except ConfigError:
         return  # there is no such component, which checking names
@@ -80,6 +81,14 @@ def _dropped(
         del now[key]
     if keys:
         yield Unchosen(keys=tuple(f"{path}.{key}" for key in keys), before=old, now=new)
+
+
+def _settings_of(component_kind: str, name: str, before: Mapping[str, Any]) -> Collection[str]:
+    """Names of a component's settings; of one that may not be imported, all that the file says."""
+    try:
+        return settings_class(component_kind, name).model_fields
+    except NotAllowed:
+        return before.keys() - {"kind"}
 
 
 def _is_given(key: str, given: Collection[str]) -> bool:

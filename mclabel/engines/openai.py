@@ -9,6 +9,7 @@ shows by its prompt's ids, in every answer, that it read the very ids that were 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from mclabel.engines.settings import BatchSettings, PolicySettings
 from mclabel.engines.text import PROBE, model_end_ids, model_max_context, stopped_ids
 from mclabel.errors import ConfigError, EngineError
 from mclabel.records import Completion
-from mclabel.settings import OPERATIONAL, SENSITIVE
+from mclabel.settings import OPERATIONAL, SENSITIVE, Harmless
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -41,6 +42,8 @@ NEEDS = (
     "itself"
 )
 
+_NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
+
 
 class OpenAIEngine(ModelEngine):
     """Runs a policy on servers."""
@@ -54,8 +57,9 @@ class OpenAIEngine(ModelEngine):
         """Name under which they serve it; by default the only one that they have."""
         api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
         """`chat` needs a server that knows continue_final_message, and keeps the ids exact."""
-        api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE] = None
-        """Name of the environment variable that holds the key, wherever an engine runs."""
+        api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
+        """Name of the environment variable that holds the key, wherever an engine runs. A file
+        alone must not name it."""
         per_request_seeds: Annotated[bool, OPERATIONAL] = False
         """Send a seed with each completion."""
         timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, allow_inf_nan=False)

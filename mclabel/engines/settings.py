@@ -12,7 +12,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mclabel.settings import OPERATIONAL, Chosen, ComponentSettings, Settings, at_most
+from mclabel.settings import (
+    OPERATIONAL,
+    RUNS_CODE,
+    Chosen,
+    ComponentSettings,
+    Settings,
+    at_most,
+)
 
 MAX_EXAMPLES = 256
 """They are put before every problem."""
@@ -99,8 +106,8 @@ class PolicySettings(Settings):
     engine.kind=openai: where the tokenizer of the model that is served comes from."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model; without one, the commit found at the start."""
-    trust_remote_code: bool = False
-    """Run Python code that comes with the model."""
+    trust_remote_code: Annotated[bool, RUNS_CODE] = False
+    """Run Python code that comes with the model. A file alone must not say so."""
     template: str | None = None
     """Prompt with {problem} in it; by default the model's chat template."""
     system: str | None = None

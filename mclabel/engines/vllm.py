@@ -35,8 +35,15 @@ from mclabel.engines.vllm_stats import EngineLog
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 from mclabel.seeds import engine_seed
-from mclabel.settings import OPERATIONAL
+from mclabel.settings import OPERATIONAL, Harmless
 from mclabel.stop import free_orphaned, shared_memory
+
+_NUMBERS = Harmless(
+    lambda value: isinstance(value, int | float | None),
+    "may name code that vLLM imports and runs",
+)
+"""Marks arguments for vLLM: a text can name a worker's class, a plugin, a file of code, a compiler.
+"""
 
 
 class VllmEngine(ModelEngine):
@@ -61,8 +68,9 @@ class VllmEngine(ModelEngine):
         """Memory for keys and values. By default what is left on a GPU, 1 GiB on a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
         """A seed for each completion. auto: on a CPU; they slow a GPU down."""
-        engine_args: Annotated[dict[str, Any], OPERATIONAL] = Field({})
-        """More arguments of vLLM's AsyncEngineArgs."""
+        engine_args: Annotated[dict[str, Any], OPERATIONAL, _NUMBERS] = Field({})
+        """More arguments of vLLM's AsyncEngineArgs. From a file alone numbers and truth values
+        only: a text can name code."""
 
         @model_validator(mode="after")
         def _check(self) -> Self:

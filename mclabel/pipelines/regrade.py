@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +21,10 @@ from mclabel.checkers import (
     GradeItem,
     here,
     make_checker,
-    recorded_checker,
 )
-from mclabel.checkers.base import CheckerField, default_checker
-from mclabel.config import load_config
+from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
+from mclabel.components import NotAllowed, within
+from mclabel.config import load_content
 from mclabel.data.outputs import check_run
 from mclabel.data.readers.problem_rows import text_of
 from mclabel.data.readers.rows import Fault, file_rows
@@ -103,6 +102,7 @@ def regrade(
     *,
     golds: str | None = None,
     checker: Sequence[str] = (),
+    allow: Sequence[str] = (),
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> RegradeReport:
     """Grade a run's solutions and rollouts again, and write the labels as a run of its own.
@@ -115,6 +115,8 @@ def regrade(
         golds: file of corrected golds: `problem_id` and `answer`.
         checker: changes to the run's checker, such as `checker.rules.units_optional=false`, or
             another one, `checker=my_package.grading:is_right`.
+        allow: modules and packages, or names `module:Class`, whose code the run may name; no other
+            is imported.
         on_progress: called with blocks done and in all.
 
     Raises:
@@ -124,8 +126,9 @@ def regrade(
     """
     source = Store(run)
     config = _config(source)
-    settings = _settings(config, run)
-    chosen = _checker(config, checker)
+    with within(allow):
+        settings = _settings(config, run)
+    chosen = _checker(config, checker, allow)
     grader = make_checker(chosen)
     corrected = _golds(golds) if golds is not None else {}
     semantic = {
@@ -318,6 +321,8 @@ def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
 def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:
     try:
         settings = recorded_settings(config["estimator"])
+    except NotAllowed as error:
+        raise ConfigError(f"{run}: its estimator {error}") from error
     except (KeyError, TypeError, ValidationError, ConfigError) as error:
         raise ConfigError(
             f"{run}: its manifest names no estimator that this mclabel knows ({error})"
@@ -337,10 +342,13 @@ class _Choice(Settings):
     checker: CheckerField = Field(default_factory=default_checker)
 
 
-def _checker(config: Mapping[str, Any], changes: Sequence[str]) -> CheckerSettings:
+def _checker(
+    config: Mapping[str, Any], changes: Sequence[str], allow: Sequence[str]
+) -> CheckerSettings:
     """The checker that a run was graded by, with changes."""
-    recorded = recorded_checker(config.get("checker")).semantic()
-    return load_config(_Choice, None, [f"checker={json.dumps(recorded)}", *changes]).checker
+    recorded = config.get("checker")
+    content = {"checker": recorded_keys(recorded)} if isinstance(recorded, Mapping) else {}
+    return load_content(_Choice, content, changes, allow=allow).checker
 
 
 def _checker_then(config: Mapping[str, Any]) -> str:

@@ -44,6 +44,7 @@ def submit_label(
     overrides: Sequence[str],
     *,
     address: str,
+    allow: Sequence[str] = (),
     runtime_env: str | None = None,
 ) -> Submitted:
     """Upload a configuration and start `python -m mclabel label` on it, on the cluster.
@@ -52,19 +53,21 @@ def submit_label(
         config: YAML file.
         overrides: `key=value`.
         address: of the job server, `http://HOST:8265`.
+        allow: modules and names that the configuration may use, here and on the cluster.
         runtime_env: YAML file of Ray's runtime environment for the job.
 
     Raises:
         ConfigError: the configuration cannot be used, or not from another machine.
         EngineError: the job server cannot be reached, or refuses us or the job.
     """
-    checked = load_config(LabelConfig, config, overrides)
+    checked = load_config(LabelConfig, config, overrides, allow=allow)
     _check_reachable(checked)
     environment = _runtime_env(runtime_env)
     client = _client(address)
     with tempfile.TemporaryDirectory(prefix="mclabel-") as folder:
         shutil.copy(config_file(config), Path(folder) / _UPLOADED)
         arguments = [_UPLOADED, *overrides, "ray.address=auto"]
+        arguments += [f"--allow={one}" for one in allow]
         command = ["python", "-m", "mclabel", "label", *arguments]
         environment = {**environment, "working_dir": folder}
         try:

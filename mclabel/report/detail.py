@@ -15,8 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic_core import PydanticCustomError
 
 from mclabel.checkers import CHECKERS, GradeItem, here, make_checker, recorded_checker
+from mclabel.checkers.base import default_checker
 from mclabel.data.shards.manifest import MANIFEST, claimed_config
 from mclabel.data.shards.schema import problem_of
 from mclabel.data.shards.shard import read_shard
@@ -33,6 +35,8 @@ MAX_SAMPLES = 64
 MAX_ROLLOUTS = 64
 """Sent at a time."""
 MAX_ROLLOUT_TEXT = 4_000
+MAX_NAME = 200
+"""Characters of the name of a checker."""
 MAX_GRADED = 50
 """Distinct answers to a step that are graded again."""
 _KEPT_BYTES = 48 << 20
@@ -155,9 +159,16 @@ class Details:
         ranked = [one for one, _ in _answers(table)[:MAX_GRADED]]
         config = claimed_config(self._index.runs[run].store, MANIFEST) or {}
         recorded = config.get("checker")
-        if isinstance(recorded, Mapping) and recorded.get("kind") not in CHECKERS:
-            return {"checker": str(recorded.get("kind")), "grades": [None] * len(ranked)}
-        checker = make_checker(recorded_checker(recorded))
+        kind = recorded.get("kind") if isinstance(recorded, Mapping) else default_checker().kind
+        if not isinstance(kind, str) or kind not in CHECKERS:
+            return {"checker": str(kind)[:MAX_NAME], "grades": [None] * len(ranked)}
+        try:
+            checker = make_checker(recorded_checker(recorded))
+        except PydanticCustomError as error:
+            raise DataError(
+                f"the run's checker cannot be made: {error}. mclabel regrade with checker=math "
+                "grades with another"
+            ) from error
         texts = {
             (one["prediction"], one["outcome"]): one["text"] for one in reversed(table.to_pylist())
         }

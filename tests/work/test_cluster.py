@@ -158,6 +158,19 @@ def test_the_exit_code_and_the_message_of_a_job_that_fails(
     assert "2 CPUs and 0 GPUs, 2 CPUs and 0 GPUs" in output
 
 
+def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    submit = cluster.submit(
+        tmp_path, *scripted_overrides(write_problems(tmp_path, 1), tmp_path / "out")
+    )
+    write_config(tmp_path).write_text("checker: shlex:quote")
+    code, output = cluster.run(*submit)
+    assert code == 2 and "checker: shlex:quote is code that a file names" in output
+    code, output = cluster.run(*submit, "--allow=shlex")
+    assert code == 2 and "checker=shlex:quote: nothing fills its parameter s" in output
+
+
 def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("0123456789abcdef0123456789abcdef")

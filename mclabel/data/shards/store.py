@@ -221,7 +221,7 @@ class Store:
 
     @contextmanager
     def _clear_errors(self, name: str) -> Iterator[None]:
-        if not isinstance(name, str) or {"..", "."} & set(name.split("/")):  # damaged metadata
+        if not _is_name(name):  # of damaged metadata, or a stranger's
             raise ShardError(
                 f"{self.location}: {name!r} names no file of the run, though another one refers to "
                 "it. Delete the damaged file and run the job again"
@@ -240,3 +240,10 @@ class Store:
     def _client(self) -> dict[str, Any]:
         """Options of a client, but for its timeouts."""
         return {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
+
+
+def _is_name(name: Any) -> bool:
+    """Whether a name, which a file of the run may have given, can be that of one in it."""
+    if not isinstance(name, str) or not name.isprintable():
+        return False
+    return not name or not {"", ".", ".."} & set(name.split("/"))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mclabel.rules import rule
-from mclabel.settings import OPERATIONAL, OneOf, Settings
+from mclabel.settings import OPERATIONAL, RUNS_CODE, OneOf, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,8 @@ class ModelSettings(Settings):
     """Causal language model to start from: folder, Hugging Face name, arith:base, arith:policy."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model."""
-    trust_remote_code: bool = False
-    """Run Python code that comes with the base."""
+    trust_remote_code: Annotated[bool, RUNS_CODE] = False
+    """Run Python code that comes with the base. A file alone must not say so."""
     head: HeadName = "token"
     """`token`: token classification, the standard. `likelihood`: also reads the base's likelihood
     of each step's tokens; better where the base is small."""

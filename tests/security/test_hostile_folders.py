@@ -1,0 +1,250 @@
+"""Every verb that opens a stranger's run or configuration, given hostile ones: nothing runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.errors import MclabelError
+from mclabel.report.following import Follower
+from mclabel.report.index import Index
+from mclabel.report.runs import find_runs
+from mclabel.report.scoring import Scorers
+from mclabel.report.server import make_app
+from tests.support.broken_inputs import World
+from tests.support.hostile_models import hostile_models
+from tests.support.hostile_runs import SCRIPT, Touches, hostile_configurations, hostile_runs
+
+pytestmark = pytest.mark.slow
+
+Verb = Callable[[World, str, str], list[str]]
+MODULE = "stranger_s_module"
+VERBS: dict[str, Verb] = {
+    "verify": lambda w, run, out: ["verify", run],
+    "labels": lambda w, run, out: ["labels", run],
+    "show": lambda w, run, out: ["show", run],
+    "report": lambda w, run, out: ["report", run, "-o", f"{out}.html"],
+    "export": lambda w, run, out: ["export", run, "--to", "trl", "-o", out],
+    "export parquet": lambda w, run, out: ["export", run, "--to", "parquet", "-o", out],
+    "regrade": lambda w, run, out: ["regrade", run, "-o", out],
+    "regrade, math": lambda w, run, out: ["regrade", run, "-o", out, "checker=math"],
+    "label --dry-run": lambda w, run, out: ["label", w["label.yaml"], f"out={run}", "--dry-run"],
+    "label": lambda w, run, out: ["label", w["label.yaml"], f"out={run}"],
+    "train": lambda w, run, out: [
+        *("train", w["train.yaml"], f"labels=[{run}]", f"out={out}", "--preflight")
+    ],
+    "score": lambda w, run, out: ["score", w["prm"], run, "-o", out],
+    "score by it": lambda w, run, out: ["score", run, w["solutions.jsonl"]],
+    "eval labels": lambda w, run, out: ["eval", "labels", run, "--truth", f"run:{w['run']}"],
+    "eval labels, arith": lambda w, run, out: ["eval", "labels", run, "--truth", "arith"],
+    "eval best-of-n": lambda w, run, out: [
+        *("eval", "best-of-n", w["best.yaml"], f"out={out}", f"run={run}", "samples=2")
+    ],
+    "eval processbench": lambda w, run, out: [
+        *("eval", "processbench", w["processbench_gsm8k.jsonl"], "--labels", run)
+    ],
+    "compact": lambda w, run, out: ["compact", run],
+}
+"""Verbs that open a run; the last ones change it."""
+CONFIGURED: dict[str, tuple[list[str], ...]] = {
+    "label": (
+        ["label"],
+        ["label", "--dry-run"],
+        ["label", "--dry-run", "--pilot"],
+        ["submit", "label", "--address", "http://127.0.0.1:9"],
+    ),
+    "train": (["train"], ["train", "--preflight"]),
+    "best-of-n": (["eval", "best-of-n"],),
+}
+"""Commands that read a configuration of each kind."""
+
+
+class Stranger:
+    """A folder of a stranger's, from which the user runs the verbs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.canary, self.folder = folder / "canary", folder / "theirs"
+        self.folder.mkdir()
+        (folder / "world").mkdir()
+        self.world = World(folder / "world")
+        code = f"open({str(self.canary)!r}, 'w').close()\ngrade = Component = print\n"
+        (self.folder / f"{MODULE}.py").write_text(code)
+        sound = Path(self.world["run"])
+        self.runs = hostile_runs(sound, self.folder, self.canary, MODULE)
+        (folder / "models").mkdir()
+        models = hostile_models(Path(self.world["model"]), folder / "models", self.canary)
+        model = str(models["auto-map-of-an-unknown-model"])
+        self.configurations = hostile_configurations(self.folder, self.canary, MODULE, model)
+
+    def invoke(self, arguments: list[str]) -> str | None:
+        """What is wrong with how a command ends, if anything is."""
+        result = CliRunner().invoke(main, arguments, input="y\n" * 9)
+        if self.canary.exists():
+            self.canary.unlink()
+            return "the canary is there"
+        if not isinstance(result.exception, SystemExit | None):
+            return f"{type(result.exception).__name__}: {str(result.exception)[:300]}"
+        if "Traceback" in result.output or result.exit_code not in (0, 1, 2):
+            return f"exit code {result.exit_code}: {result.output[-300:]}"
+        return None
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
+    return Stranger(tmp_path_factory.mktemp("stranger"))
+
+
+@pytest.fixture(autouse=True)
+def in_their_folder(stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The user stands in the stranger's folder, and Python finds modules there."""
+    monkeypatch.chdir(stranger.folder)
+    monkeypatch.syspath_prepend(stranger.folder)
+    yield
+    assert MODULE not in sys.modules
+
+
+def test_there_are_enough(stranger: Stranger) -> None:
+    assert len(stranger.runs) >= 40 and len(stranger.configurations) >= 40
+
+
+UNFIT = {"score by it", "eval labels, arith", "eval processbench"}
+"""Verbs that refuse a run of the scripted policy, whatever else is in it."""
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS.keys() - UNFIT))
+def test_each_verb_makes_something_of_the_run_without_harm(
+    stranger: Stranger, tmp_path: Path, verb: str
+) -> None:
+    run = shutil.copytree(stranger.world["run"], tmp_path / "run")
+    arguments = VERBS[verb](stranger.world, str(run), str(tmp_path / "out"))
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+
+
+def test_the_viewer_shows_the_run_without_harm(stranger: Stranger) -> None:
+    answers = _looked_at(stranger.world["run"])
+    assert len(answers) > 10 and {status for status, _, _ in answers.values()} == {200}
+
+
+def test_a_training_is_not_resumed_from_pickles(stranger: Stranger, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["train", stranger.world["train.yaml"], f"labels=[{stranger.world['arith']}]"]
+    command += [f"out={out}", "max_steps=2", "save_steps=1"]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    shutil.rmtree(out / "model")
+    whole = shutil.copytree(out, tmp_path / "whole")
+    names = sorted(path.name for path in (whole / "checkpoints" / "checkpoint-1").iterdir())
+    assert {"optimizer.pt", "scheduler.pt", "trained.safetensors"} <= set(names)
+    faults = {}
+    ours = [name for name in names if name != "trainer_state.json"]  # of transformers, JSON
+    for name in (*ours, "pytorch_model.bin", "training_args.bin", "rng_state.pth"):
+        shutil.rmtree(out)
+        shutil.copytree(whole, out)
+        for checkpoint in (out / "checkpoints").glob("checkpoint-*"):
+            (checkpoint / name).write_bytes(pickle.dumps(Touches(stranger.canary)))
+        if (fault := stranger.invoke(command)) is not None:
+            faults[name] = fault
+    assert not faults
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_hostile_runs_run_nothing(stranger: Stranger, tmp_path: Path, verb: str) -> None:
+    faults = {}
+    for name, run in stranger.runs.items():
+        out = tmp_path / run.name
+        fault = stranger.invoke(VERBS[verb](stranger.world, str(run), str(out)))
+        page = out.with_suffix(".html")
+        if page.exists() and SCRIPT.partition("</")[0] in page.read_text():
+            fault = "the page holds a script of theirs"
+        if fault is not None:
+            faults[name] = fault
+    assert not faults
+
+
+def test_the_viewer_runs_nothing(stranger: Stranger) -> None:
+    faults = {}
+    for name, run in stranger.runs.items():
+        try:
+            answers = _looked_at(str(run))
+        except MclabelError:  # which `mclabel view` prints
+            continue
+        if stranger.canary.exists():
+            faults[name] = "the canary is there"
+            stranger.canary.unlink()
+        for path, (status, kind, _) in answers.items():
+            if status not in (200, 404) or kind != "application/json":
+                faults[name] = f"{path}: {status} {kind}"
+    assert not faults
+
+
+@pytest.mark.parametrize("verb", CONFIGURED)
+def test_hostile_configurations_run_nothing(stranger: Stranger, tmp_path: Path, verb: str) -> None:
+    faults = {}
+    for name, (of, path) in stranger.configurations.items():
+        for number, command in enumerate(CONFIGURED[verb] if of == verb else ()):
+            changes = [f"out={tmp_path}/{Path(path).stem}-{number}"]
+            if verb == "train":
+                changes.append(f"labels=[{stranger.world['arith']}]")
+            fault = stranger.invoke([*command, path, *changes])
+            if fault is not None:
+                faults[f"{name}: {' '.join(command)}"] = fault
+    assert not faults
+
+
+def _looked_at(run: str) -> dict[str, tuple[int, str, bytes]]:
+    """All that the viewer shows of a run: status, type and body of each answer."""
+    index = Index([one for one in find_runs([run]) if one.kind == "labels"])
+    scorers = Scorers({"theirs": run} if (Path(run) / "model").is_dir() else {})
+    try:
+        index.refresh()
+        app = make_app(index, Follower(index), scorers, token="t")
+        found = {"state": _asked(app, "state"), "summary": _asked(app, "summary")}
+        found["solutions"] = _asked(app, "solutions")
+        rows = json.loads(found["solutions"][2]).get("rows", [])
+        for row in rows[:3]:
+            about = {"run": 0, "id": row["solution_id"], "step": 0, "what": "problem"}
+            for what in ("solution", "rollouts", "grades", "text", "scores"):
+                found[f"{what} {row['solution_id']}"] = _asked(app, what, **about)
+        return found
+    finally:
+        scorers.close()
+        index.close()
+
+
+def _asked(app: Any, name: str, **query: object) -> tuple[int, str, bytes]:
+    """An answer of the viewer's application, asked without a socket."""
+    sent: list[dict[str, Any]] = []
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": f"/api/{name}",
+        "raw_path": f"/api/{name}".encode(),
+        "root_path": "",
+        "scheme": "http",
+        "query_string": urlencode(query).encode(),
+        "headers": [(b"host", b"127.0.0.1"), (b"cookie", b"mclabel_80=t")],
+        "server": ("127.0.0.1", 80),
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
+    body = b"".join(one.get("body", b"") for one in sent[1:])
+    return sent[0]["status"], headers["content-type"], body

@@ -1,0 +1,282 @@
+"""Code that a configuration file or a run names runs only if the command line names it, too."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import mclabel as mc
+from mclabel.cli import main
+from mclabel.components import find_component
+from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
+from mclabel.data.shards.digest import read_object, with_digest
+from mclabel.errors import ConfigError
+from tests.support.scripted_jobs import write_problems
+
+OWN = '''
+import os
+import pathlib
+import subprocess
+
+from mclabel.estimators.fixed import FixedEstimator
+
+pathlib.Path(__file__).with_suffix(".imported").touch()
+
+
+def is_right(completion, gold):
+    return gold in completion
+
+
+def read(place):
+    yield {"problem": "P [answer 1]", "answer": "1"}
+
+
+class Mine(FixedEstimator):
+    class Settings(FixedEstimator.Settings):
+        """As of fixed."""
+'''
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module that Python finds, which leaves a mark when it is imported."""
+    name = f"own_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def is_imported(folder: Path, own: str) -> bool:
+    return (folder / f"{own}.imported").exists()
+
+
+def written(folder: Path, **content: object) -> str:
+    path = folder / "stranger.yaml"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def label_yaml(folder: Path, **content: object) -> str:
+    problems = {"source": str(write_problems(folder, 2))}
+    policy = {"engine": "scripted"}
+    return written(
+        folder, **({"problems": problems, "policy": policy, "ray": {"address": "none"}} | content)
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "name"),
+    [
+        ({"checker": "OWN:is_right"}, "checker.kind", "OWN:is_right"),
+        ({"checker": {"kind": "OWN:is_right", "arguments": {}}}, "checker.kind", "OWN:is_right"),
+        ({"estimator": {"kind": "OWN:Mine"}}, "estimator.kind", "OWN:Mine"),
+        ({"policy": {"engine": "OWN:Engine"}}, "policy.engine.kind", "OWN:Engine"),
+        ({"problems": {"source": "OWN:read"}}, "problems.kind", "OWN:read"),
+        ({"problems": {"kind": "OWN:read", "source": "x"}}, "problems.kind", "OWN:read"),
+    ],
+)
+def test_a_file_imports_nothing_by_itself(
+    tmp_path: Path, own: str, content: dict[str, object], key: str, name: str
+) -> None:
+    content = json.loads(json.dumps(content).replace("OWN", own))
+    config = label_yaml(tmp_path, **content)
+    for more in ([], ["--dry-run"]):
+        result = CliRunner().invoke(main, ["label", config, f"out={tmp_path}/out", *more])
+        message = " ".join(result.output.split())
+        name = name.replace("OWN", own)
+        assert result.exit_code == 2 and not is_imported(tmp_path, own)
+        assert f"{key.removesuffix('.kind')}: {name} is code that a file names" in message
+        assert f"pass --allow {own}, or {key}={name} on the command line" in message
+
+
+@pytest.mark.parametrize("key", ["target", "weights", "loss"])
+def test_a_training_file_imports_nothing_by_itself(tmp_path: Path, own: str, key: str) -> None:
+    config = written(tmp_path, **{key: f"{own}:is_right"}, base="arith:base", labels=["x"])
+    message = rf"{key}: {own}:is_right is code .* pass --allow {own}, or {key}={own}:is_right on"
+    with pytest.raises(ConfigError, match=message):
+        load_config(TrainConfig, config, [f"out={tmp_path}/out"])
+    assert not is_imported(tmp_path, own)
+    load_config(TrainConfig, config, [f"out={tmp_path}/out"], allow=[own])
+    load_config(TrainConfig, config, [f"out={tmp_path}/out", f"{key}={own}:is_right"])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["checker=OWN:is_right"],
+        ["checker={kind: OWN:is_right}"],
+        ["checker.kind=OWN:is_right"],
+        ["--allow", "OWN"],
+        ["--allow=OWN:is_right"],
+    ],
+)
+def test_what_the_command_line_names_runs(tmp_path: Path, own: str, more: list[str]) -> None:
+    config = label_yaml(tmp_path, checker=f"{own}:is_right")
+    more = [one.replace("OWN", own) for one in more]
+    result = CliRunner().invoke(main, ["label", config, f"out={tmp_path}/out", *more])
+    assert result.exit_code == 0, result.output
+
+
+def test_another_name_of_a_module_is_not_allowed_by_one(tmp_path: Path, own: str) -> None:
+    config = label_yaml(tmp_path, checker=f"{own}:is_right")
+    with pytest.raises(ConfigError, match="is_right is code that a file names"):
+        load_config(LabelConfig, config, ["out=x"], allow=[f"{own}:read", own[:-1], f"{own}.sub"])
+    with pytest.raises(ConfigError, match="is_right is code that a file names"):
+        load_config(LabelConfig, config, ["out=x", f"problems.source={own}:read"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("subprocess.getoutput", "subprocess is another module"),
+        ("os.path.exists", "os is another module"),
+        ("FixedEstimator", "estimators.fixed:FixedEstimator is what .*FixedEstimator is"),
+    ],
+)
+def test_an_allowed_module_lends_nothing_that_it_imports(
+    tmp_path: Path, own: str, name: str, message: str
+) -> None:
+    config = label_yaml(tmp_path, checker=f"{own}:{name}")
+    with pytest.raises(ConfigError, match=message):
+        load_config(LabelConfig, config, ["out=x"], allow=[own])
+
+
+def test_a_python_caller_names_what_it_likes(tmp_path: Path, own: str) -> None:
+    assert mc.grade("so it is 12", "12", checker=f"{own}:is_right").verdict == "right"
+    assert find_component("estimators", f"{own}:Mine").__name__ == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "key", "value"),
+    [
+        (LabelConfig, {"policy": {"trust_remote_code": True}}, "policy.trust_remote_code", "true"),
+        (TrainConfig, {"trust_remote_code": True}, "trust_remote_code", "true"),
+        (BestOfNConfig, {"trust_remote_code": ["a"]}, "trust_remote_code", '["a"]'),
+        (LabelConfig, {"ray": {"address": "evil:6379"}}, "ray.address", '"evil:6379"'),
+        (
+            LabelConfig,
+            {
+                "policy": {
+                    "engine": {
+                        "kind": "openai",
+                        "endpoints": ["http://evil/v1"],
+                        "api_key_env": "AWS_SECRET_ACCESS_KEY",
+                    }
+                }
+            },
+            "policy.engine.api_key_env",
+            '"AWS_SECRET_ACCESS_KEY"',
+        ),
+        *(
+            (
+                LabelConfig,
+                {"policy": {"engine": {"kind": "vllm", "engine_args": {name: value}}}},
+                f"policy.engine.engine_args.{name}",
+                json.dumps(value),
+            )
+            for name, value in {
+                "worker_cls": "evil.Worker",
+                "worker_extension_cls": "evil.Worker",
+                "logits_processors": ["evil:Processor"],
+                "hf_overrides": {"architectures": ["Evil"]},
+                "kv_transfer_config": {"kv_connector_module_path": "evil"},
+                "compilation_config": {"backend": "evil.compile"},
+            }.items()
+        ),
+    ],
+)
+def test_a_file_alone_trusts_no_other_code(
+    tmp_path: Path, kind: type, content: dict[str, object], key: str, value: str
+) -> None:
+    needed = {"base": "arith:base", "labels": ["x"]} if kind is TrainConfig else {}
+    config = written(tmp_path, **needed, **content)
+    message = (
+        rf"  {re.escape(key)}: .*, so a file alone must not .* pass {re.escape(f'{key}={value}')}"
+    )
+    with pytest.raises(ConfigError, match=message):
+        load_config(kind, config, ["out=x"])
+    with pytest.raises(ConfigError, match=message):
+        load_config(kind, config, ["out=x"], allow=["evil"])
+    load_config(kind, config, ["out=x", f"{key}={value}"])
+
+
+def test_harmless_values_of_a_file_stand(tmp_path: Path) -> None:
+    engine = {"kind": "vllm", "engine_args": {"enforce_eager": True, "block_size": 16, "x": None}}
+    policy = {"engine": engine, "trust_remote_code": False}
+    config = written(tmp_path, policy=policy, ray={"address": "auto"})
+    found = load_config(LabelConfig, config, ["out=x"])
+    assert found.policy.engine.model_dump()["engine_args"] == engine["engine_args"]
+
+
+def test_a_thin_script_takes_the_option(tmp_path: Path) -> None:
+    config = written(tmp_path, target="subprocess:getoutput", base="arith:base", labels=["x"])
+    script = [sys.executable, str(ROOT / "jobs" / "train.py"), config, "out=x"]
+    refused = subprocess.run(script, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert refused.returncode == 2 and "pass --allow subprocess" in " ".join(refused.stderr.split())
+    allowed = subprocess.run(
+        [*script, "--allow", "subprocess"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert allowed.returncode == 2 and "x: no such folder" in " ".join(allowed.stderr.split())
+
+
+def labelled_run(folder: Path, *changes: str) -> Path:
+    config = label_yaml(folder, estimator={"kind": "fixed", "rollouts": 2})
+    out = folder / "run"
+    result = CliRunner().invoke(main, ["label", config, f"out={out}", *changes])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def record(run: Path, **changes: object) -> None:
+    """Change what a run has recorded, and sign it."""
+    manifest, _ = read_object((run / "run.json").read_bytes())
+    manifest["config"] |= changes
+    (run / "run.json").write_text(json.dumps(with_digest(manifest)))
+
+
+def regrade(run: Path, *more: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["regrade", str(run), "-o", f"{run}-again", *more])
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_a_recorded_checker_is_not_called(tmp_path: Path) -> None:
+    run, canary = labelled_run(tmp_path), tmp_path / "canary"
+    arguments = {"cmd": f"touch {canary}"}
+    record(run, checker={"kind": "subprocess:getoutput", "arguments": arguments, "version": "1"})
+    code, said = regrade(run)
+    assert code == 2 and not canary.exists()
+    assert "checker: subprocess:getoutput is code that a file names" in said
+    assert "pass --allow subprocess, or checker.kind=subprocess:getoutput" in said
+    assert regrade(run, "checker=math")[0] == 0 and not canary.exists()
+
+
+def test_a_recorded_estimator_is_not_imported(tmp_path: Path, own: str) -> None:
+    run = labelled_run(tmp_path)
+    record(run, estimator={"kind": f"{own}:Mine", "rollouts": 2})
+    for more in ([], ["checker=math"], [f"checker={own}:is_right"]):
+        code, said = regrade(run, *more)
+        assert code == 2 and f"its estimator {own}:Mine is code that a file names" in said
+        assert f"pass --allow {own}" in said and not is_imported(tmp_path, own)
+    code, said = regrade(run, f"--allow={own}:Mine")
+    assert code == 0, said
+    assert is_imported(tmp_path, own)
+
+
+def test_a_run_with_an_own_checker_is_graded_again_by_its_name(tmp_path: Path, own: str) -> None:
+    run = labelled_run(tmp_path, f"checker={own}:is_right")
+    assert regrade(run)[0] == 2
+    code, said = regrade(run, "--allow", own)
+    assert code == 0 and "0 other outcomes" in said
