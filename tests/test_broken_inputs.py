@@ -273,6 +273,9 @@ VERBS: dict[str, dict[str, Slot]] = {
     "verify": {
         "run": Slot("run", lambda w, v, out: ["verify", v], lambda name: "-" in name),
         "as_json": Slot("run", lambda w, v, out: ["verify", v, "--json"], lambda name: "-" in name),
+        "restore_manifest": Slot(
+            "run", lambda w, v, out: ["verify", v, "--restore-manifest"], lambda name: "-" in name
+        ),
     },
     "view": {
         "runs": Slot("run", lambda w, v, out: ["view", v], _unread),

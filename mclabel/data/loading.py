@@ -38,9 +38,9 @@ def load_labels(
     """
     from mclabel.data.arrow import labels_dataset
 
-    place = place_of(run, "run")
+    place, cache = place_of(run, "run"), _cache(cache_dir)
     _warn_of_losses(place)
-    return labels_dataset(place, _cache(cache_dir))
+    return labels_dataset(place, cache)
 
 
 def load_rollouts(
@@ -52,9 +52,9 @@ def load_rollouts(
     """
     from mclabel.data.arrow import rollouts_dataset
 
-    place = place_of(run, "run")
+    place, cache = place_of(run, "run"), _cache(cache_dir)
     _warn_of_losses(place)
-    return rollouts_dataset(place, _cache(cache_dir))
+    return rollouts_dataset(place, cache)
 
 
 def read_labels(run: str | PathLike[str]) -> Iterator[LabeledSolution]:

@@ -120,7 +120,7 @@ def test_bisect_says_nothing_of_steps_it_could_not_see_past() -> None:
     "kind", ["fixed", "first_error", "bisect", "sequential", "posterior", "tree"]
 )
 def test_impossible_numbers_of_rollouts_are_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match="rollouts: Input should be greater than or equal to 1"):
+    with pytest.raises(ValueError, match="rollouts: must be at least 1"):
         make(kind, [path([1], WRONG)], rollouts=0)
 
 

@@ -254,7 +254,7 @@ def test_one_that_breaks_the_rules_is_named(name: str, message: str) -> None:
         (["fixed", "width=3"], "estimator.width: not a setting of kind=fixed"),
         (["fixt"], "did you mean fixed?"),
         ([f"{__name__}:Thinned", "strid=3"], "did you mean estimator.stride?"),
-        ([f"{__name__}:Thinned", "stride=0"], "greater than or equal to 1"),
+        ([f"{__name__}:Thinned", "stride=0"], "must be at least 1"),
         (["no.such:Thing"], "no.such:Thing: cannot be imported"),
     ],
 )
