@@ -2,8 +2,8 @@
 
 The first raises `Stopped` in the main thread, wherever it is; where that would lose work
 (`deferred`), it calls a function that asks for the end instead, and `Stopped` is raised afterwards.
-Where Python drops what is raised (a callback of the collector, or of a lock of imports), it is
-raised again. Once the command has ended in order, what is left of the process (threads that still
+Where Python drops what is raised (in a callback of the collector), it is raised again; in an import
+it is raised when the import has ended, or the process ends after `LAST_S` seconds. Once the command has ended in order, what is left of the process (threads that still
 load or compute, exit functions of libraries) has `LAST_S` seconds.
 The second ends the process and all that it has started without another word. It is seen by a thread
 of its own, so that it works while the main thread waits inside a library. Signals that come within
@@ -30,6 +30,10 @@ REPEAT_S = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TRACKER = b"resource_tracker"
 """Of multiprocessing: ends by itself, and frees the shared memory of what it watches."""
+_IMPORTS = "<frozen importlib._bootstrap>"
+"""File of the functions that run an import."""
+_SHOW_CURSOR = "\x1b[?25h"
+"""To a terminal, of which a progress display may have hidden it."""
 _SHARED = re.compile(r"/dev/shm/psm_\w+")
 
 
@@ -51,6 +55,8 @@ class _State:
     number: int | None = None
     """The first signal, if one has come."""
     ask: Callable[[], None] | None = None
+    importing_since: float | None = None
+    """When the first signal came, if it came during an import."""
     num_repeated = 0
     """Signals of our own (`_repeat`) that `_watch` has not seen yet."""
 
@@ -118,13 +124,29 @@ def deferred(ask: Callable[[], None]) -> Iterator[None]:
 def _handle(number: int, frame: FrameType | None) -> None:
     if _State.number is not None:
         return  # the thread has seen it as well
-    if _is_inside(frame, _repeat):
+    if _State.ask is None and _is_importing(frame):
+        _wait_for_import(number)
+    elif _is_inside(frame, _repeat):
+        _send_again(number)
+    else:
+        _State.number = number
+        if _State.ask is None:
+            raise Stopped(number)
+        _State.ask()
+
+
+def _wait_for_import(number: int) -> None:
+    """Raise after the import, since native code in one may abort the process; or end it here."""
+    now = time.monotonic()
+    _State.importing_since = _State.importing_since or now
+    if now - _State.importing_since < LAST_S:
         _send_again(number)
         return
-    _State.number = number
-    if _State.ask is None:
-        raise Stopped(number)
-    _State.ask()
+    if sys.stdout.isatty():
+        sys.stdout.write(_SHOW_CURSOR)
+    sys.stdout.flush()
+    print(f"mclabel: {Stopped(number).message}", file=sys.stderr, flush=True)
+    end_at_once(128 + number)
 
 
 def _repeat(dropped: sys.UnraisableHookArgs) -> None:
@@ -143,6 +165,12 @@ def _send_again(number: int) -> None:
     again = threading.Timer(REPEAT_S, signal.pthread_kill, [main, number])
     again.daemon = True
     again.start()
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != _IMPORTS:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_inside(frame: FrameType | None, function: FunctionType) -> bool:

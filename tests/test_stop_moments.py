@@ -28,8 +28,39 @@ sys.meta_path.insert(0, AtImport())
 """
 
 PLAIN = """
+act = stop
+"""
+
+RAISED_INSIDE = """
+def act():
+    try:
+        stop()
+        sum(range(1000))
+    except BaseException:
+        os._exit(77)
+"""
+
+WITHOUT_END = """
 def act():
     stop()
+    while True:
+        pass
+"""
+
+AT_CALL = """
+def act():
+    import mclabel.config as config
+    load = config.load_config
+
+    def load_config(*args, **kwargs):
+        at_call()
+        return load(*args, **kwargs)
+
+    config.load_config = load_config
+"""
+
+PLAIN_CALL = """
+at_call = stop
 """
 
 IN_A_CALLBACK = """
@@ -37,20 +68,20 @@ class Collected:
     def __del__(self):
         stop()
 
-def act():
+def at_call():
     Collected()
 """
 
 AS_ANOTHER_ERROR = """
-def act():
+def at_call():
     try:
         stop()
     except BaseException as error:
-        raise ImportError("numpy failed to import") from error
+        raise RuntimeError("a library failed") from error
 """
 
 CAUGHT = """
-def act():
+def at_call():
     try:
         stop()
     except BaseException:
@@ -92,12 +123,14 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
     [
         pytest.param("mclabel.cli", PLAIN, id="before the command is imported"),
         pytest.param("click", PLAIN, id="while click is imported"),
-        pytest.param("mclabel.cli.train", PLAIN, id="while the verbs are imported"),
         pytest.param("mclabel.config", PLAIN, id="while the settings are imported"),
         pytest.param("pyarrow", PLAIN, id="while libraries are imported"),
-        pytest.param("mclabel.config", IN_A_CALLBACK, id="in a callback of the collector"),
-        pytest.param("mclabel.config", AS_ANOTHER_ERROR, id="where a library makes another error"),
-        pytest.param("mclabel.config", CAUGHT, id="where a library catches everything"),
+        pytest.param("pyarrow", RAISED_INSIDE, id="not inside an import"),
+        pytest.param("pyarrow", WITHOUT_END, id="in an import that does not end"),
+        pytest.param("mclabel.cli.label", AT_CALL + PLAIN_CALL, id="between imports"),
+        pytest.param("mclabel.cli.label", AT_CALL + IN_A_CALLBACK, id="in a callback"),
+        pytest.param("mclabel.cli.label", AT_CALL + AS_ANOTHER_ERROR, id="made another error"),
+        pytest.param("mclabel.cli.label", AT_CALL + CAUGHT, id="caught by a library"),
         pytest.param("mclabel.engines.decoder", PLAIN, id="while the engine's code is imported"),
         pytest.param("mclabel.work.local_fleet", WHILE_LOADING, id="while the engine loads"),
     ],
