@@ -3,8 +3,9 @@
 The first raises `Stopped` in the main thread, wherever it is; where that would lose work
 (`deferred`), it calls a function that asks for the end instead, and `Stopped` is raised afterwards.
 Where Python drops what is raised (in a callback of the collector), it is raised again; in an import
-it is raised when the import has ended, or the process ends after `LAST_S` seconds. Once the command has ended in order, what is left of the process (threads that still
-load or compute, exit functions of libraries) has `LAST_S` seconds.
+it is raised when the import has ended, or the process ends after `LAST_S` seconds. Once the command
+has ended in order, what is left of the process (threads that still load or compute, exit functions
+of libraries) has `LAST_S` seconds.
 The second ends the process and all that it has started without another word. It is seen by a thread
 of its own, so that it works while the main thread waits inside a library. Signals that come within
 `SAME_S` are one: a terminal and a wrapper may both pass on the same Ctrl-C.
