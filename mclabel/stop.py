@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import CodeType, FrameType
 
 SAME_S = 0.5
 LAST_S = 3.0
@@ -127,7 +127,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
         return  # the thread has seen it as well
     if _State.ask is None and _is_importing(frame):
         _wait_for_import(number)
-    elif _is_inside(frame, _repeat):
+    elif _is_inside(frame, _repeat.__code__):
         _send_again(number)
     else:
         _State.number = number
@@ -174,8 +174,8 @@ def _is_importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def _is_inside(frame: FrameType | None, function: FunctionType) -> bool:
-    while frame is not None and frame.f_code is not function.__code__:
+def _is_inside(frame: FrameType | None, function: CodeType) -> bool:
+    while frame is not None and frame.f_code is not function:
         frame = frame.f_back
     return frame is not None
 
