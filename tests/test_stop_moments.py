@@ -141,7 +141,7 @@ def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> No
     said = [line for line in done.stderr.splitlines() if line]
     assert len(said) == 1, done.stderr
     assert said[0].startswith("mclabel: stopped by SIGINT: what was whole is kept. Run the same")
-    assert not list(tmp_path.rglob("*.parquet"))
+    assert not list((tmp_path / "run" / "labels").rglob("*.parquet"))
 
 
 def test_without_a_signal_the_hook_changes_nothing(tmp_path: Path) -> None:
