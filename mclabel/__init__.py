@@ -7,14 +7,13 @@
         print(solution.first_error)
 
 Importing the package is light: engines, torch and Ray are loaded where they are used, and so are
-the verbs (`label`, `train`, `score`, `grade`) when they are first named.
+the verbs (`label`, `train`, `score`, `grade`) and the readers when they are first named. It is also
+the first that a command does, before it can answer a Ctrl-C.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from mclabel.data.loading import load_labels, load_rollouts, read_labels
 from mclabel.errors import ConfigError, DataError, EngineError, MclabelError, ShardError
 from mclabel.records import (
     Completion,
@@ -32,10 +31,11 @@ from mclabel.records import (
 if TYPE_CHECKING:
     from mclabel.api import grade, label, score, train
     from mclabel.checkers import Grade
+    from mclabel.data.loading import load_labels, load_rollouts, read_labels
     from mclabel.pipelines.background import LabelRun
     from mclabel.prm.scoring.score import PRM
 
-__version__ = version("mclabel")
+    __version__: str
 
 _LAZY = {
     "PRM": "mclabel.prm.scoring.score",
@@ -43,6 +43,9 @@ _LAZY = {
     "LabelRun": "mclabel.pipelines.background",
     "grade": "mclabel.api",
     "label": "mclabel.api",
+    "load_labels": "mclabel.data.loading",
+    "load_rollouts": "mclabel.data.loading",
+    "read_labels": "mclabel.data.loading",
     "score": "mclabel.api",
     "train": "mclabel.api",
 }
@@ -78,9 +81,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        found: Any = version("mclabel")
+    elif name in _LAZY:
+        found = getattr(import_module(_LAZY[name]), name)
+    else:
         raise AttributeError(f"module 'mclabel' has no attribute {name!r}")
-    found = getattr(import_module(_LAZY[name]), name)
     globals()[name] = found
     return found
 

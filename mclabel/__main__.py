@@ -1,5 +1,31 @@
-"""`python -m mclabel` is the `mclabel` command."""
+"""The `mclabel` command, and the same as `python -m mclabel`.
 
-from mclabel.cli import main
+What is imported here comes before a Ctrl-C is answered in order, so it is little: the command with
+all its verbs is imported once the signals are handled.
+"""
 
-main()
+from __future__ import annotations
+
+import signal
+import sys
+
+from mclabel.stop import Stopped, stop_signals
+
+
+def main() -> None:
+    """Run the command; a signal ends it with one line, also while it is being imported."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Python's own would answer a Ctrl-C while the interpreter ends with a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with stop_signals():
+        try:
+            from mclabel.cli import main as command
+
+            command()
+        except Stopped as stopped:
+            print(f"mclabel: {stopped.message}", file=sys.stderr)
+            sys.exit(stopped.exit_code)
+
+
+if __name__ == "__main__":
+    main()

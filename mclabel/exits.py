@@ -13,7 +13,7 @@ from rich.console import Console
 
 from mclabel.components import outside_components
 from mclabel.errors import MclabelError
-from mclabel.stop import Stopped, stop_signals
+from mclabel.stop import Stopped, signalled, stop_signals
 
 EXIT_BAD_LINES = 1
 EXIT_DAMAGED = 1
@@ -42,7 +42,7 @@ def clear_exits() -> Iterator[None]:
 
     What the system refuses (a full disk, a file without permission, a peer that is gone) is no
     fault of the program wherever it comes up, and is said, too. Any other exception is one: it
-    keeps its traceback, with the request to report it.
+    keeps its traceback, with the request to report it, unless it comes of a stop.
     """
     with stop_signals():
         try:
@@ -56,12 +56,18 @@ def clear_exits() -> Iterator[None]:
                 raise  # who read the output has ended; click ends quietly
             fail(_refusal(error), EXIT_USER_ERROR)
         except Stopped as stopped:
-            fail(f"stopped by {stopped}: what was whole is kept. {RESUME}", stopped.exit_code)
+            fail(stopped.message, stopped.exit_code)
         except KeyboardInterrupt:
             fail(f"interrupted. {RESUME}", EXIT_INTERRUPTED)
         except Exception as error:
+            if (stop := signalled()) is not None:  # of an import, say, that the stop has cut short
+                fail(f"{stop.message}. While ending: {_one_line(error)}", stop.exit_code)
             error.add_note(_whose_fault())
             raise
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _whose_fault() -> str:

@@ -2,6 +2,10 @@
 
 The first raises `Stopped` in the main thread, wherever it is; where that would lose work
 (`deferred`), it calls a function that asks for the end instead, and `Stopped` is raised afterwards.
+Where Python drops what is raised (in a callback of the collector), it is raised again; in an import
+it is raised when the import has ended, or the process ends after `LAST_S` seconds. Once the command
+has ended in order, what is left of the process (threads that still load or compute, exit functions
+of libraries) has `LAST_S` seconds.
 The second ends the process and all that it has started without another word. It is seen by a thread
 of its own, so that it works while the main thread waits inside a library. Signals that come within
 `SAME_S` are one: a terminal and a wrapper may both pass on the same Ctrl-C.
@@ -13,17 +17,24 @@ import contextlib
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 SAME_S = 0.5
+LAST_S = 3.0
+REPEAT_S = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TRACKER = b"resource_tracker"
 """Of multiprocessing: ends by itself, and frees the shared memory of what it watches."""
+_IMPORTS = "<frozen importlib._bootstrap>"
+"""File of the functions that run an import."""
+_SHOW_CURSOR = "\x1b[?25h"
+"""To a terminal, of which a progress display may have hidden it."""
 _SHARED = re.compile(r"/dev/shm/psm_\w+")
 
 
@@ -33,6 +44,9 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+        self.message = (
+            f"stopped by {self}: what was whole is kept. Run the same command again to resume"
+        )
 
 
 class _State:
@@ -42,6 +56,10 @@ class _State:
     number: int | None = None
     """The first signal, if one has come."""
     ask: Callable[[], None] | None = None
+    importing_since: float | None = None
+    """When the first signal came, if it came during an import."""
+    num_repeated = 0
+    """Signals of our own (`_repeat`) that `_watch` has not seen yet."""
 
 
 @contextmanager
@@ -56,16 +74,27 @@ def stop_signals() -> Iterator[None]:
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reader,), name="signals", daemon=True).start()
     _State.active, _State.number, _State.ask = True, None, None
+    hook, sys.unraisablehook = sys.unraisablehook, _repeat
     install()
     try:
         yield
     finally:
-        if _State.number is None:  # else the process is about to end, and a second one may come
+        if _State.number is None:
             _State.active = False
             for number, handler in before.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(wakeup)
             os.close(writer)
+            sys.unraisablehook = hook
+        else:  # the process is about to end, and a second one may come
+            last = threading.Timer(LAST_S, end_at_once, [128 + _State.number])
+            last.daemon = True
+            last.start()
+
+
+def signalled() -> Stopped | None:
+    """The stop that a signal has asked for, if one has come."""
+    return Stopped(_State.number) if _State.active and _State.number is not None else None
 
 
 def install() -> None:
@@ -80,24 +109,75 @@ def deferred(ask: Callable[[], None]) -> Iterator[None]:
     """The first signal calls `ask` meanwhile, in the main thread, and raises at the end.
 
     Raises:
-        Stopped: a signal came, and nothing else was raised.
+        Stopped: a signal came, meanwhile or before, and nothing else was raised.
     """
     _State.ask = ask
     try:
+        if signalled() is not None:  # and what it raised was caught by a library
+            ask()
         yield
     finally:
         _State.ask = None
-    if _State.active and _State.number is not None:
-        raise Stopped(_State.number)
+    if (stopped := signalled()) is not None:
+        raise stopped
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
     if _State.number is not None:
         return  # the thread has seen it as well
-    _State.number = number
-    if _State.ask is None:
-        raise Stopped(number)
-    _State.ask()
+    if _State.ask is None and _is_importing(frame):
+        _wait_for_import(number)
+    elif _is_inside(frame, _repeat.__code__):
+        _send_again(number)
+    else:
+        _State.number = number
+        if _State.ask is None:
+            raise Stopped(number)
+        _State.ask()
+
+
+def _wait_for_import(number: int) -> None:
+    """Raise after the import, since native code in one may abort the process; or end it here."""
+    now = time.monotonic()
+    _State.importing_since = _State.importing_since or now
+    if now - _State.importing_since < LAST_S:
+        _send_again(number)
+        return
+    if sys.stdout.isatty():
+        sys.stdout.write(_SHOW_CURSOR)
+    sys.stdout.flush()
+    print(f"mclabel: {Stopped(number).message}", file=sys.stderr, flush=True)
+    end_at_once(128 + number)
+
+
+def _repeat(dropped: sys.UnraisableHookArgs) -> None:
+    """Raise `Stopped` again where a callback has raised it, and Python has to drop it."""
+    if not isinstance(dropped.exc_value, Stopped):
+        sys.__unraisablehook__(dropped)
+    elif _State.number is not None:
+        number, _State.number = _State.number, None
+        _send_again(number)
+
+
+def _send_again(number: int) -> None:
+    """Send a signal to the main thread, after what it runs now has returned."""
+    _State.num_repeated += 1
+    main = threading.main_thread().ident
+    again = threading.Timer(REPEAT_S, signal.pthread_kill, [main, number])
+    again.daemon = True
+    again.start()
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != _IMPORTS:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _is_inside(frame: FrameType | None, function: CodeType) -> bool:
+    while frame is not None and frame.f_code is not function:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _watch(reader: int) -> None:
@@ -106,6 +186,9 @@ def _watch(reader: int) -> None:
     while signals := os.read(reader, 1):
         if signals[0] not in _SIGNALS or signal.getsignal(signals[0]) is not _handle:
             continue  # a library (uvicorn) handles it now, and may raise it again later
+        if _State.num_repeated:
+            _State.num_repeated -= 1
+            continue
         if first is None:
             first = time.monotonic()
         elif time.monotonic() - first > SAME_S:

@@ -18,6 +18,10 @@ from mclabel.exits import clear_exits
 class _Commands(click.Group):
     """Ends with messages in place of tracebacks."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with clear_exits():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         with clear_exits():
             return super().invoke(ctx)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from mclabel.engines.base import NO_ROOM, EngineStats
+from mclabel.engines.loading import load_beside
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_finite, load_model
 from mclabel.engines.resources import EngineResources
@@ -63,7 +64,7 @@ class HfEngine(ModelEngine):
     async def start(self) -> None:
         """Load the model, and start the thread that runs it."""
         self._loop = asyncio.get_running_loop()
-        self._decoder = await asyncio.to_thread(self._load)
+        self._decoder = await load_beside(self._load)
         self._thread = threading.Thread(target=self._run, name="hf-engine", daemon=True)
         self._thread.start()
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from mclabel.engines.base import NO_ROOM, EngineStats
+from mclabel.engines.loading import load_beside
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.output_tail import OutputTail
 from mclabel.engines.pretrained import check_weights
@@ -123,7 +124,7 @@ class VllmEngine(ModelEngine):
 
     async def start(self) -> None:
         """Load the model."""
-        await asyncio.to_thread(self._load)
+        await load_beside(self._load)
 
     @property
     def max_context(self) -> float:

@@ -17,6 +17,7 @@ from mclabel.config import LabelConfig, config_file, load_config
 from mclabel.config.document import read_document
 from mclabel.errors import ConfigError, EngineError
 from mclabel.settings import content_fields
+from mclabel.work.ray_cluster import token_advice
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -175,8 +176,7 @@ def _client(address: str) -> JobSubmissionClient:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
         raise EngineError(
-            f"--address {address}: the cluster refuses the token. Set RAY_AUTH_MODE=token, and "
-            "RAY_AUTH_TOKEN_PATH to a file with the cluster's token"
+            f"--address {address}: the cluster asks for a token: {token_advice()}"
         ) from error
     except (ConnectionError, RuntimeError, requests.RequestException) as error:
         raise EngineError(

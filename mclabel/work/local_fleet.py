@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -48,7 +49,8 @@ class LocalFleet:
     ) -> Iterator[BlockReport]:
         """Until all is done, the book is closed, or the engine died."""
         worker = self._make_worker()
-        runner.run(worker.start())
+        if not runner.run(_loaded(worker, book)):
+            return
         loaded = time.monotonic()
         watch, was_silent = Watch(stall_s=self._stall_s), False
 
@@ -86,6 +88,21 @@ class LocalFleet:
             self._engine_s += time.monotonic() - loaded
             runner.run(reports.aclose())
             runner.run(worker.close())
+
+
+async def _loaded(worker: Worker, book: LeaseBook) -> bool:
+    """Load the worker's engine; False if the book is closed meanwhile, which ends the load."""
+    loading = asyncio.create_task(worker.start())
+    while not loading.done() and not book.closed:
+        await asyncio.wait({loading}, timeout=POLL_S)
+    if not loading.done():
+        loading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loading
+        await worker.close()
+        return False
+    loading.result()
+    return True
 
 
 async def run_blocks(

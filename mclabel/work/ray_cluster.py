@@ -39,11 +39,15 @@ def connect(address: str) -> None:
             logging_level=logging.WARNING,
             include_dashboard=False if address == "local" else None,
         )
+    except ray.exceptions.AuthenticationError as error:
+        raise EngineError(
+            f"ray.address={address!r}: the cluster asks for a token: {token_advice()}"
+        ) from error
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise EngineError(
             f"ray.address={address!r}: cannot connect: {error}. Give the address of a running "
-            "cluster (`auto` on one of its nodes; with token authentication also RAY_AUTH_MODE and "
-            "RAY_AUTH_TOKEN_PATH), or ray.address=local to start Ray on this machine"
+            "cluster (`auto` on one of its nodes), or ray.address=local to start Ray on this "
+            f"machine. If the cluster asks for a token: {token_advice()}"
         ) from error
 
 
@@ -62,6 +66,36 @@ def ask_for_tokens() -> None:
         from ray._raylet import Config  # type: ignore[attr-defined]
 
         Config.initialize("")
+
+
+def token_advice() -> str:
+    """What token this process has for a cluster, and what to do; never the token itself."""
+    # Ray has no public way to ask; its own command `get-auth-token` reads the same.
+    from ray._raylet import (  # type: ignore[attr-defined]
+        AuthenticationMode,
+        AuthenticationTokenLoader,
+        get_authentication_mode,
+    )
+    from ray.exceptions import AuthenticationError
+
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+    try:
+        has_token = AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+    except AuthenticationError:
+        has_token = False
+    if not has_token:
+        where = f": RAY_AUTH_TOKEN_PATH={path!r} is no file that holds one" if path else ""
+        state = f"this command has none{where}"
+    elif get_authentication_mode() != AuthenticationMode.TOKEN:
+        mode = os.environ.get("RAY_AUTH_MODE", "")
+        state = f"this command has one, which RAY_AUTH_MODE={mode!r} keeps from being sent"
+    else:
+        state = "this command sends one, which must be the cluster's"
+    return (
+        f"{state}. Ray protects a cluster with a token unless it was started with "
+        "RAY_AUTH_MODE=disabled. `ray get-auth-token` on the head node prints the token: write it "
+        "to a file here, and set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file's name"
+    )
 
 
 def node_resources() -> list[Mapping[str, float]]:

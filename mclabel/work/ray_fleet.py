@@ -54,6 +54,8 @@ class RayFleet:
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
         """Reports of all blocks; engines that die are replaced."""
+        if book.closed:
+            return
         connect(self._address)
         stop.install()  # ray.init has taken SIGTERM
         run = RayRun(self, book, on_progress)

@@ -18,15 +18,19 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from transformers.trainer import SCALER_NAME, TRAINER_STATE_NAME
+from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import sort_checkpoints
 
 from mclabel.engines.pretrained import load_state, load_tensors
+from mclabel.errors import TrainingError
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.distributed import is_first
 from mclabel.prm.training.sharding import is_sharded, whole
 
 COMPLETE = "complete"
 """Empty file, the last to be written into a checkpoint."""
+_MAX_REASON = 200
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -40,6 +44,39 @@ def last_checkpoint(folder: Path) -> Path | None:
         else:
             shutil.rmtree(name, ignore_errors=True)
     return found[-1] if found else None
+
+
+def check_trainer_files(folder: Path) -> None:
+    """See that a checkpoint's files of the trainer itself can be resumed from.
+
+    Raises:
+        TrainingError: the trainer's state is damaged, or there is a file that training here never
+            writes: no training of ours scales its loss.
+    """
+    remedy = (
+        f"Remove the folder {folder} to resume from the checkpoint before it, or from the start "
+        "if there is none"
+    )
+    path = folder / TRAINER_STATE_NAME
+    try:
+        state = TrainerState.load_from_json(str(path))
+    except (OSError, ValueError, TypeError, RecursionError) as error:  # TypeError: other fields
+        reason = " ".join(str(error).split())[:_MAX_REASON]
+        raise TrainingError(
+            f"{path}: holds no state of a training ({type(error).__name__}: {reason}). {remedy}"
+        ) from error
+    fields = {"global_step": int, "max_steps": int, "log_history": list, "stateful_callbacks": dict}
+    for name, kind in fields.items():
+        if not isinstance(value := getattr(state, name), kind):
+            raise TrainingError(
+                f"{path}: {name}={value!r} must be of type {kind.__name__}. {remedy}"
+            )
+    scaler = folder / SCALER_NAME
+    if scaler.exists():
+        raise TrainingError(
+            f"{scaler}: is the state of a loss scaler, which training here has none of, so the "
+            f"file comes from elsewhere. Remove the file, if you trust the others. Else: {remedy}"
+        )
 
 
 def save_weights(model: StepModel, path: Path) -> None:

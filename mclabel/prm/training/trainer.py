@@ -36,6 +36,7 @@ from mclabel.prm.training.arguments import trainer_arguments
 from mclabel.prm.training.callbacks import Report, Validate
 from mclabel.prm.training.checkpoint import (
     COMPLETE,
+    check_trainer_files,
     last_checkpoint,
     load_optimizer,
     load_weights,
@@ -89,11 +90,14 @@ def train_step_model(
         Validation at the end.
 
     Raises:
-        TrainingError: the loss is not finite, or the workers cannot share the batch evenly.
+        TrainingError: the last checkpoint is damaged, the loss is not finite, or the workers cannot
+            share the batch evenly.
     """
     packed = train if isinstance(train, PackedExamples) else PackedExamples(train)
     checkpoints = out / "checkpoints"
     last = last_checkpoint(checkpoints)
+    if last is not None:
+        check_trainer_files(last)
     model.freeze(body=settings.backbone_lr == 0)
     body, head = model.parts()
     groups = [{"params": head, "lr": settings.head_lr}]
