@@ -1,6 +1,6 @@
 """How far forecasts are from what jobs cost: on arith, and on a skewed mix of problem lengths.
 
-    python -m tests.benchmarks.forecast [--quick]
+    python -m tests.benchmarks.forecast [--smoke | --quick]
 
 Each job is forecast from a pilot, then run to its end with the bundled policy; the error is that of
 the tokens of the whole job. Since one pilot says little of others, the costs of all blocks are then
@@ -13,7 +13,6 @@ last in the file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Mapping
@@ -31,6 +30,7 @@ from mclabel.data.sizes import Size
 from mclabel.estimators.posterior.priors import wide_priors
 from mclabel.work.budget import read_spent
 from mclabel.work.forecast import Interval, pilot_blocks, predict
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 ESTIMATORS = {
     "fixed": ["estimator.kind=fixed", "estimator.rollouts=8"],
@@ -135,11 +135,9 @@ def _again(blocks: list[tuple[Size, float, float]], count: int) -> tuple[np.ndar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer problems, two estimators")
-    quick = parser.parse_args().quick
-    count, pilot = (160, 64) if quick else (320, 96)
-    names = ["fixed", "posterior"] if quick else list(ESTIMATORS)
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    count, pilot = size.pick(smoke=(20, 8), quick=(160, 64), full=(320, 96))
+    names = ["fixed", "posterior"] if size is BenchmarkSize.QUICK else list(ESTIMATORS)
     errors: dict[str, float] = {}
     for skewed in (False, True):
         for name in names:
@@ -150,13 +148,13 @@ def main() -> None:
             hours = ""
             if done.hours is not None:
                 hours = f", hours {done.hours.expected / done.cost['hours'] - 1:+.1%}"
-            size = np.abs(done.again)
+            apart = np.abs(done.again)
             print(
                 f"{label}: tokens {done.tokens.expected:,.0f} "
                 f"[{done.tokens.low:,.0f} to {done.tokens.high:,.0f}], cost "
                 f"{done.cost['tokens']:,.0f}: {done.error:+.1%}; rollouts "
                 f"{done.rollouts.expected / done.cost['rollouts'] - 1:+.1%}{hours}; other pilots: "
-                f"median {np.median(size):.1%}, 90% under {np.quantile(size, 0.9):.1%}, mean "
+                f"median {np.median(apart):.1%}, 90% under {np.quantile(apart, 0.9):.1%}, mean "
                 f"{done.again.mean():+.1%}, intervals hold {done.covered:.1%}",
                 flush=True,
             )
