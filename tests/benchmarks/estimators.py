@@ -75,9 +75,9 @@ def main() -> None:
         if args.size is BenchmarkSize.SMOKE:
             args.plot = Path(scratch) / "estimators.png"
         cap = args.cap or (CAP if args.validation and args.test else sizes["test"][1])
-        for name, size in sizes.items():
+        for name, (count, rollouts) in sizes.items():
             if not getattr(args, name):
-                setattr(args, name, [make_pool(out, name, *size, console)])
+                setattr(args, name, [make_pool(out, name, count, rollouts, console)])
         figures = _report(load_pool(args.validation), load_pool(args.test), cap, args, console)
     print(json.dumps(figures))
 

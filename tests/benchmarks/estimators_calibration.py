@@ -16,6 +16,7 @@ those of `--validation` runs, the same for both splits. `fit` prints the curves 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import tempfile
@@ -60,7 +61,9 @@ MIN_SHARE = 0.05
 
 def main() -> None:
     parser = SizedParser(__doc__)
-    verbs = parser.add_subparsers(dest="verb", help="one part; without, all of them")
+    verbs = parser.add_subparsers(
+        dest="verb", help="one part; without, all of them", parser_class=argparse.ArgumentParser
+    )
     collect = verbs.add_parser("collect")
     collect.add_argument("--split", choices=["validation", "test"], required=True)
     collect.add_argument("--problems", type=int, default=NUM_PROBLEMS)
@@ -86,11 +89,13 @@ def main() -> None:
 def _all(size: BenchmarkSize) -> dict[str, Any]:
     """Curves fitted on validation problems, and how reliable beliefs are on test problems."""
     pool_size = size.pick(smoke=(2, 16), quick=(8, 16), full=(350, 64))
-    num_problems = size.pick(smoke=4, quick=24, full=NUM_PROBLEMS)
+    num_problems = size.pick(smoke=1, quick=24, full=NUM_PROBLEMS)
     rows = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        cases = load_pool([make_pool(folder, "validation", *pool_size, Console(emoji=False))])
+        count, rollouts = pool_size
+        pool = make_pool(folder, "validation", count, rollouts, Console(emoji=False))
+        cases = load_pool([pool])
         priors = {}
         for agreement in (False, True):
             learned = fitted(cases, agreement=agreement, cap=16)

@@ -67,8 +67,8 @@ def _seconds_best_of_256(args: argparse.Namespace) -> float:
         scorers = args.quickstart
         if scorers is None:
             scorers = Path(scratch) / "quickstart"
-            made = "full" if args.size is BenchmarkSize.FULL else "small"
-            run_quickstart(made, scorers, Console(file=sys.stderr))
+            whole = args.size is BenchmarkSize.FULL
+            run_quickstart("full" if whole else "small", scorers, Console(file=sys.stderr))
         config = load_config(
             BestOfNConfig,
             CONFIG,

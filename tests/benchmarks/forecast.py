@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,12 @@ ESTIMATORS = {
     "bisect": ["estimator.kind=bisect", "estimator.rollouts=16"],
     "posterior": ["estimator.kind=posterior", "estimator.pilot=60"],
 }
+SMOKE = {
+    "fixed": ["estimator.rollouts=2"],
+    "bisect": ["estimator.rollouts=2", "estimator.batch=1"],
+    "posterior": ["estimator.rollouts=2", "estimator.pilot=4"],
+}
+"""Overrides of `ESTIMATORS` at the smoke size."""
 NUM_AGAIN = 200
 
 
@@ -71,11 +77,13 @@ def write_mix(path: Path, count: int, *, skewed: bool) -> None:
     path.write_text("\n".join(map(json.dumps, rows)))
 
 
-def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: int) -> Outcome:
-    """Forecast a job, then run it."""
+def measure(
+    folder: Path, overrides: Sequence[str], *, skewed: bool, count: int, pilot: int
+) -> Outcome:
+    """Forecast a job with these overrides, then run it."""
     source = folder / "problems.jsonl"
     write_mix(source, count, skewed=skewed)
-    overrides = [
+    changes = [
         f"problems.source={source}",
         f"out={folder / 'out'}",
         "policy.model=arith:policy",
@@ -83,9 +91,9 @@ def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: in
         "policy.engine.max_live=256",
         "block_problems=4",
         "ray.address=none",
-        *ESTIMATORS[estimator],
+        *overrides,
     ]
-    config = load_config(LabelConfig, None, overrides)
+    config = load_config(LabelConfig, None, changes)
     pipelines.run_pilot(config, lambda state: None, num_problems=pilot)
     found = pipelines.forecast(config)
     assert found is not None
@@ -136,13 +144,18 @@ def _again(blocks: list[tuple[Size, float, float]], count: int) -> tuple[np.ndar
 
 def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
-    count, pilot = size.pick(smoke=(20, 8), quick=(160, 64), full=(320, 96))
+    count, pilot = size.pick(smoke=(12, 4), quick=(160, 64), full=(320, 96))
     names = ["fixed", "posterior"] if size is BenchmarkSize.QUICK else list(ESTIMATORS)
+    more: dict[str, list[str]] = {}
+    if size is BenchmarkSize.SMOKE:
+        smallest = ["solutions.per_problem=1", "block_problems=2"]
+        more = {name: [*smallest, *changes] for name, changes in SMOKE.items()}
     errors: dict[str, float] = {}
     for skewed in (False, True):
         for name in names:
             with tempfile.TemporaryDirectory() as folder:
-                done = measure(Path(folder), name, skewed=skewed, count=count, pilot=pilot)
+                overrides = [*ESTIMATORS[name], *more.get(name, [])]
+                done = measure(Path(folder), overrides, skewed=skewed, count=count, pilot=pilot)
             label = f"{'skewed' if skewed else 'arith'} {name}"
             errors[label] = done.error
             hours = ""
