@@ -37,10 +37,11 @@ ESTIMATORS = {
     "bisect": ["estimator.kind=bisect", "estimator.rollouts=16"],
     "posterior": ["estimator.kind=posterior", "estimator.pilot=60"],
 }
+_SMALLEST = ["solutions.per_problem=1", "block_problems=2", "estimator.rollouts=2"]
 SMOKE = {
-    "fixed": ["estimator.rollouts=2"],
-    "bisect": ["estimator.rollouts=2", "estimator.batch=1"],
-    "posterior": ["estimator.rollouts=2", "estimator.pilot=4"],
+    "fixed": _SMALLEST,
+    "bisect": [*_SMALLEST, "estimator.batch=1"],
+    "posterior": [*_SMALLEST, "estimator.pilot=4"],
 }
 """Overrides of `ESTIMATORS` at the smoke size."""
 NUM_AGAIN = 200
@@ -146,31 +147,30 @@ def main() -> None:
     size: BenchmarkSize = SizedParser(__doc__).read().size
     count, pilot = size.pick(smoke=(12, 4), quick=(160, 64), full=(320, 96))
     names = ["fixed", "posterior"] if size is BenchmarkSize.QUICK else list(ESTIMATORS)
+    jobs = [(skewed, name) for skewed in (False, True) for name in names]
     more: dict[str, list[str]] = {}
     if size is BenchmarkSize.SMOKE:
-        smallest = ["solutions.per_problem=1", "block_problems=2"]
-        more = {name: [*smallest, *changes] for name, changes in SMOKE.items()}
+        jobs, more = [(False, "fixed"), (False, "bisect"), (True, "posterior")], SMOKE
     errors: dict[str, float] = {}
-    for skewed in (False, True):
-        for name in names:
-            with tempfile.TemporaryDirectory() as folder:
-                overrides = [*ESTIMATORS[name], *more.get(name, [])]
-                done = measure(Path(folder), overrides, skewed=skewed, count=count, pilot=pilot)
-            label = f"{'skewed' if skewed else 'arith'} {name}"
-            errors[label] = done.error
-            hours = ""
-            if done.hours is not None:
-                hours = f", hours {done.hours.expected / done.cost['hours'] - 1:+.1%}"
-            apart = np.abs(done.again)
-            print(
-                f"{label}: tokens {done.tokens.expected:,.0f} "
-                f"[{done.tokens.low:,.0f} to {done.tokens.high:,.0f}], cost "
-                f"{done.cost['tokens']:,.0f}: {done.error:+.1%}; rollouts "
-                f"{done.rollouts.expected / done.cost['rollouts'] - 1:+.1%}{hours}; other pilots: "
-                f"median {np.median(apart):.1%}, 90% under {np.quantile(apart, 0.9):.1%}, mean "
-                f"{done.again.mean():+.1%}, intervals hold {done.covered:.1%}",
-                flush=True,
-            )
+    for skewed, name in jobs:
+        with tempfile.TemporaryDirectory() as folder:
+            overrides = [*ESTIMATORS[name], *more.get(name, [])]
+            done = measure(Path(folder), overrides, skewed=skewed, count=count, pilot=pilot)
+        label = f"{'skewed' if skewed else 'arith'} {name}"
+        errors[label] = done.error
+        hours = ""
+        if done.hours is not None:
+            hours = f", hours {done.hours.expected / done.cost['hours'] - 1:+.1%}"
+        apart = np.abs(done.again)
+        print(
+            f"{label}: tokens {done.tokens.expected:,.0f} "
+            f"[{done.tokens.low:,.0f} to {done.tokens.high:,.0f}], cost "
+            f"{done.cost['tokens']:,.0f}: {done.error:+.1%}; rollouts "
+            f"{done.rollouts.expected / done.cost['rollouts'] - 1:+.1%}{hours}; other pilots: "
+            f"median {np.median(apart):.1%}, 90% under {np.quantile(apart, 0.9):.1%}, mean "
+            f"{done.again.mean():+.1%}, intervals hold {done.covered:.1%}",
+            flush=True,
+        )
     worst = max(map(abs, errors.values()))
     print(
         json.dumps(
