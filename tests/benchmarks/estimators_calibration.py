@@ -89,7 +89,7 @@ def main() -> None:
 def _all(size: BenchmarkSize) -> dict[str, Any]:
     """Curves fitted on validation problems, and how reliable beliefs are on test problems."""
     pool_size = size.pick(smoke=(2, 16), quick=(8, 16), full=(350, 64))
-    num_problems = size.pick(smoke=1, quick=24, full=NUM_PROBLEMS)
+    num_problems = size.pick(smoke=4, quick=24, full=NUM_PROBLEMS)
     rows = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -229,11 +229,14 @@ def _kind(row: LabeledSolution) -> Kind:
 
 
 def _fit(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The curves; that of a kind without rows is the one that the penalty alone gives."""
     found = {}
     for agreement, kind in CURVES:
         these = [r for r in rows if r["agreement"] == agreement and r["kind"] == kind]
         beliefs = np.array([max(row["posterior"]) for row in these])
-        shifts = np.array([covariates(r["gain"], len(r["posterior"]) - 1) for r in these])
+        shifts = np.array([covariates(r["gain"], len(r["posterior"]) - 1) for r in these]).reshape(
+            -1, 2
+        )
         right = np.array([row["right"] for row in these])
         found[f"{agreement}, {kind}"] = fit_curve(beliefs, shifts, right)._asdict()
     return found
