@@ -234,9 +234,8 @@ def _fit(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for agreement, kind in CURVES:
         these = [r for r in rows if r["agreement"] == agreement and r["kind"] == kind]
         beliefs = np.array([max(row["posterior"]) for row in these])
-        shifts = np.array([covariates(r["gain"], len(r["posterior"]) - 1) for r in these]).reshape(
-            -1, 2
-        )
+        moves = [covariates(r["gain"], len(r["posterior"]) - 1) for r in these]
+        shifts = np.array(moves).reshape(-1, 2)
         right = np.array([row["right"] for row in these])
         found[f"{agreement}, {kind}"] = fit_curve(beliefs, shifts, right)._asdict()
     return found

@@ -5,9 +5,11 @@
 A benchmark is a file of this folder that can be run as a program; none can be left out. It passes
 if it ends with exit code 0 and its last line is a JSON object whose keys are those of `keys.json`.
 One that says that it cannot run here is "not run: reason", which fails with `--all-must-run` alone.
-Ends with 1 if one fails. Most take less than 20 s of one core; `evaluation` (it makes the small
-quickstart), `prm_vs_orm` (it trains 17 scorers), `checker` (its load is 20 busy processes) and those
-that start Ray or a server can take longer. A new benchmark, or one with other keys, has its keys recorded by hand.
+Ends with 1 if one fails. A new benchmark, or one with other keys, has its keys recorded by hand.
+
+Most take less than 20 s of one core. `evaluation` makes the small quickstart, `prm_vs_orm` trains
+17 scorers, `checker` puts 20 busy processes beside it, `scale`, `chaos` and `serving_parity` start
+Ray, a store or a server: these can take longer.
 """
 
 from __future__ import annotations
