@@ -1,6 +1,6 @@
 # What a contributor runs; CONTRIBUTING.md explains it. `make install` first.
 PYTHON ?= python
-.PHONY: help install test lint docs keys bench house ci
+.PHONY: help install test lint docs keys bench smoke house ci
 
 help:
 	@echo "make install  the package with what development needs, into the active environment"
@@ -10,6 +10,7 @@ help:
 	@echo "make keys     docs/keys.md anew, from the settings"
 	@echo "make house    what makes the code hard to live in, counted"
 	@echo "make bench    the quick benchmarks, one after the other (about twenty minutes)"
+	@echo "make smoke    every benchmark at its smallest size: whether it runs, no figures"
 
 install:
 	$(PYTHON) -m pip install -e '.[dev,docs]'
@@ -41,6 +42,9 @@ bench:
 	$(PYTHON) -m tests.benchmarks.forecast --quick
 	$(PYTHON) -m tests.benchmarks.checker --quick
 	$(PYTHON) -m tests.benchmarks.viewer --quick
+
+smoke:
+	$(PYTHON) -m tests.benchmarks.smoke
 
 ci:
 	bash .ci/run

@@ -1,6 +1,6 @@
 """Everything that can fail, at random: kill, resume, and see whether the output is exact.
 
-    python -m tests.benchmarks.chaos [--quick] [--seeds N] [--first SEED]
+    python -m tests.benchmarks.chaos [--smoke | --quick] [--seeds N] [--first SEED]
 
 Each seed labels one list of problems under faults and ends with an undisturbed run of the same
 command. By seed (`chaos_world.WORLDS`) it runs in one process or on a Ray cluster of two worker
@@ -25,7 +25,6 @@ is JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import time
@@ -45,8 +44,11 @@ from mclabel.pipelines.label import load_work
 from mclabel.records import Outcome
 from mclabel.work.worker import JOURNAL_S
 from tests.benchmarks.chaos_world import FLUSH_S, WORLDS, World, open_world
+from tests.benchmarks.sizes import SizedParser
 
 MAX_OUTPUTS = 10
+NUM_FAULTS = 4
+"""To happen in a seed."""
 LAST_S = 300.0
 console = Console()
 
@@ -71,15 +73,16 @@ class Figures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="three seeds")
+    parser = SizedParser(__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
-    args = parser.parse_args()
+    args = parser.read()
+    num_seeds = args.size.pick(smoke=1, quick=3, full=args.seeds)
+    num_faults = args.size.pick(smoke=1, quick=NUM_FAULTS, full=NUM_FAULTS)
     table = Table("seed", "world", "faults", "wrong", "cost of one")
     results = []
-    for seed in range(args.first, args.first + (3 if args.quick else args.seeds)):
-        found = run_seed(seed)
+    for seed in range(args.first, args.first + num_seeds):
+        found = run_seed(seed, num_faults=num_faults)
         results.append(found)
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.kills.items()))
         wrong = "; ".join(found.faults[:5]) or "nothing"
@@ -104,7 +107,7 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def run_seed(seed: int, *, num_faults: int = 4) -> Figures:
+def run_seed(seed: int, *, num_faults: int) -> Figures:
     """Label under random faults, resume, and check.
 
     Args:

@@ -1,16 +1,16 @@
 """The answer checker beside Math-Verify: accuracy, golds, real solutions, speed, bombs.
 
-    python -m tests.benchmarks.checker [--quick]
+    python -m tests.benchmarks.checker [--smoke | --quick]
 
 Grades the tables of human-judged cases, every public gold, the solutions of ProcessBench, and
 times both checkers on the same pairs on one core; the last line is JSON. Public data are read from
-`shared/data` beside the checkout; without them only the tables are graded. `--quick` times
+`shared/data` beside the checkout; without them only the tables are graded, and the
+other figures are null. `--quick` times
 Math-Verify on 150 pairs instead of 1,000 and mixes fewer bombs.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -33,6 +33,7 @@ from mclabel.records import Verdict
 from tests.answers.test_gold import read_golds, spellings
 from tests.answers.test_hostile import bombs
 from tests.benchmarks import checker_limits as limits
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
 from tests.support.judged import Case, read_cases
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,29 @@ REPEATS = 5
 """Of a timed pass; the best counts, since other processes share the cores."""
 SAMPLES = 8
 """Rollouts of a problem whose answers repeat, in the speed test."""
+ON_PUBLIC_DATA = (
+    "gold_parse_failures",
+    "gold_spellings_missed",
+    "processbench_solutions",
+    "processbench_disagreements",
+    "pairs_per_s",
+    "pairs_per_s_no_memo",
+    "math_verify_pairs_per_s",
+    "ratio_to_math_verify",
+    "bomb_loss",
+    "bomb_loss_cpu",
+    "pairs_per_s_waiting",
+    "ratio_to_math_verify_waiting",
+    "p99_ms_waiting",
+    "p999_ms_waiting",
+    "hostile_share_cost",
+    "pairs_per_cpu_s_waiting",
+    "hostile_pairs",
+    "caller_ms_slowest",
+    "seconds_slowest",
+    "same_under_load",
+)
+"""Figures that are null without the public data."""
 EXPLAINED = {
     "gsm8k-70": "the solution boxes the gold, 59; ProcessBench judged the text otherwise",
     "gsm8k-74": "the solution boxes the gold, 2, reached by a wrong quotient",
@@ -62,37 +86,50 @@ class Solution:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    args = parser.parse_args()
+    parser = SizedParser(__doc__)
+    size: BenchmarkSize = parser.read().size
+    need("math_verify", remedy="pip install '.[dev]'")
     logging.disable(logging.WARNING)
     console = Console(emoji=False, width=110)
     figures: dict[str, Any] = {}
     checker = Checker()
     figures["first_pair_ms"] = _first_pair_ms(checker)
     theirs = _math_verify()
+    every = size.pick(smoke=20, quick=1, full=1)
     for name in ("cases", "holdout"):
-        figures |= _accuracy(console, checker, theirs, name)
-    if DATA.is_dir():
-        solutions = _solutions()
-        figures |= _golds(console, checker)
-        figures |= _processbench(console, checker, solutions)
-        figures |= _speed(console, theirs, solutions, num_theirs=150 if args.quick else 1000)
-        figures |= _new_pairs(console, checker)
-        figures |= _bombs(console, solutions, quick=args.quick)
-        completions = [(one.text, one.gold) for one in solutions]
-        random.Random(0).shuffle(completions)
-        num_theirs = 150 if args.quick else 1000
-        figures |= limits.waiting(
-            console, completions * SAMPLES, lambda some: _their_rate(theirs, some[:num_theirs])
-        )
-        figures |= limits.hostile_share(console, completions * SAMPLES)
-        figures |= limits.hostile(
-            console, read_golds(DATA), number=20_000 if args.quick else 1_000_000
-        )
-        figures |= limits.under_load(console, completions, quick=args.quick)
+        figures |= _accuracy(console, checker, theirs, name, every)
+    figures |= _new_pairs(console, every)
+    on_data = _on_public_data(console, checker, theirs, size) if DATA.is_dir() else {}
+    figures |= {key: on_data.get(key) for key in ON_PUBLIC_DATA}
     checker.close()
     print(json.dumps(figures))
+
+
+def _on_public_data(
+    console: Console,
+    checker: Checker,
+    theirs: Callable[[str, str, bool], bool],
+    size: BenchmarkSize,
+) -> dict[str, Any]:
+    """The figures named in `ON_PUBLIC_DATA`."""
+    every = size.pick(smoke=100, quick=1, full=1)
+    num_theirs = size.pick(smoke=4, quick=150, full=1000)
+    golds, solutions = read_golds(DATA)[::every], _solutions()[::every]
+    figures = _golds(console, checker, golds)
+    figures |= _processbench(console, checker, solutions)
+    figures |= _speed(console, theirs, solutions, num_theirs=num_theirs)
+    num_good = size.pick(smoke=200, quick=20_000, full=100_000)
+    figures |= _bombs(console, solutions, num_good=num_good)
+    completions = [(one.text, one.gold) for one in solutions]
+    random.Random(0).shuffle(completions)
+    figures |= limits.waiting(
+        console, completions * SAMPLES, lambda some: _their_rate(theirs, some[:num_theirs])
+    )
+    figures |= limits.hostile_share(console, completions * SAMPLES)
+    number = size.pick(smoke=500, quick=20_000, full=1_000_000)
+    figures |= limits.hostile(console, golds, number=number)
+    figures |= limits.under_load(console, completions, size)
+    return figures
 
 
 def _first_pair_ms(checker: Checker) -> float:
@@ -113,9 +150,13 @@ def _math_verify() -> Callable[[str, str, bool], bool]:
 
 
 def _accuracy(
-    console: Console, checker: Checker, theirs: Callable[[str, str, bool], bool], name: str
+    console: Console,
+    checker: Checker,
+    theirs: Callable[[str, str, bool], bool],
+    name: str,
+    every: int,
 ) -> dict[str, Any]:
-    cases = list(read_cases(f"{name}.txt"))
+    cases = list(read_cases(f"{name}.txt"))[::every]
     ours = [case.grade(checker).verdict is Verdict.RIGHT for case in cases]
     other = [theirs(case.answer, case.gold, case.is_completion) for case in cases]
     table = Table(title=f"{name}.txt: {len(cases)} human-judged cases", title_justify="left")
@@ -146,8 +187,7 @@ def _errors(cases: Sequence[Case], right: Sequence[bool]) -> tuple[float, int, i
     return 1 - (positives + negatives) / len(cases), positives, negatives
 
 
-def _golds(console: Console, checker: Checker) -> dict[str, Any]:
-    golds = read_golds(DATA)
+def _golds(console: Console, checker: Checker, golds: Sequence[str]) -> dict[str, Any]:
     pairs = [(text, gold) for gold in golds for text in spellings(gold)]
     missed = [p for p in pairs if checker.grade(*p).verdict is not Verdict.RIGHT and p[1].strip()]
     nexts = [(b, a) for a, b in pairwise(golds) if a.strip() != b.strip()]
@@ -261,12 +301,12 @@ def _rate(checker: Checker, completions: Sequence[tuple[str, str]]) -> float:
     return len(completions) / (time.perf_counter() - start)
 
 
-def _new_pairs(console: Console, checker: Checker) -> dict[str, Any]:
+def _new_pairs(console: Console, every: int) -> dict[str, Any]:
     """Latency of pairs not seen before, workers warm: of all judged cases."""
     fresh = _warm(memo_size=0)
     times: list[float] = []
     hard: list[float] = []
-    for case in [*read_cases("cases.txt"), *read_cases("holdout.txt")]:
+    for case in [*read_cases("cases.txt"), *read_cases("holdout.txt")][::every]:
         start = time.perf_counter()
         grade = case.grade(fresh)
         took = 1000 * (time.perf_counter() - start)
@@ -287,9 +327,8 @@ def _new_pairs(console: Console, checker: Checker) -> dict[str, Any]:
     }
 
 
-def _bombs(console: Console, solutions: Sequence[Solution], *, quick: bool) -> dict[str, Any]:
+def _bombs(console: Console, solutions: Sequence[Solution], *, num_good: int) -> dict[str, Any]:
     """Throughput of good completions alone, and with one bomb to a hundred among them."""
-    num_good = 20_000 if quick else 100_000
     completions = [(one.text, one.gold) for one in solutions]
     good = [completions[i % len(completions)] for i in range(num_good)]
     corpus = bombs()

@@ -23,6 +23,7 @@ from mclabel.answers import Checker, Grade, extract_answer
 from mclabel.answers.grade import grade_here
 from mclabel.answers.rules import DEFAULT_RULES
 from tests.answers.test_hostile import bombs
+from tests.benchmarks.sizes import BenchmarkSize
 from tests.support.hard_pairs import double_angle, logarithm, mixture, shifted_wave
 from tests.support.hostile_texts import hostile_pairs
 
@@ -127,12 +128,15 @@ def hostile(console: Console, golds: Sequence[str], *, number: int) -> dict[str,
     }
 
 
-def under_load(console: Console, completions: Completions, *, quick: bool) -> dict[str, Any]:
+def under_load(console: Console, completions: Completions, size: BenchmarkSize) -> dict[str, Any]:
     """Whether 22,000 pairs get the same verdicts alone and beside 20 busy processes."""
-    near = [logarithm(n) for n in range(100)] + [double_angle(n) for n in range(100)]
-    hard = mixture([(200 if quick else 2_000, shifted_wave)]) + near
+    num_near = size.pick(smoke=1, quick=100, full=100)
+    num_hard = size.pick(smoke=2, quick=200, full=2_000)
+    num_easy = size.pick(smoke=200, quick=20_000, full=20_000)
+    near = [make(n) for make in (logarithm, double_angle) for n in range(num_near)]
+    hard = mixture([(num_hard, shifted_wave)]) + near
     easy = [(extract_answer(text), gold) for text, gold in completions]
-    pairs = [*hard, *(easy * (1 + 20_000 // len(easy)))[:20_000]]
+    pairs = [*hard, *(easy * (1 + num_easy // len(easy)))[:num_easy]]
     alone = _grades(pairs, num_workers=2)
     with _load(20):
         together = _grades(pairs, num_workers=4)

@@ -1,6 +1,6 @@
 """How much of the engine's own speed a labelling job reaches.
 
-    python -m tests.benchmarks.engine_efficiency [--quick]
+    python -m tests.benchmarks.engine_efficiency [--smoke | --quick]
 
 One loaded engine (vLLM on this CPU where it is installed, else hf) is driven three times in turn
 by a labelling job and flat: every completion that the job asked for is given to the engine at
@@ -14,7 +14,6 @@ takes so little that everything around it shows. --quick measures the bundled on
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import shutil
@@ -35,20 +34,23 @@ from tests.benchmarks.engine_common import (
     loaded_policy,
     watch,
 )
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 REPEATS = 3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    small = asyncio.run(_compare(str(bundled_model("policy")), 96 if quick else 200, rollouts=4))
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    repeats = size.pick(smoke=1, quick=REPEATS, full=REPEATS)
+    count = size.pick(smoke=2, quick=96, full=200)
+    bundled = str(bundled_model("policy"))
+    small = asyncio.run(_compare(bundled, count, repeats, rollouts=4))
     large = None
-    if not quick:
+    if size is not BenchmarkSize.QUICK:
+        count = 2 if size is BenchmarkSize.SMOKE else 480
         with tempfile.TemporaryDirectory(prefix="mclabel-50m-") as folder:
             _random_model(Path(folder))
-            large = asyncio.run(_compare(folder, 480, rollouts=2, max_tokens=24))
+            large = asyncio.run(_compare(folder, count, repeats, rollouts=2, max_tokens=24))
     table = Table("model", "job tokens/s", "flat tokens/s", "ratio (all)", "under 256 live", "lag")
     for name, found in [("bundled, 1M", small), ("random, 50M", large)]:
         if found is not None:
@@ -77,13 +79,15 @@ def main() -> None:
 Pairs = tuple[list[Run], list[Run]]
 
 
-async def _compare(model: str, num_problems: int, *, rollouts: int, max_tokens: int = 200) -> Pairs:
+async def _compare(
+    model: str, num_problems: int, repeats: int, *, rollouts: int, max_tokens: int = 200
+) -> Pairs:
     """Jobs and flat runs, in turn."""
     problems = generate(num_problems, seed=3, split="test")
     async with loaded_policy(model, max_tokens=max_tokens) as policy:
         await label_job(policy, problems[:16], kind="fixed", rollouts=1)  # warm
         jobs, flats = [], []
-        for _ in range(REPEATS):
+        for _ in range(repeats):
             jobs.append(await label_job(policy, problems, kind="fixed", rollouts=rollouts))
             flats.append(await _flat(policy))
     return jobs, flats

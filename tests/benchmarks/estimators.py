@@ -1,7 +1,7 @@
 """Every estimator's labels against their cost: on real rollouts, and on simulated values.
 
-    python -m tests.benchmarks.estimators [--quick] [--validation RUN]... [--test RUN]...
-        [--truth RUN]... [--out FOLDER] [--plot docs/estimators.png]
+    python -m tests.benchmarks.estimators [--smoke | --quick] [--validation RUN]...
+        [--test RUN]... [--truth RUN]... [--out FOLDER] [--plot docs/estimators.png]
 
 Replays estimators against pools: runs labelled with `fixed`, K=64, whose rollouts are drawn
 without replacement, so that all see the same solutions and share prefixes alike. Settings are
@@ -18,6 +18,7 @@ import argparse
 import itertools
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,6 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mclabel import pipelines
-from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.estimators import Estimator, EstimatorSettings, Knowledge
 from mclabel.estimators.bisect import BisectEstimator
 from mclabel.estimators.first_error import FirstErrorEstimator
@@ -35,33 +34,30 @@ from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.sequential import SequentialEstimator
 from mclabel.estimators.tree import TreeEstimator
 from mclabel.evaluation.bootstrap import resample_weights
-from mclabel.report.job_progress import job_progress
 from mclabel.simulate.measure import COLUMNS, Measurement, measure, reliability
 from mclabel.simulate.replay import Case, Replay
 from mclabel.simulate.run import SimulatedRun
-from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted, load_pool
-from tests.benchmarks.estimators_decisions import decision_cost
+from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted, load_pool, make_pool
+from tests.benchmarks.estimators_decisions import decision_cost, summary
 from tests.benchmarks.estimators_free_form import free_form
 from tests.benchmarks.estimators_values import (
     real_intervals,
     simulate_intervals,
     soft_values,
 )
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 GAINS = tuple(float(f"{10 ** (-k / 8):.2g}") for k in range(16, 39))
 """Least gains a token: eight steps a decade, from 0.01 to 0.00002."""
 CAP = 64
 POOLS = {"validation": (350, CAP), "test": (250, CAP), "truth": (24, 2048)}
 """Problems, and rollouts of each of their prefixes."""
+SMOKE_POOLS = {"validation": (2, 16), "test": (3, 16), "truth": (2, 32)}
 QUICK_POOLS = {"validation": (8, 16), "test": (16, 16), "truth": (2, 256)}
-SEED = 77
-TRUTH_SEED = 79
-"""Of the problems whose values are known: not those of the test pool."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = SizedParser(__doc__)
     parser.add_argument("--validation", action="append", default=[], help="run(s) to tune on")
     parser.add_argument("--test", action="append", default=[], help="run(s) to report on")
     parser.add_argument("--fit", action="append", default=[], help="more runs to fit priors on")
@@ -71,36 +67,24 @@ def main() -> None:
     parser.add_argument("--cap", type=int, help="rollouts of a prefix that the pools have")
     parser.add_argument("--out", type=Path, help="keep pools here that have to be made")
     parser.add_argument("--plot", type=Path, help="write the plot of cost against quality here")
-    args = parser.parse_args()
+    args = parser.read()
     console = Console(emoji=False, width=140)
     with tempfile.TemporaryDirectory() as scratch:
         out = args.out or Path(scratch)
-        sizes = QUICK_POOLS if args.quick else POOLS
+        sizes = args.size.pick(smoke=SMOKE_POOLS, quick=QUICK_POOLS, full=POOLS)
+        if args.size is BenchmarkSize.SMOKE:
+            args.plot = Path(scratch) / "estimators.png"
         cap = args.cap or (CAP if args.validation and args.test else sizes["test"][1])
-        for name, size in sizes.items():
+        for name, (count, rollouts) in sizes.items():
             if not getattr(args, name):
-                setattr(args, name, [_make_pool(out, name, *size, console)])
+                setattr(args, name, [make_pool(out, name, count, rollouts, console)])
         figures = _report(load_pool(args.validation), load_pool(args.test), cap, args, console)
     print(json.dumps(figures))
 
 
-def _make_pool(out: Path, name: str, count: int, rollouts: int, console: Console) -> str:
-    where = str(out / name)
-    seed = TRUTH_SEED if name == "truth" else SEED
-    split = "validation" if name == "validation" else "test"
-    changes = [f"out={where}", f"problems.split={split}", f"problems.limit={count}"]
-    changes += [f"estimator.rollouts={rollouts}", f"estimator.root_rollouts={rollouts}"]
-    config = load_config(
-        LabelConfig,
-        bundled_config("label/quickstart.yaml"),
-        [*changes, f"problems.seed={seed}", f"seed={seed}", "ray.address=none", "block_problems=4"],
-    )
-    with job_progress(console, f"pool {name}") as progress:
-        pipelines.label(config, progress)
-    return where
-
-
-def points(priors: dict[str, Knowledge | None], cap: int) -> list[Point]:
+def points(
+    priors: dict[str, Knowledge | None], cap: int, gains: Sequence[float] = GAINS
+) -> list[Point]:
     """The curves: every estimator at every setting."""
     sizes = [k for k in (1, 2, 4, 8, 16, 32, 64) if k <= cap]
     made = []
@@ -119,7 +103,7 @@ def points(priors: dict[str, Knowledge | None], cap: int) -> list[Point]:
         if k >= 8:
             add("sequential", f"cap={k}", SequentialEstimator.Settings(rollouts=k, width=0.3))
     for name, agreement in POSTERIORS.items():
-        for batch, gain in itertools.product((4, 1), GAINS):
+        for batch, gain in itertools.product((4, 1), gains):
             settings = PosteriorEstimator.Settings(
                 rollouts=cap, min_gain_per_token=gain, batch=batch, agreement=agreement
             )
@@ -139,7 +123,7 @@ def _report(
         name: fitted([*validation, *load_pool(args.fit)], agreement=agreement, cap=min(cap, 16))
         for name, agreement in POSTERIORS.items()
     }
-    settings = points(priors, cap)
+    settings = points(priors, cap, GAINS[4::4] if args.size is BenchmarkSize.SMOKE else GAINS)
     tuned = {(p.name, p.label): measure(p.make, validation) for p in settings}
     found = {(p.name, p.label): measure(p.make, test) for p in settings}
     weights = resample_weights(len(test), 0)
@@ -153,15 +137,17 @@ def _report(
     best = _best(tuned, found)
     console.print("chosen on validation, the most accurate of each:", best)
     calibration, causes = _posterior_report(found, best, test, console)
-    simulated = simulate_intervals(args.quick, test, priors["posterior"], console)
+    simulated = simulate_intervals(args.size, test, priors["posterior"], console)
     truth = load_pool(args.truth)
     soft = soft_values(truth, priors, cap, console)
     covered = real_intervals(truth, priors["posterior"], console)
-    pilot = _with_pilot(test, cap, console) if not args.quick else {}
-    free = {} if args.quick else free_form(args.validation, args.test, cap=cap, console=console)
+    pilot, free = {}, {}
+    if args.size is not BenchmarkSize.QUICK:
+        pilot = _with_pilot(test, cap, args.size, console)
+        free = free_form(args.validation, args.test, cap=cap, console=console)
     if args.plot:
         _plot(found, weights, args.plot)
-    decisions = decision_cost(args.quick, console)
+    decisions = decision_cost(args.size, console)
     return {
         "estimators": {
             name: {key: value for key, value in one.items() if key != "key"}
@@ -180,8 +166,7 @@ def _report(
         "causes": causes,
         "with_pilot": pilot,
         "free_form": free,
-        "us_per_decision": float(np.mean([d["us_per_decision"] for d in decisions if d["full"]])),
-        "decisions": decisions,
+        **summary(decisions),
     }
 
 
@@ -322,14 +307,17 @@ def _posterior_report(
     return calibration, causes
 
 
-def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
+def _with_pilot(
+    test: list[Case], cap: int, size: BenchmarkSize, console: Console
+) -> dict[str, Any]:
     """The test problems as one run that begins with wide priors, its pilot included."""
     found = {}
+    pilot = size.pick(smoke=4, quick=100, full=100)
     for name, agreement in POSTERIORS.items():
         for gain in (3e-3, 1e-3, 3e-4):
             run = SimulatedRun(
                 PosteriorEstimator.Settings(
-                    rollouts=cap, min_gain_per_token=gain, agreement=agreement, pilot=100
+                    rollouts=cap, min_gain_per_token=gain, agreement=agreement, pilot=pilot
                 )
             )
 
@@ -340,7 +328,7 @@ def _with_pilot(test: list[Case], cap: int, console: Console) -> dict[str, Any]:
                 to.fit()
 
             one = measure(run.begin, test, on_done=learn, at_a_time=16)
-            first = int(np.searchsorted(np.cumsum(one.table[:, 0]), 100)) + 1
+            first = int(np.searchsorted(np.cumsum(one.table[:, 0]), pilot)) + 1
             rest = one.table[first:].sum(0)
             found[f"{name} gain={gain:g}"] = {
                 "tokens": one.tokens_per_solution,

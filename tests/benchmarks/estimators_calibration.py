@@ -1,10 +1,12 @@
 """Whether the posterior's beliefs are right as often as they claim; fits their calibration.
 
+    python -m tests.benchmarks.estimators_calibration [--smoke | --quick]
     python -m tests.benchmarks.estimators_calibration collect --split validation --out v.jsonl
     python -m tests.benchmarks.estimators_calibration fit v.jsonl ...
     python -m tests.benchmarks.estimators_calibration collect --split test --out t.jsonl
     python -m tests.benchmarks.estimators_calibration report t.jsonl ...
 
+The first does all that the others do, with priors of a pool that it makes; the last line is JSON.
 `collect` labels fresh problems with the bundled policy, at several least gains a token, with and
 without agreement, and writes each solution's largest belief as the chain has it and
 whether it was right. Settings share rollouts, so that the engine makes each but once. Priors are
@@ -17,11 +19,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from rich.console import Console
 
 from mclabel.arith.problems import generate
 from mclabel.checkers import make_checker
@@ -43,31 +47,70 @@ from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Completion, LabeledSolution, Outcome, Problem
 from mclabel.work.desk import Desk
+from tests.benchmarks.estimators_common import fitted, load_pool, make_pool
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 GAINS = (3e-3, 1e-3, 3e-4, 1e-4)
 """Least gains a token."""
+NUM_PROBLEMS, SEED = 1000, 500
+"""Of each split."""
 SIDE_BY_SIDE = 96
 MIN_SHARE = 0.05
 """Share of the labels in a bin under which it does not count."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    parser = SizedParser(__doc__)
+    verbs = parser.add_subparsers(
+        dest="verb", help="one part; without, all of them", parser_class=argparse.ArgumentParser
+    )
     collect = verbs.add_parser("collect")
     collect.add_argument("--split", choices=["validation", "test"], required=True)
-    collect.add_argument("--problems", type=int, default=1000)
-    collect.add_argument("--seed", type=int, default=500)
+    collect.add_argument("--problems", type=int, default=NUM_PROBLEMS)
+    collect.add_argument("--seed", type=int, default=SEED)
     collect.add_argument("--priors", action="append", required=True, help="AGREEMENT=FILE, twice")
     collect.add_argument("--out", type=Path, required=True)
     for verb in ("fit", "report"):
         verbs.add_parser(verb).add_argument("rows", nargs="+", type=Path)
-    args = parser.parse_args()
-    if args.verb == "collect":
-        asyncio.run(_collect(args))
-        return
-    rows = [json.loads(line) for path in args.rows for line in path.read_text().splitlines()]
-    print(json.dumps(_fit(rows) if args.verb == "fit" else report(rows)))
+    args = parser.read()
+    if args.verb is None:
+        print(json.dumps(_all(args.size)))
+    elif args.verb == "collect":
+        priors = {}
+        for given in args.priors:
+            name, _, path = given.partition("=")
+            priors[name == "true"] = path
+        asyncio.run(_collect(args.split, args.problems, args.seed, priors, args.out))
+    else:
+        rows = _read(args.rows)
+        print(json.dumps(_fit(rows) if args.verb == "fit" else report(rows)))
+
+
+def _all(size: BenchmarkSize) -> dict[str, Any]:
+    """Curves fitted on validation problems, and how reliable beliefs are on test problems."""
+    pool_size = size.pick(smoke=(2, 16), quick=(8, 16), full=(350, 64))
+    num_problems = size.pick(smoke=4, quick=24, full=NUM_PROBLEMS)
+    rows = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        count, rollouts = pool_size
+        pool = make_pool(folder, "validation", count, rollouts, Console(emoji=False))
+        cases = load_pool([pool])
+        priors = {}
+        for agreement in (False, True):
+            learned = fitted(cases, agreement=agreement, cap=16)
+            assert learned is not None, "the learner of `posterior` has fitted nothing"
+            priors[agreement] = str(folder / f"{agreement}.json")
+            Path(priors[agreement]).write_text(learned.to_json())
+        for split in ("validation", "test"):
+            out = folder / f"{split}.jsonl"
+            asyncio.run(_collect(split, num_problems, SEED, priors, out))
+            rows[split] = _read([out])
+    return {"curves": _fit(rows["validation"]), "reliability": report(rows["test"])}
+
+
+def _read(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
 class SharedPolicy:
@@ -95,22 +138,39 @@ class SharedPolicy:
         return self._policy.stats()
 
 
-async def _collect(args: argparse.Namespace) -> None:
+async def _collect(
+    split: Literal["validation", "test"],
+    num_problems: int,
+    seed: int,
+    priors: Mapping[bool, str],
+    out: Path,
+) -> None:
+    """Write a row for each label of each solution; `priors` are files, by agreement."""
     # Beliefs are collected as the chain has them, and calibrated afterwards.
+    calibrating = judging.calibrated  # type: ignore[attr-defined]
     judging.calibrated = lambda posterior, **_: posterior  # type: ignore[attr-defined]
-    priors = {}
-    for given in args.priors:
-        name, _, path = given.partition("=")
-        priors[name == "true"] = path
+    try:
+        await _write_rows(split, num_problems, seed, priors, out)
+    finally:
+        judging.calibrated = calibrating  # type: ignore[attr-defined]
+
+
+async def _write_rows(
+    split: Literal["validation", "test"],
+    num_problems: int,
+    seed: int,
+    priors: Mapping[bool, str],
+    out: Path,
+) -> None:
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), ["out=none"])
-    policy = SharedPolicy(make_engine(config.policy, seed=args.seed))
+    policy = SharedPolicy(make_engine(config.policy, seed=seed))
     await policy.start()
     desk, gate = Desk(), asyncio.Semaphore(SIDE_BY_SIDE)
     decisions = Decisions(desk)
 
     def shared(estimator: PosteriorEstimator.Settings) -> Shared:
         settings = LabelSettings(
-            seed=args.seed, solutions=SolutionSettings(per_problem=4), estimator=estimator
+            seed=seed, solutions=SolutionSettings(per_problem=4), estimator=estimator
         )
         learner = run_learner(settings)
         return Shared(
@@ -150,8 +210,8 @@ async def _collect(args: argparse.Namespace) -> None:
                 ]
             return found
 
-    problems = generate(args.problems, seed=args.seed, split=args.split)
-    with args.out.open("w") as file:
+    problems = generate(num_problems, seed=seed, split=split)
+    with out.open("w") as file:
         for begin in range(0, len(problems), 2 * SIDE_BY_SIDE):
             some = problems[begin : begin + 2 * SIDE_BY_SIDE]
             for rows in await asyncio.gather(*map(one, some)):
@@ -169,11 +229,13 @@ def _kind(row: LabeledSolution) -> Kind:
 
 
 def _fit(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The curves; that of a kind without rows is the one that the penalty alone gives."""
     found = {}
     for agreement, kind in CURVES:
         these = [r for r in rows if r["agreement"] == agreement and r["kind"] == kind]
         beliefs = np.array([max(row["posterior"]) for row in these])
-        shifts = np.array([covariates(r["gain"], len(r["posterior"]) - 1) for r in these])
+        moves = [covariates(r["gain"], len(r["posterior"]) - 1) for r in these]
+        shifts = np.array(moves).reshape(-1, 2)
         right = np.array([row["right"] for row in these])
         found[f"{agreement}, {kind}"] = fit_curve(beliefs, shifts, right)._asdict()
     return found

@@ -4,22 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from mclabel import pipelines
+from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.data.readers.remote import read_text
 from mclabel.data.shards.store import Store
 from mclabel.estimators import Estimator, EstimatorSettings, Knowledge
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import Outcome
+from mclabel.report.job_progress import job_progress
 from mclabel.simulate.measure import measure
 from mclabel.simulate.pool import read_pool
 from mclabel.simulate.replay import Case, Replay
 
+SEED = 77
+TRUTH_SEED = 79
+"""Of the problems whose values are known: not those of the test pool."""
 FIT_GAIN = 1e-4
 """Least gain a token of the problems that priors are fitted on."""
 POSTERIORS = {"posterior": False, "posterior+agreement": True}
 """Whether a posterior uses agreement, by its name here."""
+
+
+def make_pool(out: Path, name: str, count: int, rollouts: int, console: Console) -> str:
+    """Label `count` problems with `rollouts` of every prefix.
+
+    Args:
+        out: folder of the pools; a pool that is there already is resumed.
+        name: `validation`, `test` or `truth`, which chooses the problems.
+        count: problems.
+        rollouts: of each prefix.
+        console: progress goes there.
+
+    Returns:
+        The run.
+    """
+    where = str(out / name)
+    seed = TRUTH_SEED if name == "truth" else SEED
+    split = "validation" if name == "validation" else "test"
+    changes = [f"out={where}", f"problems.split={split}", f"problems.limit={count}"]
+    changes += [f"estimator.rollouts={rollouts}", f"estimator.root_rollouts={rollouts}"]
+    config = load_config(
+        LabelConfig,
+        bundled_config("label/quickstart.yaml"),
+        [*changes, f"problems.seed={seed}", f"seed={seed}", "ray.address=none", "block_problems=4"],
+    )
+    with job_progress(console, f"pool {name}") as progress:
+        pipelines.label(config, progress)
+    return where
 
 
 def load_pool(runs: Sequence[str], **options: Any) -> list[Case]:

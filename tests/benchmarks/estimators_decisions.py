@@ -4,15 +4,15 @@ The scripted policy answers after a random time, so that decisions fall due as t
 engine that batches continuously; the labelling of hundreds of problems runs side by side. A
 decision is one prefix chosen, or none for a whole problem. Its cost is the CPU time of the thread
 that decides, which other work on the machine does not lengthen much. Lag is how much later than
-asked a sleeping task of the event loop wakes up.
+asked a sleeping task of the event loop wakes up. The last line is JSON.
 
-    python -m tests.benchmarks.estimators_decisions [--quick]
+    python -m tests.benchmarks.estimators_decisions [--smoke | --quick]
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -31,8 +31,14 @@ from mclabel.labeling.sampling import SolutionSettings
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Problem
 from mclabel.work.desk import Desk
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 TICK_S = 0.002
+
+
+def main() -> None:
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    print(json.dumps(summary(decision_cost(size, Console()))))
 
 
 class TimedDecisions(Decisions):
@@ -114,12 +120,12 @@ async def _tick(lags: list[float]) -> None:
         lags.append(time.perf_counter() - began - TICK_S)
 
 
-def decision_cost(quick: bool, console: Console) -> list[dict[str, Any]]:
+def decision_cost(size: BenchmarkSize, console: Console) -> list[dict[str, Any]]:
     """Measure decisions for solutions of 5 and 9 steps."""
     found = []
     for num_steps in (4, 8):
         for block in (16, 256):
-            problems = 2 * block if quick else max(512, 2 * block)
+            problems = size.pick(smoke=block // 8, quick=2 * block, full=max(512, 2 * block))
             one = asyncio.run(_run(problems, block, num_steps, delay_s=0.02))
             shown = ", ".join(
                 f"{k} {v:,.3g}" if v < 1000 else f"{k} {v:,.0f}" for k, v in one.items()
@@ -129,7 +135,11 @@ def decision_cost(quick: bool, console: Console) -> list[dict[str, Any]]:
     return found
 
 
+def summary(decisions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the JSON line holds: every measurement, and the mean cost where the engine is full."""
+    full = [one["us_per_decision"] for one in decisions if one["full"]]
+    return {"us_per_decision": float(np.mean(full)), "decisions": decisions}
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer problems")
-    decision_cost(parser.parse_args().quick, Console())
+    main()

@@ -29,6 +29,7 @@ from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.simulate.replay import Case
 from mclabel.stats.intervals import clopper_pearson
 from tests.benchmarks.estimators_common import POSTERIORS, Point, fitted
+from tests.benchmarks.sizes import BenchmarkSize
 
 CASES = {
     "fixed": 2700,
@@ -42,10 +43,11 @@ CASES = {
 
 
 def simulate_intervals(
-    quick: bool, pool: Sequence[Case], priors: Knowledge | None, console: Console
+    size: BenchmarkSize, pool: Sequence[Case], priors: Knowledge | None, console: Console
 ) -> dict[str, Any]:
     """Intervals and values on simulated cases whose values are known, and where who loses."""
     kinds = _kinds(rollouts=16, most=64)
+    num_fitted = size.pick(smoke=4, quick=40, full=150)
     tallies: dict[str, SourceTally] = defaultdict(SourceTally)
     means = SourceTally()
     table = Table(title="Simulated profiles", title_justify="left")
@@ -53,7 +55,7 @@ def simulate_intervals(
         table.add_column(column)
     for profile in (*PROFILES, None):
         for settings in kinds:
-            number = 60 if quick else CASES[settings.kind]
+            number = size.pick(smoke=4, quick=60, full=CASES[settings.kind])
             cases = (
                 resampled_cases(pool, number)
                 if profile is None
@@ -61,7 +63,7 @@ def simulate_intervals(
             )
             learned = priors if profile is None else None
             if isinstance(settings, PosteriorEstimator.Settings) and profile is not None:
-                train = list(simulated_cases(profile, 40 if quick else 150, seed=1))
+                train = list(simulated_cases(profile, num_fitted, seed=1))
                 learned = fitted(train, agreement=False, cap=64, rounds=1)
             point = Point(name=settings.kind, label="", settings=settings, knowledge=learned)
             one = measure(point.make, cases, intervals=True)

@@ -1,6 +1,6 @@
 """Can the evaluation be trusted: coverage of its bands, and ProcessBench's metric by hand.
 
-    python -m tests.benchmarks.evaluation [--quick] [--quickstart RUN]
+    python -m tests.benchmarks.evaluation [--smoke | --quick] [--quickstart RUN]
 
 Prints each part's figures; the last line is JSON. `band_coverage` is, of all figures, the coverage
 at 300 problems that is furthest from the nominal .95; `processbench_literals_ok` says whether
@@ -27,6 +27,7 @@ from mclabel import pipelines
 from mclabel.config import BestOfNConfig, load_config
 from mclabel.data.readers.judged import read_processbench
 from mclabel.pipelines.quickstart import run_quickstart
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.bands import coverage, truths
 from tests.support.processbench_cases import CASES, check_case
 
@@ -35,17 +36,17 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = SizedParser(__doc__)
     parser.add_argument("--quickstart", type=Path, help="output of a quickstart, for its scorers")
-    args = parser.parse_args()
+    args = parser.read()
     print(json.dumps({name: part(args) for name, part in PARTS.items()}))
 
 
 def _band_coverage(args: argparse.Namespace) -> float:
     true = truths()
-    runs = 400 if args.quick else 2000
-    found = {n: coverage(n, runs, true) for n in ([300] if args.quick else [10, 20, 40, 80, 300])}
+    runs = args.size.pick(smoke=2, quick=400, full=2000)
+    counts = [10, 20, 40, 80, 300] if args.size is BenchmarkSize.FULL else [300]
+    found = {n: coverage(n, runs, true) for n in counts}
     print(f"coverage of 95% bands in {runs:,} simulated runs, by number of problems")
     for name in true:
         print(f"  {name:28}" + "".join(f"  {n}: {by[name]:.3f}" for n, by in found.items()))
@@ -66,14 +67,19 @@ def _seconds_best_of_256(args: argparse.Namespace) -> float:
         scorers = args.quickstart
         if scorers is None:
             scorers = Path(scratch) / "quickstart"
-            run_quickstart("small" if args.quick else "full", scorers, Console(file=sys.stderr))
+            whole = args.size is BenchmarkSize.FULL
+            run_quickstart("full" if whole else "small", scorers, Console(file=sys.stderr))
         config = load_config(
             BestOfNConfig,
             CONFIG,
             [
                 f"scorers={{prm: {scorers / 'prm'}, orm: {scorers / 'orm'}}}",
                 f"out={Path(scratch) / 'best'}",
-                *(["samples=32", "problems.limit=24"] if args.quick else []),
+                *args.size.pick(
+                    smoke=["samples=4", "problems.limit=8"],
+                    quick=["samples=32", "problems.limit=24"],
+                    full=[],
+                ),
             ],
         )
         began = time.perf_counter()

@@ -1,6 +1,6 @@
 """How far forecasts are from what jobs cost: on arith, and on a skewed mix of problem lengths.
 
-    python -m tests.benchmarks.forecast [--quick]
+    python -m tests.benchmarks.forecast [--smoke | --quick]
 
 Each job is forecast from a pilot, then run to its end with the bundled policy; the error is that of
 the tokens of the whole job. Since one pilot says little of others, the costs of all blocks are then
@@ -13,10 +13,9 @@ last in the file.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +30,20 @@ from mclabel.data.sizes import Size
 from mclabel.estimators.posterior.priors import wide_priors
 from mclabel.work.budget import read_spent
 from mclabel.work.forecast import Interval, pilot_blocks, predict
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 ESTIMATORS = {
     "fixed": ["estimator.kind=fixed", "estimator.rollouts=8"],
     "bisect": ["estimator.kind=bisect", "estimator.rollouts=16"],
     "posterior": ["estimator.kind=posterior", "estimator.pilot=60"],
 }
+_SMALLEST = ["solutions.per_problem=1", "block_problems=2", "estimator.rollouts=2"]
+SMOKE = {
+    "fixed": _SMALLEST,
+    "bisect": [*_SMALLEST, "estimator.batch=1"],
+    "posterior": [*_SMALLEST, "estimator.pilot=4"],
+}
+"""Overrides of `ESTIMATORS` at the smoke size."""
 NUM_AGAIN = 200
 
 
@@ -71,11 +78,13 @@ def write_mix(path: Path, count: int, *, skewed: bool) -> None:
     path.write_text("\n".join(map(json.dumps, rows)))
 
 
-def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: int) -> Outcome:
-    """Forecast a job, then run it."""
+def measure(
+    folder: Path, overrides: Sequence[str], *, skewed: bool, count: int, pilot: int
+) -> Outcome:
+    """Forecast a job with these overrides, then run it."""
     source = folder / "problems.jsonl"
     write_mix(source, count, skewed=skewed)
-    overrides = [
+    changes = [
         f"problems.source={source}",
         f"out={folder / 'out'}",
         "policy.model=arith:policy",
@@ -83,9 +92,9 @@ def measure(folder: Path, estimator: str, *, skewed: bool, count: int, pilot: in
         "policy.engine.max_live=256",
         "block_problems=4",
         "ray.address=none",
-        *ESTIMATORS[estimator],
+        *overrides,
     ]
-    config = load_config(LabelConfig, None, overrides)
+    config = load_config(LabelConfig, None, changes)
     pipelines.run_pilot(config, lambda state: None, num_problems=pilot)
     found = pipelines.forecast(config)
     assert found is not None
@@ -135,31 +144,33 @@ def _again(blocks: list[tuple[Size, float, float]], count: int) -> tuple[np.ndar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer problems, two estimators")
-    quick = parser.parse_args().quick
-    count, pilot = (160, 64) if quick else (320, 96)
-    names = ["fixed", "posterior"] if quick else list(ESTIMATORS)
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    count, pilot = size.pick(smoke=(12, 4), quick=(160, 64), full=(320, 96))
+    names = ["fixed", "posterior"] if size is BenchmarkSize.QUICK else list(ESTIMATORS)
+    jobs = [(skewed, name) for skewed in (False, True) for name in names]
+    more: dict[str, list[str]] = {}
+    if size is BenchmarkSize.SMOKE:
+        jobs, more = [(False, "fixed"), (False, "bisect"), (True, "posterior")], SMOKE
     errors: dict[str, float] = {}
-    for skewed in (False, True):
-        for name in names:
-            with tempfile.TemporaryDirectory() as folder:
-                done = measure(Path(folder), name, skewed=skewed, count=count, pilot=pilot)
-            label = f"{'skewed' if skewed else 'arith'} {name}"
-            errors[label] = done.error
-            hours = ""
-            if done.hours is not None:
-                hours = f", hours {done.hours.expected / done.cost['hours'] - 1:+.1%}"
-            size = np.abs(done.again)
-            print(
-                f"{label}: tokens {done.tokens.expected:,.0f} "
-                f"[{done.tokens.low:,.0f} to {done.tokens.high:,.0f}], cost "
-                f"{done.cost['tokens']:,.0f}: {done.error:+.1%}; rollouts "
-                f"{done.rollouts.expected / done.cost['rollouts'] - 1:+.1%}{hours}; other pilots: "
-                f"median {np.median(size):.1%}, 90% under {np.quantile(size, 0.9):.1%}, mean "
-                f"{done.again.mean():+.1%}, intervals hold {done.covered:.1%}",
-                flush=True,
-            )
+    for skewed, name in jobs:
+        with tempfile.TemporaryDirectory() as folder:
+            overrides = [*ESTIMATORS[name], *more.get(name, [])]
+            done = measure(Path(folder), overrides, skewed=skewed, count=count, pilot=pilot)
+        label = f"{'skewed' if skewed else 'arith'} {name}"
+        errors[label] = done.error
+        hours = ""
+        if done.hours is not None:
+            hours = f", hours {done.hours.expected / done.cost['hours'] - 1:+.1%}"
+        apart = np.abs(done.again)
+        print(
+            f"{label}: tokens {done.tokens.expected:,.0f} "
+            f"[{done.tokens.low:,.0f} to {done.tokens.high:,.0f}], cost "
+            f"{done.cost['tokens']:,.0f}: {done.error:+.1%}; rollouts "
+            f"{done.rollouts.expected / done.cost['rollouts'] - 1:+.1%}{hours}; other pilots: "
+            f"median {np.median(apart):.1%}, 90% under {np.quantile(apart, 0.9):.1%}, mean "
+            f"{done.again.mean():+.1%}, intervals hold {done.covered:.1%}",
+            flush=True,
+        )
     worst = max(map(abs, errors.values()))
     print(
         json.dumps(

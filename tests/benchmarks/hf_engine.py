@@ -1,6 +1,6 @@
 """Speed of the embedded engine: tokens a second of two processes of one thread each.
 
-    python -m tests.benchmarks.hf_engine [--quick]
+    python -m tests.benchmarks.hf_engine [--smoke | --quick]
 
 Rolls out every step prefix of reference solutions 16 times with the bundled policy, in as many
 processes as there are cores, beside transformers' own `generate` given the same prefixes in
@@ -9,26 +9,25 @@ batches, three times each in turn. The last line is JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
 import statistics
 import time
 
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
+
 ROLLOUTS = 16
 MAX_TOKENS = 200
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    args = parser.parse_args()
+    size: BenchmarkSize = SizedParser(__doc__).read().size
     cores = os.cpu_count() or 1
-    problems = 6 if args.quick else 24
+    problems = size.pick(smoke=1, quick=6, full=24)
     ours, theirs = [], []
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
-        for repeat in range(3):
+        for repeat in range(size.pick(smoke=1, quick=3, full=3)):
             seeds = [(problems, 100 * repeat + core) for core in range(cores)]
             ours.append(sum(pool.starmap(_ours, seeds)))
             theirs.append(

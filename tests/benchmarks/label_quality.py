@@ -1,6 +1,6 @@
 """Label quality of each estimator against exact truth, with its cost.
 
-    python -m tests.benchmarks.label_quality [--quick] [--out FOLDER]
+    python -m tests.benchmarks.label_quality [--smoke | --quick] [--out FOLDER]
 
 Labels the same sampled solutions of arith test problems with `fixed` K=16 and with `bisect` and
 prints quality by answer type and tokens per labelled solution, with and without sharing
@@ -9,9 +9,9 @@ prefixes; the last line is JSON. 250 problems and 1,000 solutions; `--quick` 40 
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,21 +26,22 @@ from mclabel.evaluation.label_quality import label_cost, label_quality
 from mclabel.records import LabeledSolution
 from mclabel.report.job_progress import job_progress
 from mclabel.report.terminal import quality_table
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 SEED = 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = SizedParser(__doc__)
     parser.add_argument("--out", type=Path, help="keep the shards here, and resume from them")
-    args = parser.parse_args()
+    args = parser.read()
     console = Console(emoji=False)
     with tempfile.TemporaryDirectory() as scratch:
         out = args.out or Path(scratch)
+        count = args.size.pick(smoke=2, quick=40, full=250)
+        more = ["ray.address=none"] if args.size is BenchmarkSize.SMOKE else []
         runs = {
-            name: _label(out / name, name, 40 if args.quick else 250, console)
-            for name in ("fixed", "bisect")
+            name: _label(out / name, name, count, more, console) for name in ("fixed", "bisect")
         }
     figures = {}
     for name, rows in runs.items():
@@ -57,8 +58,10 @@ def main() -> None:
     print(json.dumps(figures))
 
 
-def _label(out: Path, kind: str, count: int, console: Console) -> list[LabeledSolution]:
-    changes = [f"out={out}", f"estimator.kind={kind}", f"problems.limit={count}"]
+def _label(
+    out: Path, kind: str, count: int, more: Sequence[str], console: Console
+) -> list[LabeledSolution]:
+    changes = [f"out={out}", f"estimator.kind={kind}", f"problems.limit={count}", *more]
     config = load_config(
         LabelConfig,
         bundled_config("label/quickstart.yaml"),

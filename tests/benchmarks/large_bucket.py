@@ -104,9 +104,10 @@ def serve(bucket: LargeBucket) -> Iterator[str]:
             self.send_header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
             self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            if self.command != "HEAD":
+                self.wfile.write(content)
 
-        do_GET = do_PUT = do_POST = do_DELETE = _serve
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,6 +1,6 @@
 """Labelled solutions a second beside the peers' ways of driving an engine.
 
-    python -m tests.benchmarks.peers [--quick]
+    python -m tests.benchmarks.peers [--smoke | --quick]
 
 Their algorithms are written here from what their papers and repositories publish, as drivers of
 the same loaded engine; that they load it anew for each wave is not counted. Each is beside ours
@@ -19,7 +19,6 @@ Three times in turn. The last line is JSON: `ratio_waves` and `ratio_sequential`
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -44,17 +43,17 @@ from tests.benchmarks.engine_common import (
     loaded_policy,
     watch,
 )
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 REPEATS, SOLUTIONS, ROLLOUTS = 3, 4, 8
-PRICE = 0.001
-"""That `posterior` pays for a token, as in configs/label/own-data.yaml."""
+MIN_GAIN_PER_TOKEN = 0.001
+"""Of `posterior`, as in configs/label/own-data.yaml."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    result = asyncio.run(_measure(*((2, 24, 64) if quick else (12, 200, 300))))
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    counts = size.pick(smoke=(1, 2, 2), quick=(2, 24, 64), full=(12, 200, 300))
+    result = asyncio.run(_measure(*counts, repeats=1 if size is BenchmarkSize.SMOKE else REPEATS))
     table = Table("way", "solutions/s", "tokens/s", "under 256 live", "first errors found")
     for name, runs in result.items():
         table.add_row(
@@ -80,13 +79,13 @@ def _speed(run: Run) -> float:
     return run.num_solutions / run.seconds
 
 
-async def _measure(few: int, some: int, many: int) -> dict[str, list[Run]]:
+async def _measure(few: int, some: int, many: int, *, repeats: int) -> dict[str, list[Run]]:
     """Runs by way. One question after the other, few questions give the speed of many."""
     problems = generate(many, seed=4, split="test")
     runs: dict[str, list[Run]] = {}
     async with loaded_policy(str(bundled_model("policy"))) as policy:
         await label_job(policy, problems[:8], kind="fixed", rollouts=1)  # warm
-        for _ in range(REPEATS):
+        for _ in range(repeats):
             found = {
                 "sequential": await _sequential(policy, problems[:few]),
                 "fixed": await label_job(policy, problems[:some], kind="fixed", rollouts=ROLLOUTS),
@@ -94,7 +93,9 @@ async def _measure(few: int, some: int, many: int) -> dict[str, list[Run]]:
                 "first_error": await label_job(
                     policy, problems, kind="first_error", rollouts=ROLLOUTS
                 ),
-                "posterior": await label_job(policy, problems, kind="posterior", price=PRICE),
+                "posterior": await label_job(
+                    policy, problems, kind="posterior", min_gain_per_token=MIN_GAIN_PER_TOKEN
+                ),
             }
             for name, run in found.items():
                 runs.setdefault(name, []).append(run)

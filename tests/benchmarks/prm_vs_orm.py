@@ -1,6 +1,7 @@
 """A PRM against an ORM and against scorers that need no training, by number of labelled solutions.
 
-    python -m tests.benchmarks.prm_vs_orm [--quick] [--out FOLDER] [--plot docs/prm_vs_orm.png]
+    python -m tests.benchmarks.prm_vs_orm [--smoke | --quick] [--out FOLDER]
+        [--plot docs/prm_vs_orm.png]
 
 On arith. Labels are made by the labelling job from train problems; scorers are trained by the
 training job on 250 to 16,000 of the labelled solutions, three seeds each with solutions of its own,
@@ -12,13 +13,13 @@ hour on two cores; `--quick` takes three minutes. The last line is JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from mclabel.records import LabeledSolution, StepLabel
 from mclabel.report.job_progress import StageProgress, job_progress
 from tests.benchmarks.prm_vs_orm_figures import TAUGHT_HEAD, Study, draw, table
 from tests.benchmarks.prm_vs_orm_scores import Pool, Scorer, load_pool, scores_of
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 PLAIN = ["head=token", "backbone_lr=3.0e-4", "head_lr=1.0e-3", "batch_size=16", "epochs=1"]
 TAUGHT = ["head=token", "extra_layers=4", "head_lr=1.0e-3", "batch_size=12", "epochs=2"]
@@ -56,35 +58,76 @@ VARIANTS: dict[str, list[str]] = {
 learns from the PRM of the largest size, on all solutions."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """How much is labelled and trained."""
+
+    sizes: Mapping[int, int]
+    """Seeds, by the number of labelled solutions."""
+    train: int
+    """Problems that labels are made of; so are the three that follow."""
+    validation: int
+    test: int
+    held_out: int
+    num_samples: int
+    """Of each of these but the first."""
+    label: Sequence[str] = ()
+    """Overrides of the labelling jobs."""
+    training: Sequence[str] = ()
+    """Overrides of every training job."""
+
+
+SMOKE = Amounts(
+    sizes={8: 2, 16: 1},
+    train=6,
+    validation=2,
+    test=4,
+    held_out=2,
+    num_samples=4,
+    label=["ray.address=none"],
+    training=["max_steps=2"],
+)
+QUICK = Amounts(
+    sizes={64: 2, 128: 1}, train=60, validation=16, test=40, held_out=16, num_samples=16
+)
+FULL = Amounts(
+    sizes={250: 3, 1000: 3, 4000: 3, 16000: 1},
+    train=4000,
+    validation=200,
+    test=2000,
+    held_out=400,
+    num_samples=64,
+)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = SizedParser(__doc__)
     parser.add_argument("--out", type=Path, help="keep runs and scorers here, and resume")
     parser.add_argument(
         "--as-is", action="store_true", help="take the runs under --out as far as they are"
     )
     parser.add_argument("--plot", type=Path, help="write the plot here")
-    args = parser.parse_args()
+    args = parser.read()
     console = Console(emoji=False, width=150)
     with tempfile.TemporaryDirectory() as scratch:
         out = args.out or Path(scratch)
-        figures = run(out, console, quick=args.quick, as_is=args.as_is, plot=args.plot)
+        plot = Path(scratch) / "plot.png" if args.size is BenchmarkSize.SMOKE else args.plot
+        figures = run(out, console, size=args.size, as_is=args.as_is, plot=plot)
     print(json.dumps(figures))
 
 
 def run(
-    out: Path, console: Console, *, quick: bool, as_is: bool, plot: Path | None
+    out: Path, console: Console, *, size: BenchmarkSize, as_is: bool, plot: Path | None
 ) -> dict[str, Any]:
     """Label, train, choose, measure."""
-    sizes = {64: 2, 128: 1} if quick else {250: 3, 1000: 3, 4000: 3, 16000: 1}
-    """Labelled solutions, and seeds."""
-    num_samples = 16 if quick else 64
-    label = _there if as_is else _label
-    train = label(out / "train", console, "train", 60 if quick else 4000, 4, seed=5)
+    amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
+    sizes, num_samples = amounts.sizes, amounts.num_samples
+    label = partial(_there if as_is else _label, more=amounts.label)
+    train = label(out / "train", console, "train", amounts.train, 4, seed=5)
     pools = {
-        "validation": ("validation", 16 if quick else 200, 3, None),
-        "in distribution": ("test", 40 if quick else 2000, 11, None),
-        "families held out": ("test", 16 if quick else 400, 12, ["gifts", "riddles"]),
+        "validation": ("validation", amounts.validation, 3, None),
+        "in distribution": ("test", amounts.test, 11, None),
+        "families held out": ("test", amounts.held_out, 12, ["gifts", "riddles"]),
     }
     runs = {
         name: label(
@@ -93,7 +136,7 @@ def run(
         for name, (split, count, seed, families) in pools.items()
     }
     rows = list(read_labels(Store(train)))
-    scorers = list(_train_all(rows, sizes, out, console))
+    scorers = list(_train_all(rows, sizes, out, console, amounts.training))
     studied = {name: load_pool(where, console) for name, where in runs.items()}
     how = _choose_aggregation(scorers, studied["validation"], max(sizes))
     found: dict[str, Study] = {}
@@ -127,15 +170,20 @@ def _label(
     *,
     seed: int,
     families: list[str] | None = None,
+    more: Sequence[str] = (),
 ) -> str:
     """A run with labels (train), or of samples alone."""
     changes = [f"out={out}", f"problems.split={split}", f"problems.limit={count}"]
     changes += [f"problems.seed={seed}", f"solutions.per_problem={per_problem}"]
-    changes += ["keep_rollouts=false", "ray.max_engines=2", "block_problems=16"]
+    changes += ["keep_rollouts=false", "ray.max_engines=2", "block_problems=16", *more]
     if families:
         changes.append(f"problems.families={json.dumps(families)}")
     if split == "train":
-        changes += ["estimator.kind=posterior", "estimator.rollouts=64", "estimator.price=0.001"]
+        changes += [
+            "estimator.kind=posterior",
+            "estimator.rollouts=64",
+            "estimator.min_gain_per_token=0.001",
+        ]
     else:
         changes.append("estimator.kind=outcome")
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), changes)
@@ -145,15 +193,24 @@ def _label(
 
 
 def _train_all(
-    rows: Sequence[LabeledSolution], sizes: dict[int, int], out: Path, console: Console
+    rows: Sequence[LabeledSolution],
+    sizes: Mapping[int, int],
+    out: Path,
+    console: Console,
+    less: Sequence[str],
 ) -> Iterator[Scorer]:
-    """PRM and ORM at every size and seed, and the variants of the PRM."""
+    """PRM and ORM at every size and seed, and the variants of the PRM.
+
+    `less` holds overrides that make each training shorter.
+    """
     for size, num_seeds in sizes.items():
         for seed in range(num_seeds):
             labels = _subset(rows, size, seed, out / f"subset-{size}-{seed}")
             for kind, changes in (("PRM", []), ("ORM", ["target=outcome"])):
                 name = f"{kind}-{size}-{seed}"
-                path = _train(labels, out / name, [f"seed={seed}", *FROZEN, *changes], console)
+                path = _train(
+                    labels, out / name, [f"seed={seed}", *FROZEN, *changes, *less], console
+                )
                 yield Scorer(kind=kind, size=size, seed=seed, path=path)
     size = sorted(sizes)[-2]
     exact = _subset([_exact(row) for row in rows], size, 0, out / f"exact-{size}")
@@ -162,7 +219,7 @@ def _train_all(
         if kind == TAUGHT_HEAD:
             labels = str(out / "train")
             changes = [*changes, f"teacher={out / f'PRM-{max(sizes)}-0'}"]
-        path = _train(labels, out / kind.replace(" ", "-"), changes, console)
+        path = _train(labels, out / kind.replace(" ", "-"), [*changes, *less], console)
         yield Scorer(kind=kind, size=size, seed=0, path=path)
 
 

@@ -107,9 +107,8 @@ class Study:
 
     def summary(self, main_size: int, small: int) -> dict[str, Any]:
         """What the JSON line holds."""
-        prm, orm = ("PRM", main_size), ("ORM", main_size)
         against = {
-            "orm": orm,
+            "orm": ("ORM", main_size),
             "majority": ("majority", 0),
             "policy_likelihood": ("policy likelihood (sum)", 0),
             "base_likelihood": self.base_likelihood(),
@@ -126,22 +125,29 @@ class Study:
                 if key in self.scores
             },
         }
-        for size in self.sizes[-2:]:
-            for name, other in against.items():
-                found[f"prm_minus_{name}_{size}"] = self._difference(prm, other, size)
-            trained, outcome = ((kind, self._size_of(kind)) for kind in TRAINED_BODIES)
-            found[f"prm_minus_orm_{size}_at_a_low_rate"] = self._difference(trained, outcome, size)
-            taught = (TAUGHT_HEAD, self._size_of(TAUGHT_HEAD))
-            for name, other in (("prm", prm), ("base_likelihood", against["base_likelihood"])):
-                key = f"taught_head_minus_{name}_{size}"
-                found[key] = self._difference(taught, other, size)
-            key = f"prm_minus_orm_{size}_at_{small}"
-            found[key] = self._difference(("PRM", small), ("ORM", small), size)
-            for n in {main_size, small}:
-                end = "" if n == main_size else f"_at_{n}"
-                found[f"all_right_prm_minus_orm_{size}{end}"] = self._difference(
-                    ("PRM", n), ("ORM", n), size, all_right=True
-                )
+        found["differences"] = {
+            size: self._differences(size, against, main_size, small) for size in self.sizes[-2:]
+        }
+        return found
+
+    def _differences(
+        self, size: int, against: Mapping[str, Key], main_size: int, small: int
+    ) -> dict[str, list[float]]:
+        """Paired differences where `size` samples are chosen among, by what is compared."""
+        prm = ("PRM", main_size)
+        found = {
+            f"prm_minus_{name}": self._difference(prm, other, size)
+            for name, other in against.items()
+        }
+        trained, outcome = ((kind, self._size_of(kind)) for kind in TRAINED_BODIES)
+        found["prm_minus_orm_at_a_low_rate"] = self._difference(trained, outcome, size)
+        taught = (TAUGHT_HEAD, self._size_of(TAUGHT_HEAD))
+        for name, other in (("prm", prm), ("base_likelihood", against["base_likelihood"])):
+            found[f"taught_head_minus_{name}"] = self._difference(taught, other, size)
+        for end, n in (("", main_size), (f"_at_{small}", small)):
+            pair = (("PRM", n), ("ORM", n))
+            found[f"prm_minus_orm{end}"] = self._difference(*pair, size)
+            found[f"all_right_prm_minus_orm{end}"] = self._difference(*pair, size, all_right=True)
         return found
 
     def _size_of(self, kind: str) -> int:

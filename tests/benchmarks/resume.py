@@ -1,6 +1,6 @@
 """What resuming a large run costs: 100,000 committed shards, all but four.
 
-    python -m tests.benchmarks.resume [--quick]
+    python -m tests.benchmarks.resume [--smoke | --quick]
 
 Makes runs of 10,000 and 100,000 blocks of one problem, in a folder and on S3 (a server in this
 process that lists pages of 1,000 names, 50 ms each), whose blocks are committed but for the last
@@ -15,7 +15,6 @@ seconds_100k (the slower of the two stores), rss_mb.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -34,6 +33,7 @@ from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.label import load_work
 from mclabel.work.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 NUM_LEFT = 4
 SHARD = b"PAR1" + bytes(2048) + b"PAR1"
@@ -54,9 +54,8 @@ Put = Callable[[str], None]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    sizes = (1_000, 10_000) if parser.parse_args().quick else (10_000, 100_000)
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    sizes = size.pick(smoke=(10, 20), quick=(1_000, 10_000), full=(10_000, 100_000))
     table = Table("store", "shards", "seconds", "memory")
     seconds: dict[tuple[str, int], float] = {}
     memory: dict[tuple[str, int], float] = {}

@@ -1,6 +1,6 @@
 """What the machinery costs: the lease book, and blocks through actors on the scripted policy.
 
-    python -m tests.benchmarks.scale [--quick]
+    python -m tests.benchmarks.scale [--smoke | --quick]
 
 First the lease book with 1,000 simulated clients over 1,000,000 problems, cut into blocks as a
 job cuts them: leases a second of processor time, less what it takes to make up the problems, and
@@ -13,7 +13,6 @@ JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import tempfile
@@ -41,6 +40,7 @@ from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_fleet import RayFleet
 from mclabel.work.task import RunnerState
 from mclabel.work.worker import BlockReport, Worker
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 NUM_CLIENTS, NUM_ACTORS = 1000, 8
 NUM_PROBLEMS, BLOCK_PROBLEMS = 1_000_000, 8
@@ -49,11 +49,11 @@ LOST = 0.01  # share of leases whose worker dies
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    num_blocks = 400 if parser.parse_args().quick else 1500
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    num_blocks = size.pick(smoke=8, quick=400, full=1500)
+    num_problems = size.pick(smoke=NUM_CLIENTS, quick=NUM_PROBLEMS, full=NUM_PROBLEMS)
     counts = [num_blocks, 10 * num_blocks]
-    leases_per_s, growth_mb = _book()
+    leases_per_s, growth_mb = _book(num_problems)
     rates, times = _jobs(counts)
     result = {
         "leases_per_s": round(leases_per_s),
@@ -85,10 +85,10 @@ class _Problems:
             yield Problem(id=f"p{i}", text=f"P{i} [answer {i}] {STORY}", answer=str(i), meta=META)
 
 
-def _book() -> tuple[float, float]:
+def _book(num_problems: int) -> tuple[float, float]:
     """Leases a second, and growth of memory in MB after the first tenth."""
     rng = random.Random(0)
-    problems = _Problems(NUM_PROBLEMS)
+    problems = _Problems(num_problems)
     identity = LabelConfig(out="x").identity()
     items = ProblemItems(problems)
     planned = plan_blocks(None, items, LABEL_OUTPUTS, identity=identity, block_items=BLOCK_PROBLEMS)

