@@ -8,8 +8,9 @@ One that says that it cannot run here is "not run: reason", which fails with `--
 Ends with 1 if one fails. A new benchmark, or one with other keys, has its keys recorded by hand.
 
 Most take less than 20 s of one core. `evaluation` makes the small quickstart, `prm_vs_orm` trains
-17 scorers, `checker` puts 20 busy processes beside it, `scale`, `chaos` and `serving_parity` start
-Ray, a store or a server: these can take longer.
+17 scorers, `checker` puts 20 busy processes beside it, `estimators_calibration` has three parts,
+`stopping` labels three times, `scale`, `chaos` and `serving_parity` start Ray, a store or a server:
+these can take longer.
 """
 
 from __future__ import annotations

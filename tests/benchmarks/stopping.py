@@ -1,6 +1,6 @@
 """Ctrl-C at any moment: how long `mclabel label` takes to end, how it ends, what it says.
 
-    python -m tests.benchmarks.stopping [--times 60] [--address local]
+    python -m tests.benchmarks.stopping [--smoke | --quick] [--address local]
 
 Starts the quickstart's labelling with the embedded engine, sends SIGINT to its process group, as a
 terminal does, after a random delay between 0.1 and 12 s, and measures the seconds until the process
@@ -12,7 +12,6 @@ being started), or if rows are lost. The last line is JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -28,6 +27,7 @@ from pathlib import Path
 
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
+from tests.benchmarks.sizes import SizedParser
 
 EARLIEST_S, LATEST_S = 0.1, 12.0
 HANG_S = 120.0
@@ -53,12 +53,12 @@ class Stop:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--times", type=int, default=60)
-    parser.add_argument("--problems", type=int, default=200)
+    parser = SizedParser(__doc__)
     parser.add_argument("--address", default="none", help="none, or local for a Ray of its own")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = parser.read()
+    times = args.size.pick(smoke=2, quick=15, full=60)
+    problems = args.size.pick(smoke=8, quick=200, full=200)
     # A shell's background jobs ignore it, and hand that down.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(args.seed)
@@ -66,9 +66,9 @@ def main() -> None:
         out, round_ = Path(folder) / "out-0", 0
         stops: list[Stop] = []
         num_lost = 0
-        while len(stops) < args.times:
+        while len(stops) < times:
             delay_s = chance.uniform(EARLIEST_S, LATEST_S)
-            stop = _stopped(_command(out, args.problems, args.address), delay_s)
+            stop = _stopped(_command(out, problems, args.address), delay_s)
             stops.append(stop)
             last = stop.said.strip().splitlines()[-1:] or [""]
             print(
@@ -79,11 +79,11 @@ def main() -> None:
             if stop.is_bad:
                 print(stop.said, flush=True)
             if stop.exit_code == 0:  # done before the signal: check it, and begin another
-                num_lost += _num_wrong(out, args.problems)
+                num_lost += _num_wrong(out, problems)
                 round_ += 1
                 out = out.with_name(f"out-{round_}")
-        subprocess.run(_command(out, args.problems, "none"), check=True, capture_output=True)
-        num_lost += _num_wrong(out, args.problems)
+        subprocess.run(_command(out, problems, "none"), check=True, capture_output=True)
+        num_lost += _num_wrong(out, problems)
     taken = sorted(stop.seconds for stop in stops if stop.exit_code == 130)
     num_bad = sum(stop.is_bad for stop in stops)
     figures = {
@@ -91,7 +91,7 @@ def main() -> None:
         "exit_codes": Counter(stop.exit_code for stop in stops),
         "bad": num_bad,
         "solutions_lost_or_twice": num_lost,
-        "seconds": [taken[0], statistics.median(taken), taken[-1]],
+        "seconds": [taken[0], statistics.median(taken), taken[-1]] if taken else None,
         "over_5_s": sum(seconds > 5 for seconds in taken),
     }
     print(json.dumps(figures))
