@@ -6,6 +6,7 @@ python scripts/keys.py
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -46,9 +47,19 @@ output is, and a changed one is refused.
 """
 
 
+OFTEN_SET = (
+    *("problems.source", "policy.model", "policy.engine.kind", "out", "solutions.per_problem"),
+    *("estimator.kind", "estimator.rollouts", "policy.temperature", "policy.max_tokens"),
+    "split.by",
+)
+"""Keys of `mclabel label` with which the page begins."""
+
+
 def page() -> str:
     """The whole page."""
-    parts = [HEAD]
+    known = {key.name: key for key in reversed(configuration_keys(LabelConfig, built_in=True))}
+    often = _table(replace(known[name], components=()) for name in OFTEN_SET)
+    parts = [HEAD, f"## The ten that most people set\n\nOf a labelling job:\n\n{often}"]
     for verb, configuration in CONFIGURATIONS.items():
         parts.append(f"## {verb}\n\n{_line(configuration.__doc__)}\n")
         keys = sorted(configuration_keys(configuration, built_in=True), key=_group)

@@ -27,30 +27,32 @@ class BestOfNConfig(Settings):
     left out."""
     policy: PolicySettings = PolicySettings()
     checker: CheckerField = Field(default_factory=default_checker)
-    """What grades the samples, and decides which answers mean the same: see `mclabel label`."""
+    """The checker that grades the samples and decides which answers mean the same; see `mclabel
+    label`."""
     samples: Annotated[
         int, at_most(MAX_SAMPLES, "all of a problem's are held in memory together")
     ] = Field(16, ge=1)
-    """Solutions of each problem: the largest N."""
+    """Number of solutions of each problem, which is the largest N."""
     run: str | None = None
-    """A run of `mclabel label` whose solutions are read, in place of sampling."""
+    """A run of `mclabel label` whose solutions are used instead of sampling any."""
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
-    """Fields of the problems' metadata that get rows of their own, where there are such."""
+    """Metadata fields by which results are also shown in groups, where problems have them."""
     scorers: dict[str, str] = Field({})
-    """Name: folder of a PRM or an ORM."""
+    """Folders of PRMs and ORMs, each under a name for the table."""
     likelihood: dict[str, str] = Field({})
-    """Name: language model whose likelihood of a solution is its score."""
+    """Language models whose likelihood of a solution is its score, each under a name for the
+    table."""
     trust_remote_code: Annotated[list[str], RUNS_CODE] = Field([])
     """Names of scorers and of language models whose own Python code may be run. A file alone must
     not say so."""
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
     """How the step scores of a PRM become one score."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
-    """For the scorers, on a CPU; by default one a core."""
+    """CPU threads of the scorers. By default there is one for each core."""
     seed: int = Field(0, ge=0)
-    """Of sampling, of ties and of the bootstrap."""
+    """Seed of the sampling, of the order among ties, and of the bootstrap."""
     block_problems: Annotated[
         int, at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole")
     ] = Field(8, ge=1)
-    """Problems that are sampled, and committed, together."""
+    """Number of problems that are sampled and committed together."""
     ray: RayConfig = RayConfig()

@@ -25,21 +25,20 @@ class RayConfig(Settings):
     """`local` starts Ray on this machine, `auto` or HOST:PORT joins a cluster, `none` runs in
     this process without Ray. A file alone must not name HOST:PORT."""
     min_engines: int = Field(1, ge=1)
-    """Engine actors that must be there before work begins. More are added as there is room, and
-    work goes on if some are lost."""
+    """Number of engines that must be running before work begins. More are started as the cluster
+    has room, and work goes on if some are lost."""
     max_engines: int | None = Field(None, ge=1)
-    """None is as many as the cluster has room for at any time. A number is asked for at once,
-    so that a cluster that scales itself grows to it."""
+    """Most engines at a time; null takes as many as the cluster has room for. A number is requested
+    at once, so that an autoscaling cluster grows to it."""
     wait_s: float = Field(300, ge=0, allow_inf_nan=False)
-    """Seconds that a cluster is given to find room for `min_engines`."""
+    """Seconds to wait until the cluster has room for `min_engines`."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, allow_inf_nan=False)
-    """Seconds of silence under which no engine is suspected to have stopped. One that gives no
-    token for longer, and for five times its own longest pause, is reported, and after twice that
-    time replaced."""
+    """An engine is reported as silent when it has given no token for this many seconds and for five
+    times its own longest pause so far. It is replaced after twice that time."""
     num_cpus: float | None = Field(None, ge=0)
-    """Of an engine; None is what its policy needs."""
+    """Number of CPUs reserved for each engine; null takes the engine's default."""
     num_gpus: float | None = Field(None, ge=0)
-    """Of an engine; None is what its policy needs."""
+    """Number of GPUs reserved for each engine; null takes the engine's default."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -54,13 +53,13 @@ class BudgetConfig(Settings):
     """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
 
     max_tokens: int | None = Field(None, ge=1)
-    """Sampled tokens, about: what is under way when they are reached comes on top."""
+    """Approximate limit on sampled tokens. Rollouts under way still finish and may exceed it."""
     max_hours: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Hours that the job may run, loading of engines included."""
+    """Limit on the hours that the job runs, including the loading of engines."""
     price_per_gpu_hour: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Money, for the forecast."""
+    """Price of a GPU for an hour. Only the forecast uses it."""
     price_per_million_tokens: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Money for sampled tokens, for the forecast."""
+    """Price of a million sampled tokens. Only the forecast uses it."""
 
 
 def arith_problems() -> ReaderSettings:
@@ -78,8 +77,8 @@ class LabelConfig(LabelSettings):
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """Where problems come from. The run's plan holds which ones these are, so a file may move or
-    grow."""
+    """The source of the problems. The run's plan records which problems these are, so a file may
+    move or grow."""
     policy: PolicySettings = PolicySettings()
     """What writes the solutions and the rollouts."""
     block_problems: Annotated[
@@ -87,10 +86,11 @@ class LabelConfig(LabelSettings):
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(8, ge=1)
-    """Problems in a new block, the unit of work and of a shard."""
+    """Number of problems in a block. A block is the unit of work, and fills one shard."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
-    """Write rollout texts, so that a better checker can grade them again."""
+    """Keep the texts of rollouts, so that a better checker can grade them again."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
-    """Seconds between two flushes of the journals: what a kill costs of an engine's work."""
+    """Seconds between two writes of the journals. A killed engine loses at most so many seconds of
+    work."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()

@@ -25,10 +25,10 @@ class ScoreConfig(ScorerSettings):
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(256, ge=1)
-    """Solutions in a new block, the unit of work and of a shard: what a kill costs of an engine's
-    work."""
+    """Number of solutions in a block. A block is the unit of work, fills one shard, and is lost
+    when its engine is killed."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row that cannot be scored, in place of leaving it out."""
+    """Stop the job at the first row that cannot be scored, instead of leaving it out."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig(address="none")
 

@@ -29,9 +29,9 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     device: Annotated[str, OPERATIONAL] = "cpu"
     """Torch device of each worker."""
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """Threads of torch on a CPU. More than one are fast only where nothing else runs."""
+    """CPU threads of torch. More than one is faster only where nothing else runs."""
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """Processes that share every batch; more than one are run by Ray Train."""
+    """Number of processes that share every batch. More than one are run by Ray Train."""
     shard: Annotated[bool, OPERATIONAL] = False
     """Split weights, gradients and the optimizer's state over the workers (FSDP), for a body that
     is too large to be trained on one device."""

@@ -37,20 +37,21 @@ class StepSplitter(Settings):
     """Where the steps of a solution end."""
 
     by: Literal["line", "blank_line", "step", "pattern"] = "line"
-    """A step a line; a step a paragraph; a step begins at "Step k" at the beginning of a line;
-    or at each match of `pattern`."""
+    """Where steps begin: at every line, at every paragraph, at "Step k" at the beginning of a line,
+    or at every match of `pattern`."""
     pattern: str | None = None
-    """Regular expression of RE2, which takes linear time on any text. A step begins where it
-    matches, or at its first group: `;()` would split after semicolons."""
+    """Regular expression in the syntax of RE2, which takes linear time on any text. A step begins
+    where it matches, or at its first group: `;()` splits after semicolons."""
     region: Literal["all", "think", "answer"] = "all"
-    """Of a reasoning model: what is split. The thinking, if it is not, is the first step; the
-    answer, if it is not, the last."""
+    """Part of a reasoning model's solution that is split into steps. Thinking that is not split is
+    the first step, an answer that is not split is the last one."""
     think: tuple[str, str] = ("<think>", "</think>")
-    """Texts that open and close the thinking."""
+    """The two texts that open and close the thinking."""
     min_tokens: int = Field(1, ge=1)
-    """A shorter step is joined to the next one, the last to the one before it."""
+    """A step with fewer tokens is joined to the next one; the last step is joined to the one before
+    it."""
     max_steps: int | None = Field(None, ge=1)
-    """More steps than this in the region are joined to neighbours, evenly."""
+    """Most steps of a solution. Where there are more, neighbours are joined evenly."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -52,9 +52,10 @@ class OpenAIEngine(ModelEngine):
         """OpenAI-compatible servers of one model, addressed by token ids."""
 
         endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
-        """Base URLs, such as http://10.0.0.7:8000/v1, of servers of the same model."""
+        """Base URLs of servers of the same model, such as http://10.0.0.7:8000/v1."""
         model: Annotated[str | None, OPERATIONAL] = None
-        """Name under which they serve it; by default the only one that they have."""
+        """Name under which the servers offer the model. By default it is the only model that they
+        have."""
         api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
         """`chat` needs a server that knows continue_final_message, and keeps the ids exact."""
         api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
@@ -63,9 +64,10 @@ class OpenAIEngine(ModelEngine):
         per_request_seeds: Annotated[bool, OPERATIONAL] = False
         """Send a seed with each completion."""
         timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, allow_inf_nan=False)
-        """Of one request."""
+        """Seconds after which a request is given up."""
         retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, allow_inf_nan=False)
-        """How long one completion is asked for again while servers refuse or do not answer."""
+        """Seconds for which a completion is requested again while servers refuse or do not
+        answer."""
 
         @model_validator(mode="after")
         def _check(self) -> Self:

@@ -37,11 +37,11 @@ class ScriptedEngine(Engine):
         """A policy with known step values, for tests and simulations. It has no model."""
 
         num_steps: int = Field(4, ge=0)
-        """Lines before the answer line."""
+        """Number of lines before the answer line."""
         truncate_rate: float = Field(0.0, ge=0, le=1)
-        """Share of completions that are cut."""
+        """Share of completions that are cut at their maximum length."""
         delay_s: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, allow_inf_nan=False)
-        """Mean of the random time a completion takes."""
+        """Mean seconds that a completion takes, at random."""
         repeatable: Annotated[bool, OPERATIONAL] = True
         """Whether the same seed gives the same text; real engines do not promise it."""
         crash_rate: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=1)
@@ -57,7 +57,7 @@ class ScriptedEngine(Engine):
         hang: Annotated[bool, OPERATIONAL] = False
         """Problems with `[hang]` in them stop the engine, when a rollout of them is sampled."""
         max_context: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
-        """Characters of prompt and solution; None for no bound."""
+        """Limit on the characters of prompt and solution; null sets none."""
 
     settings: Settings
 

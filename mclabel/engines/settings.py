@@ -52,7 +52,7 @@ class BatchSettings(EngineSettings):
     """Settings of engines that sample a bounded number of completions at a time."""
 
     max_live: Annotated[int, OPERATIONAL, at_most(65_536, _SET_ASIDE)] = Field(256, ge=1)
-    """Completions that an engine samples at a time."""
+    """Most completions that an engine samples at the same time."""
 
 
 Device = Literal["cpu", "cuda"]
@@ -62,11 +62,11 @@ class DeviceSettings(BatchSettings):
     """Settings of engines that compute where they run."""
 
     device: Annotated[Device, OPERATIONAL] = "cpu"
-    """What the engine computes on."""
+    """Device on which the engine computes."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
-    """Of weights. auto: float32 on a CPU, the model's own on a GPU."""
+    """Type of the weights. `auto` takes float32 on a CPU and the model's own type on a GPU."""
     threads: Annotated[int, OPERATIONAL, at_most(1_024, _NO_CORES)] = Field(1, ge=1)
-    """CPU threads of an engine that computes on a CPU."""
+    """CPU threads of each engine, where it computes on a CPU."""
 
     @property
     def weights_dtype(self) -> str:
@@ -100,7 +100,7 @@ class PolicySettings(Settings):
     } | {"openai": "engine, with kind: openai", "scripted": "engine, with kind: scripted"}
 
     engine: Annotated[EngineSettings, Chosen("engines", default="hf")] = Field(default_factory=_hf)
-    """What runs the model: `kind` (hf, vllm, openai), and the settings of that engine."""
+    """The engine that runs the model: its name in `kind` (hf, vllm, openai), and its settings."""
     model: str = "arith:policy"
     """Folder or Hugging Face name; `arith:policy` and `arith:base` are bundled. With
     engine.kind=openai: where the tokenizer of the model that is served comes from."""
@@ -115,19 +115,21 @@ class PolicySettings(Settings):
     few_shot: Annotated[list[Example], Field(max_length=MAX_EXAMPLES)] | str = Field([])
     """Worked examples shown before the problem, or a file of them (problem, solution)."""
     temperature: float = Field(0.8, ge=0, le=2)
-    """0 takes the likeliest token."""
+    """Temperature of the sampling. 0 always takes the likeliest token."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Sample from the smallest set of tokens that holds this probability."""
     top_k: int = Field(0, ge=0)
-    """Sample from this many likeliest tokens; 0 for all."""
+    """Sample from this many of the likeliest tokens; 0 samples from all."""
     max_tokens: int = Field(512, ge=1)
-    """Tokens of a solution, the prefix's own included."""
+    """Limit on the tokens of a whole solution, including those of the prefix that a rollout
+    continues."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field([])
-    """Texts that end a completion, and stay in it, beside the model's own end tokens."""
+    """Texts that end a completion, besides the model's own end tokens. They stay in the
+    completion."""
     stop_token_ids: list[Annotated[int, Field(ge=0)]] = Field([])
-    """Tokens that end a completion, and do not stay in it."""
+    """Ids of tokens that end a completion. They do not stay in it."""
     max_model_len: int | None = Field(None, ge=1)
-    """Tokens of prompt and solution together; by default what the model was made for."""
+    """Limit on the tokens of prompt and solution together. By default it is the model's own."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

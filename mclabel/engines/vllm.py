@@ -54,21 +54,23 @@ class VllmEngine(ModelEngine):
         """vLLM in every engine actor, on GPUs or, with its build for CPUs, on a CPU."""
 
         device: Annotated[Device, OPERATIONAL] = "cuda"
-        """What the installed vLLM computes on."""
+        """Device for which the installed vLLM was built."""
         quantization: str | None = None
-        """How weights are quantized, as vLLM names it, e.g. fp8 or awq; None follows the model.
-        Labels depend on it, so a run is not resumed with another."""
+        """Quantization of the weights by its name in vLLM, such as fp8 or awq; null follows the
+        model. Labels depend on it, so a run is not resumed with another one."""
         tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-        """GPUs of one node that hold a layer together."""
+        """Number of GPUs on one node that share each layer."""
         pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-        """Groups of such GPUs, on one node or several, that hold layers one after the other. More
-        than one need Ray."""
+        """Number of groups of such GPUs, each with a part of the layers, on one node or on several.
+        More than one group needs Ray."""
         gpu_memory_utilization: Annotated[float, OPERATIONAL] = Field(0.9, gt=0, le=1)
-        """Share of a GPU's memory that vLLM takes."""
+        """Share of a GPU's memory that vLLM reserves."""
         kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0)
-        """Memory for keys and values. By default what is left on a GPU, 1 GiB on a CPU."""
+        """GiB of memory for the KV cache. By default vLLM takes what is left on a GPU, and 1 GiB on
+        a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-        """A seed for each completion. auto: on a CPU; they slow a GPU down."""
+        """Whether each completion has its own seed. `auto` gives seeds on a CPU only, because they
+        slow a GPU down."""
         engine_args: Annotated[dict[str, Any], OPERATIONAL, _NUMBERS] = Field({})
         """More arguments of vLLM's AsyncEngineArgs. From a file alone numbers and truth values
         only: a text can name code."""

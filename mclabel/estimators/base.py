@@ -46,7 +46,8 @@ class EstimatorSettings(ComponentSettings):
     component_kind: ClassVar[str] = "estimators"
 
     truncated: TruncatedPolicy = "wrong"
-    """What a rollout cut by its length counts as. Excluding biases values up."""
+    """How a rollout that was cut at its maximum length is counted. Excluding such rollouts biases
+    values upwards."""
 
     @property
     def summary(self) -> str:
@@ -58,8 +59,7 @@ class RolloutSettings(EstimatorSettings):
     """Settings of estimators that roll prefixes out."""
 
     rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(16, ge=1)
-    """Rollouts of every prefix, of every one that is reached or probed, or at most of one: see the
-    estimator."""
+    """Number of rollouts of a prefix. Some estimators take all of them, others stop earlier."""
 
     @property
     def summary(self) -> str:

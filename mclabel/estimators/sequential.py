@@ -59,11 +59,11 @@ class SequentialEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(256, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1)
-        """Rollouts of a prefix between two looks at them."""
+        """Number of rollouts of a prefix between two decisions whether to stop."""
         threshold: float = Field(0.25, ge=0, lt=1, allow_inf_nan=False)
         """A step is wrong when its value is at most this times the bare problem's."""
         width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
-        """Width of an interval that is narrow enough."""
+        """A prefix gets no more rollouts once the interval of its value is this narrow."""
 
     simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64}
 

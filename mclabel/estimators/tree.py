@@ -78,7 +78,7 @@ class TreeEstimator(Estimator):
         searches: Annotated[int, at_most(10_000, "each adds rollouts that are held in memory")] = (
             Field(16, ge=0)
         )
-        """Searches of a problem; its wrong solutions are searched anyway."""
+        """Number of searches for each problem. Every wrong solution is searched in any case."""
 
     follow: ClassVar[Follow] = "all"
     replayable: ClassVar[bool] = False

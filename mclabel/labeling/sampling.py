@@ -28,15 +28,17 @@ class SolutionSettings(Settings):
     """Which solutions are labelled."""
 
     per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
-    """Sampled from the policy, unless `path` gives solutions."""
+    """Number of solutions that the policy writes to each problem, unless `path` gives solutions."""
     balance: int | None = Field(None, ge=1)
-    """Keep so many right and as many wrong solutions of each problem, fewer where one of the
-    two runs short; a problem with none of one kind is dropped. None keeps all."""
+    """Keep this many right and this many wrong solutions of each problem, or fewer where there are
+    not enough. A problem without one of the two kinds is dropped. null keeps all solutions."""
     max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
-    """Of a problem, where `balance` is set: `per_problem` more are sampled until both kinds are
-    there, or so many are. By default four times `per_problem`."""
+    """Where `balance` is set: limit on the solutions sampled for a problem. They are sampled
+    `per_problem` at a time until there are enough of both kinds. By default it is four times
+    `per_problem`."""
     path: Annotated[str | None, OPERATIONAL] = None
-    """File of given solutions: problem_id (or problem), and solution (text) or steps (list)."""
+    """File of solutions to label instead of sampling any. Each row has problem_id or problem, and
+    solution (a text) or steps (a list)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

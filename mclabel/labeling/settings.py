@@ -23,7 +23,7 @@ class LabelSettings(Settings):
     """How problems are labelled."""
 
     seed: int = Field(0, ge=0)
-    """Of sampling: the same seed gives the same completions where the engine allows it."""
+    """Seed of the sampling. The same seed gives the same completions where the engine allows it."""
     solutions: SolutionSettings = SolutionSettings()
     """Which solutions are labelled."""
     split: StepSplitter = StepSplitter()
@@ -31,8 +31,10 @@ class LabelSettings(Settings):
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
         default_factory=_posterior
     )
-    """What is rolled out, and when to stop: `kind`, and the settings of that estimator."""
+    """The estimator decides which prefixes are rolled out and when to stop: its name in `kind`, and
+    its settings."""
     checker: CheckerField = Field(default_factory=default_checker)
-    """What grades completions: `kind`, and the settings of that checker."""
+    """The checker that grades completions: its name in `kind`, and its settings."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop at the first row or problem that cannot be labelled, in place of leaving it out."""
+    """Stop the job at the first row or problem that cannot be labelled, instead of leaving it
+    out."""

@@ -34,7 +34,8 @@ class ReaderSettings(ComponentSettings):
     """What is read: `arith` (generated), a .jsonl, .json, .parquet or .csv file or the URL of one,
     `hf:NAME` (a Hugging Face data set), or `module:function` for a reader of your own."""
     limit: int | None = Field(None, ge=1)
-    """Number of problems that are read; None reads all. Required for arith, which has no end."""
+    """Number of problems that are read; null reads all. It is required for arith, which has no
+    end."""
 
     @property
     def place(self) -> str:
@@ -48,8 +49,8 @@ class RowSettings(ReaderSettings):
     """Settings of a reader whose rows may have columns of any name."""
 
     problem_column: str | None = None
-    """Column of the problem's text; None takes the first of `problem`, `question`, `prompt` and
-    `text` that is there."""
+    """Column with the problem's text; null takes the first of `problem`, `question`, `prompt` and
+    `text` that exists."""
     answer_column: str | None = None
     r"""Column of the gold; None takes the first of `answer`, `final_answer` and `solution` that is
     there. Of a text with `\boxed{}` or `####` the gold is what it boxes, else the text itself."""

@@ -29,13 +29,13 @@ class ArithReader:
         limit: Annotated[
             int | None, at_most(MAX_ARITH, "problems of arith are generated into memory")
         ] = Field(None, ge=1)
-        """Number of problems; required, as arith has no end."""
+        """Number of problems. It is required, because arith has no end."""
         split: Split = "test"
-        """Split of the problems; the three never share one."""
+        """Split of the problems. No problem is in two splits."""
         families: list[str] | None = None
-        """Kinds of stories; None takes those that the bundled policy was trained on."""
+        """Families of problems; null takes those that the bundled policy was trained on."""
         seed: int = Field(0, ge=0)
-        """Seed of the generator: another one gives other problems."""
+        """Seed of the generator. Another seed gives other problems."""
 
         @model_validator(mode="after")
         def _check(self) -> Self:

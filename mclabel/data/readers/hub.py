@@ -18,7 +18,8 @@ class HubReader:
         split: str = "test"
         """Split of the data set."""
         subset: str | None = None
-        """Subset of the data set (its configuration name); None where it has but one."""
+        """Subset of the data set, which the hub calls its configuration; null where there is only
+        one."""
 
     def __init__(self, settings: Settings) -> None:
         """Load the data set, from the hub or from the cache.

@@ -42,25 +42,29 @@ class PosteriorEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1)
-        """Rollouts of a prefix that are started together."""
+        """Number of rollouts of a prefix that are started together."""
         min_gain_per_token: float = Field(3e-4, gt=0, allow_inf_nan=False)
-        """Gain a token under which nothing is rolled out. Gain is about the chance that one more
-        first error is found: lower costs more tokens and finds more."""
+        """Rollouts stop when the expected gain per token falls below this. The gain is roughly the
+        chance that one more first error is found. A lower value costs more tokens and finds more
+        first errors."""
         every: int = Field(0, ge=0)
-        """Rollouts of every prefix before the search begins: soft values of all steps."""
+        """Number of rollouts that every prefix gets before the search begins. They give every step
+        a soft value."""
         max_tokens: int | None = Field(None, ge=1)
-        """Tokens of a problem's rollouts, as expected: no batch is started that would exceed it."""
+        """Limit on the expected tokens of a problem's rollouts. No batch is started that would
+        exceed it."""
         tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
-        """Tokens of rollouts that a solution may cost: `min_gain_per_token` is led by it as the
-        run goes on."""
+        """Average number of rollout tokens that a solution may cost. `min_gain_per_token` is
+        adjusted during the run to meet it."""
         agreement: bool = True
-        """Compare solutions' steps with each other."""
+        """Use the agreement of solutions to the same problem as evidence about their steps."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
-        """Solutions that an engine labels before it first fits priors."""
+        """Number of solutions that an engine labels before it first fits priors."""
         priors: Annotated[str | None, CONTENT] = None
-        """File of priors to begin with in place of a pilot: a run's priors/ID.json."""
+        """File of priors to begin with instead of a pilot, such as priors/ID.json of another
+        run."""
 
         @model_validator(mode="after")
         def _check(self) -> Self:

@@ -29,12 +29,12 @@ class TextSettings(Settings):
     system: str | None = None
     """System message of the chat."""
     step_token: str | None = None
-    """Token that follows every step, of head=token. By default the one that the tokenizer
-    reserves."""
+    """For head=token: the token that follows every step. By default it is the one that the
+    tokenizer reserves."""
     add_step_token: bool = False
     """Add `step_token` to the vocabulary if it is not in it."""
     max_tokens: int | None = Field(None, ge=1)
-    """Most tokens of prompt and solution; by default what the base allows."""
+    """Limit on the tokens of prompt and solution. By default it is what the base allows."""
 
 
 @dataclass(frozen=True, kw_only=True)

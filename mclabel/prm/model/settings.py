@@ -78,7 +78,8 @@ class ModelSettings(Settings):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of the base's weights."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
-    """Keep a layer's inputs alone, and compute the rest again for its gradients."""
+    """Keep only the inputs of each layer in memory, and compute the rest again for the
+    gradients."""
 
     @rule
     def _layers_are_of_a_classifier(self) -> str | None:

@@ -27,7 +27,8 @@ class ScorerSettings(Settings):
     device: Annotated[str, OPERATIONAL] = "cpu"
     """Torch device of a model."""
     url: Annotated[str | None, OPERATIONAL] = None
-    """Server that `mclabel serve` started for the same PRM, which then computes the scores."""
+    """URL of a server that `mclabel serve` started for the same PRM. That server then computes the
+    scores."""
     trust_remote_code: Annotated[bool, OPERATIONAL] = False
     """Run Python code that comes with the PRM."""
 

@@ -21,19 +21,19 @@ class TrainerSettings(Settings):
     """Losses, rates, and the lengths of training."""
 
     loss: Annotated[str, Named("losses")] = "cross_entropy"
-    """Loss of a step: `cross_entropy`, or `mse`, the squared error of the chance. A function of
-    your own: `module:function`."""
+    """Loss of a step: `cross_entropy`, or `mse`, the squared error of the predicted chance. It may
+    also be a function of your own, `module:function`."""
     balance: bool = False
-    """Weigh sound and wrong steps so that both count the same in all."""
+    """Weight sound and wrong steps so that both classes count the same in total."""
     pair_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Weight of a loss over pairs of a right and a wrong solution of one problem, beside that of
     steps. Solutions of a problem then share a batch."""
     epochs: float = Field(3.0, gt=0, allow_inf_nan=False)
-    """Passes over the examples."""
+    """Number of passes over the examples."""
     max_steps: int | None = Field(None, ge=1)
-    """Optimizer steps, in place of epochs."""
+    """Number of optimizer steps; it replaces `epochs`."""
     batch_size: int = Field(16, ge=1)
-    """Solutions an optimizer step, over all workers."""
+    """Number of solutions in an optimizer step, over all workers together."""
     micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1)
     """Tokens of a worker, padding included, that are in memory at a time: gradients are added up.
     One solution at least, with `pair_weight` all of a problem's in the batch."""
@@ -44,11 +44,11 @@ class TrainerSettings(Settings):
     warmup: float = Field(0.05, ge=0, lt=1, allow_inf_nan=False)
     """Share of the steps over which the rates rise; then they fall linearly to 0."""
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Decay of the weights, as of AdamW."""
+    """Weight decay of AdamW."""
     bf16: bool = False
     """Compute in bfloat16 where that is safe, on weights kept as they are."""
     seed: int = Field(0, ge=0)
-    """Of the head's first weights and the order of the examples."""
+    """Seed of the head's first weights and of the order of the examples."""
     save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1)
     """Optimizer steps between two checkpoints."""
     eval_steps: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
@@ -56,4 +56,4 @@ class TrainerSettings(Settings):
     patience: int | None = Field(None, ge=1)
     """Validations without a lower loss after which training stops; the best weights are kept."""
     report_to: Annotated[list[Literal["tensorboard", "wandb"]], OPERATIONAL] = Field([])
-    """Also write figures there. `log.jsonl` has them in any case."""
+    """Also report the figures to these services. `log.jsonl` has them in any case."""
