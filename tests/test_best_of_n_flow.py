@@ -108,6 +108,10 @@ def test_best_of_n_reads_the_solutions_of_a_run(world: Path) -> None:
     fooled = report["fooled"]["prm:last"]
     assert len(fooled) == min(10, report["num_fooled"]["prm:last"])
     assert all(one["score"] > one["right_score"] for one in fooled)
+    # So is the folder of an earlier best-of-N.
+    before = (world / "given" / "best_of_n.json").read_bytes()
+    evaluate(world, f"run={world}/best", f"out={world}/given", "samples=4")
+    assert (world / "given" / "best_of_n.json").read_bytes() == before
     message = evaluate(world, *given, "samples=7", code=2)
     assert "problem p" in message and "has 6 solutions, fewer than samples=7" in message
 

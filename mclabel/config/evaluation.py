@@ -34,7 +34,8 @@ class BestOfNConfig(Settings):
     ] = Field(16, ge=1)
     """Number of solutions of each problem, which is the largest N."""
     run: str | None = None
-    """A run of `mclabel label` whose solutions are used instead of sampling any."""
+    """A run of `mclabel label`, or the `out` of an earlier best-of-N, whose solutions are used
+    instead of sampling any."""
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
     """Metadata fields by which results are also shown in groups, where problems have them."""
     scorers: dict[str, str] = Field({})

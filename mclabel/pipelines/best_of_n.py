@@ -20,6 +20,7 @@ from mclabel.data.outputs import (
     output_folder,
 )
 from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.manifest import MANIFEST
 from mclabel.data.shards.store import Store
 from mclabel.engines.hub import resolve_model
 from mclabel.engines.text import check_model
@@ -89,10 +90,11 @@ def best_of_n(
         on_score: called with a scorer's name, and its solutions done and in all.
     """
     _check(config)
-    run = config.run
-    if run is None:
-        run = _samples_of(config)
+    if config.run is None:
+        run = _samples_of(config.out)
         label(_sampling(config, run), on_state)
+    else:
+        run = _run_at(config.run)
     known = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
     by_problem = _samples(run, config.samples)
     fresh = [rows for rows in by_problem if _text(rows[0]) not in known]
@@ -120,8 +122,15 @@ def best_of_n(
     return report
 
 
-def _samples_of(config: BestOfNConfig) -> str:
-    return f"{config.out.rstrip('/')}/samples"
+def _samples_of(out: str) -> str:
+    return f"{out.rstrip('/')}/samples"
+
+
+def _run_at(place: str) -> str:
+    """The run at a place: itself, or the samples of an earlier best-of-N there."""
+    samples, store = _samples_of(place), Store(place)
+    has_samples = store.read(MANIFEST) is None and store.read(f"samples/{MANIFEST}") is not None
+    return samples if has_samples else place
 
 
 def _samples(run: str, count: int) -> list[list[LabeledSolution]]:
@@ -150,7 +159,7 @@ def _check(config: BestOfNConfig) -> None:
     output_folder(config.out, "out=", make=False)
     check_places(config.out, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
     if config.run is None:
-        check_run(_samples_of(config))
+        check_run(_samples_of(config.out))
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(f"scorers and likelihood both name {', '.join(both)}: give other names")
     names = {*config.scorers, *config.likelihood}
@@ -170,7 +179,7 @@ def _check(config: BestOfNConfig) -> None:
             trust_remote_code=name in config.trust_remote_code,
             key=key,
         )
-    for other in [*config.exclude, *([config.run] if config.run else [])]:
+    for other in [*config.exclude, *([_run_at(config.run)] if config.run else [])]:
         next(read_labels(Store(other)))
 
 
