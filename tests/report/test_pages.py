@@ -268,11 +268,11 @@ def test_what_an_untrusted_command_would_show_is_read_as_text(tmp_path: Path) ->
     with ViewerProcess(hostile_run(tmp_path / "run")) as process, chromium() as browser:
         process.wait_for(len(HOSTILE))
         browser.get(f"{process.address}&id=solution-{names.index('LaTeX address')}")
-        until(lambda: len(texts(browser, ".steps .katex-html")) == 2, "formulas")
+        until(lambda: len(texts(browser, ".steps .katex-html")) == 4, "formulas of both steps")
         shown = ["".join(text.split()) for text in texts(browser, ".steps .katex-html")]
-        assert shown == ["a+x2", "y=1"]
+        assert shown == ["a+x2", "y=1"] * 2
         browser.get(f"{process.address}&id=solution-{names.index('LaTeX link')}")
-        until(lambda: texts(browser, ".steps .katex-html") == ["x"], "the text of a link")
+        until(lambda: texts(browser, ".steps .katex-html") == ["x"] * 2, "the text of a link")
         until(lambda: texts(browser, ".steps .math.broken"), "an address as it was written")
         assert r"$\url{javascript:window.executed=8}$" in texts(browser, ".steps .math.broken")
         assert browser.find_elements("css selector", ".steps .prose a, .steps .big") == []
