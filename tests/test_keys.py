@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import types
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,7 @@ from mclabel.config import BestOfNConfig, LabelConfig, QuickstartConfig, ScoreCo
 from mclabel.config.keys import Key, configuration_keys, find_keys
 from mclabel.errors import ConfigError
 from mclabel.estimators import EstimatorSettings
+from mclabel.estimators.fixed import FixedEstimator
 from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 
 ROOT = Path(__file__).parents[1]
@@ -148,3 +150,28 @@ def test_what_is_completed(words: str, offered: list[str]) -> None:
     }
     result = CliRunner().invoke(main, prog_name="mclabel", env=environment)
     assert result.output.split() == offered
+
+
+class Thrice(FixedEstimator):
+    """Three rollouts, whatever is asked."""
+
+    class Settings(FixedEstimator.Settings):
+        """Of an estimator without an entry point."""
+
+        patience: int = Field(3, ge=1)
+        """Number of rollouts without news after which a prefix is left."""
+
+
+def test_keys_of_a_component_without_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("mine_of_keys")
+    module.Thrice, module.number = Thrice, 5  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mine_of_keys", module)
+    shown = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:Thrice"])
+    assert shown.exit_code == 0, shown.output
+    head = "estimator.patience [kind=mine_of_keys:Thrice]: integer >= 1; default 3"
+    assert head in shown.output.splitlines()
+    assert "policy.engine" not in shown.output and "checker" not in shown.output
+    missing = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:Twice"])
+    assert missing.exit_code == 2 and "mine_of_keys:Twice: cannot be imported" in missing.output
+    other = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:number"])
+    assert other.exit_code == 2 and "no key has this word" in other.output

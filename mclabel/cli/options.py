@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,7 +87,7 @@ def _keys_option(configuration: str) -> Callable[[F], F]:
             return
         from mclabel.config.keys import find_keys
 
-        keys = find_keys(_keys(configuration), word)
+        keys = find_keys(_keys(configuration, more=[word] if ":" in word else []), word)
         click.echo("\n\n".join(key.text() for key in keys))
         ctx.exit()
 
@@ -99,15 +99,16 @@ def _keys_option(configuration: str) -> Callable[[F], F]:
         is_eager=True,
         expose_value=False,
         callback=show,
-        help="Print the keys of the configuration, or those with a word: type, default, meaning.",
+        help="Print the keys of the configuration, those with a word, or those of a component "
+        "module:Class: type, default, meaning.",
     )
 
 
-def _keys(configuration: str) -> list[Key]:
+def _keys(configuration: str, more: Sequence[str] = ()) -> list[Key]:
     import mclabel.config
     from mclabel.config.keys import configuration_keys
 
-    return configuration_keys(getattr(mclabel.config, configuration))
+    return configuration_keys(getattr(mclabel.config, configuration), more=more)
 
 
 class Share(click.FloatRange):

@@ -12,6 +12,7 @@ import json
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -19,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, MinLen
 from pydantic.fields import FieldInfo
 
-from mclabel.components import component_names
+from mclabel.components import component_names, find_target
 from mclabel.errors import ConfigError
 from mclabel.settings import OPERATIONAL, AtMost, Chosen, Settings, settings_class
 
@@ -56,7 +57,9 @@ class Key:
         )
 
 
-def configuration_keys(kind: type[Settings], *, built_in: bool = False) -> list[Key]:
+def configuration_keys(
+    kind: type[Settings], *, built_in: bool = False, more: Sequence[str] = ()
+) -> list[Key]:
     """Every key of a configuration, in the order of declaration, components' settings included.
 
     A setting that several components declare alike is one key.
@@ -64,9 +67,15 @@ def configuration_keys(kind: type[Settings], *, built_in: bool = False) -> list[
     Args:
         kind: of the configuration, such as `LabelConfig`.
         built_in: leave out the components that other packages add.
+        more: names `module:Class` of components without an entry point, to be imported.
+
+    Raises:
+        ConfigError: one of `more` cannot be imported.
     """
+    for name in more:
+        find_target("estimators", name)  # of any kind: this is only to say why it cannot be found
     merged: dict[tuple[str, ...], Key] = {}
-    for key in _keys(kind, _Place(built_in=built_in)):
+    for key in _keys(kind, _Place(built_in=built_in, more=tuple(more))):
         same = (key.name, key.type, str(key.default), key.sentence)
         before = merged.get(same)
         merged[same] = key if before is None else _joined(before, key)
@@ -84,7 +93,9 @@ def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
         ConfigError: no key has it; the nearest is named.
     """
     lower = word.lower()
-    by_name = [key for key in keys if lower in key.name.lower() or lower in key.components]
+    by_name = [
+        key for key in keys if lower in key.name.lower() or lower in map(str.lower, key.components)
+    ]
     found = by_name or [key for key in keys if lower in key.sentence.lower()]
     if not found:
         names = {name: None for key in keys for name in (key.name, key.name.split(".")[-1])}
@@ -107,6 +118,7 @@ class _Place:
     components: tuple[str, ...] = ()
     is_operational: bool = False
     built_in: bool
+    more: tuple[str, ...] = ()
 
 
 def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) -> Iterator[Key]:
@@ -179,6 +191,11 @@ def _chosen_keys(chosen: Chosen, place: _Place, sentence: str) -> Iterator[Key]:
     for name in names:
         settings = settings_class(chosen.component_kind, name)
         yield from _keys(settings, replace(place, components=(name,)))
+    for name in place.more:
+        with suppress(ConfigError):  # a component of another kind
+            settings = settings_class(chosen.component_kind, name)
+            if settings.component_kind == chosen.component_kind:
+                yield from _keys(settings, replace(place, components=(name,)))
 
 
 def _sentence(kind: type[Settings], name: str) -> str:
