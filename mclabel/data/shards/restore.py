@@ -135,8 +135,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
     if others:
         name, lines = next(iter(others.items()))
         yield (
-            f"of another configuration than {len(others):,} shards, such as {name}:\n"
-            + "\n".join(lines)
+            f"of another configuration than shards beside it, such as {name}:\n" + "\n".join(lines)
         )
 
 
