@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import mclabel as mc
 from mclabel import pipelines
-from mclabel.cli import main
 from mclabel.config import LabelConfig, ScoreConfig, load_config
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import read_labels, read_rollouts
@@ -28,7 +26,7 @@ from mclabel.data.shards.store import Store
 from mclabel.data.verify.run import verify
 from mclabel.errors import ShardError
 from mclabel.pipelines.score import score
-from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.labelled import train_tiny_prm
 from tests.support.scripted_jobs import scripted_overrides
 
 SIGNS_OF_LIFE = "progress.jsonl"
@@ -77,13 +75,7 @@ def scored(folder: Path, prm: str, first: int) -> Path:
 
 @pytest.fixture(scope="module")
 def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = tmp_path_factory.mktemp("prm")
-    labels = write_run(root / "labels", arith_rows(12))
-    arguments = ["train", "/dev/null", f"out={root}/prm", f"labels=[{labels}]", "max_steps=1"]
-    arguments += [f"base={tiny_model(root / 'base')}", "validation=0"]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
-    return f"{root}/prm"
+    return train_tiny_prm(tmp_path_factory.mktemp("prm"))
 
 
 @pytest.fixture(scope="module", params=["labels", "merged labels", "scores"])

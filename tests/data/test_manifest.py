@@ -61,15 +61,16 @@ def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
     there = (run / "run.json").exists()
     with pytest.raises(ShardError, match="and shards there are of another configuration") as error:
         label(tmp_path, *OTHERS)
-    assert "--restore-manifest" in str(error.value)
+    assert ("--restore-manifest" in str(error.value)) == (blocks is None)
     if blocks is None:
         assert "  seed: 0 there, 7 here" in str(error.value)
         assert re.search(r"  policy.temperature: [\d.]+ there, 0.5 here", str(error.value))
     found = verify(Store(str(run)))
-    if there or blocks is None:
-        fault, *_ = [one for one in found.damage if one.name == "run.json"]
-        words = "of another configuration than" if there else "missing, though shards carry"
-        assert words in fault.fault and "--restore-manifest" in fault.remedy
+    fault, *_ = [one for one in found.damage if one.name == "run.json"]
+    missing = "shards carry" if blocks is None else "there is the plan"
+    words = "of another configuration than" if there else f"missing, though {missing}"
+    assert words in fault.fault
+    assert ("--restore-manifest" in fault.remedy) == (blocks is None)
     assert {path: path.read_bytes() for path in run.rglob("*.parquet")} == before
     assert (run / "run.json").exists() == there
 

@@ -8,11 +8,13 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from mclabel import pipelines
 from mclabel.arith import bundled_model
 from mclabel.arith.misconceptions import misread
 from mclabel.arith.problems import generate
 from mclabel.arith.program import Program
 from mclabel.arith.verify import first_wrong_step
+from mclabel.config import TrainConfig, check_config
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.shards.labels import commit_block
 from mclabel.data.shards.store import Store
@@ -106,3 +108,12 @@ def tiny_model(folder: Path) -> str:
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def train_tiny_prm(root: Path) -> str:
+    """The folder of a PRM that has taken one step of training."""
+    labels = write_run(root / "labels", arith_rows(12))
+    content = {"out": f"{root}/prm", "labels": [labels], "base": tiny_model(root / "base")}
+    config = check_config(TrainConfig, {**content, "max_steps": 1, "validation": 0})
+    pipelines.train(config, lambda step, total, loss: None)
+    return f"{root}/prm"

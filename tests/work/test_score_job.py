@@ -32,7 +32,7 @@ from mclabel.work.job import run_job
 from mclabel.work.tally import JobReport
 from mclabel.work.worker import Worker
 from tests.support import poison_scorers
-from tests.support.labelled import arith_rows, tiny_model, write_run
+from tests.support.labelled import arith_rows, train_tiny_prm, write_run
 from tests.support.poison_scorers import POISON, DyingScorer
 
 NUM_ROWS = 120
@@ -40,13 +40,7 @@ NUM_ROWS = 120
 
 @pytest.fixture(scope="module")
 def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = tmp_path_factory.mktemp("prm")
-    labels = write_run(root / "labels", arith_rows(12))
-    arguments = ["train", "/dev/null", f"out={root}/prm", f"labels=[{labels}]", "max_steps=1"]
-    arguments += [f"base={tiny_model(root / 'base')}", "validation=0"]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
-    return f"{root}/prm"
+    return train_tiny_prm(tmp_path_factory.mktemp("prm"))
 
 
 def row(number: int, text: str = "") -> dict[str, Any]:

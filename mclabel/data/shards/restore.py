@@ -7,6 +7,7 @@ carries it: what they are of is known without the manifest.
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ from mclabel.data.shards.manifest import (
     plan_identity,
     read_claim,
 )
+from mclabel.data.shards.plan import FOLDER as PLAN
 from mclabel.data.shards.plan import is_plan_of
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
@@ -64,11 +66,17 @@ def check_made_for(store: Store, semantic: Semantic) -> None:
                 *(lines or ["  it is not on record, for no block is done yet"]),
                 "Choose another out=…, or restore these values"
                 + (f", delete {MANIFEST}" if is_there else "")
-                + f" and run the job again. `{RESTORE.format(run=store.location)}` writes "
-                f"{MANIFEST} again from the shards",
+                + f" and run the job again. {remedy(store, has_shards=recorded is not None)}",
             ]
         )
     )
+
+
+def remedy(store: Store, *, has_shards: bool) -> str:
+    """How a manifest that is lost, or another run's, comes back: a sentence."""
+    if has_shards:
+        return f"`{RESTORE.format(run=store.location)}` writes {MANIFEST} again from the shards"
+    return f"The job that began the run writes {MANIFEST} again where it is missing"
 
 
 def restore_manifest(store: Store) -> None:
@@ -99,8 +107,8 @@ def restore_manifest(store: Store) -> None:
     manifest = with_digest(
         {"format": FORMAT, "id": lost_id(store) or secrets.token_hex(8), **given}
     )
-    store.delete(MANIFEST)
-    store.create(MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
+    whole = json.dumps(manifest, indent=1, sort_keys=True).encode()
+    store.replace(MANIFEST, io.BytesIO(whole))
 
 
 def lost_id(store: Store) -> str | None:
@@ -124,6 +132,8 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
     if manifest is None:
         if configs:
             yield "missing, though shards carry its configuration"
+        elif store.names(PLAN):
+            yield "missing, though there is the plan of a run"
         return
     if manifest["format"] == FORMAT and is_plan_of(store, plan_identity(manifest)) is False:
         yield "of another configuration than the plan beside it"

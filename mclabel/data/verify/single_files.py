@@ -15,7 +15,7 @@ from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_c
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.rejects import FOLDER as NOTES
 from mclabel.data.shards.rejects import noted_blocks
-from mclabel.data.shards.restore import RESTORE, manifest_faults
+from mclabel.data.shards.restore import manifest_faults, remedy
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.findings import Verification
 from mclabel.errors import DamagedFile
@@ -70,10 +70,10 @@ class SingleFiles:
 
     def check_configurations(self) -> None:
         """Compare the manifest with the plan, and with what shards carry."""
-        remedy = f"`{RESTORE.format(run=self._store.location)}` writes it again from the shards"
+        again = remedy(self._store, has_shards=bool(self._stamps))
         try:
             for fault in manifest_faults(self._store, dict(self._stamps.values())):
-                self._found.add(DamagedFile(self._store.location, MANIFEST, fault, remedy))
+                self._found.add(DamagedFile(self._store.location, MANIFEST, fault, again))
         except DamagedFile:
             return  # the manifest, or the plan, is among the findings already
 
