@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
     # A PRM on a frozen base, and what it makes of the steps of one solution.
     report = mc.train(
         run,
-        base="arith:base",
+        base="arith:strong",
         out=folder / "prm",
         head="likelihood",
         backbone_lr=0,

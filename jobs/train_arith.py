@@ -1,19 +1,19 @@
 """Train the two bundled models of the arith domain from scratch, on CPU.
 
     python jobs/train_arith.py first  --out build/first
-    python jobs/train_arith.py base   --out build/base   --start build/first
-    python jobs/train_arith.py policy --out build/policy --start build/base
-    python jobs/train_arith.py card   --out build/base   --title base
+    python jobs/train_arith.py strong --out build/strong --start build/first
+    python jobs/train_arith.py policy --out build/policy --start build/strong
+    python jobs/train_arith.py card   --out build/strong --title strong
     python jobs/train_arith.py card   --out build/policy --title policy
 
 `first` learns right solutions and arithmetic drills from scratch. At its rate the noise of small
 batches hides what is subtle: it solves the families in which one thing follows the other, and
-fails where names have to be matched (trading, comparing). `base` goes on from it at a third of the
-rate, with those families drawn twice as often. `policy` is fine-tuned from `base` on solutions
-written under misconceptions. `card` measures a model and writes its card.
+fails where names have to be matched (trading, comparing). `strong` goes on from it at a third of
+the rate, with those families drawn twice as often. `policy` is fine-tuned from `strong` on
+solutions written under misconceptions. `card` measures a model and writes its card.
 
 Trained models are a function of the seed and the number of processes, up to the machine's
-rounding. On two cores `first` takes 70 minutes, `base` 45, `policy` seven. Copy the folders to
+rounding. On two cores `first` takes 70 minutes, `strong` 45, `policy` seven. Copy the folders to
 mclabel/arith/models to bundle them.
 
 The optimiser is Muon (https://kellerjordan.github.io/posts/muon) for matrices and AdamW for the
@@ -56,18 +56,18 @@ from mclabel.stats.values import clopper_pearson
 
 IGNORE = -100
 CHUNK = 2048  # documents sorted by length together
-STEPS = {"first": 7000, "base": 4500, "policy": 600}
-MUON_LR = {"first": 0.02, "base": 0.006, "policy": 0.003}
-DRILLS = {"first": 1 / 6, "base": 1 / 10, "policy": 1 / 12}  # share of documents
+STEPS = {"first": 7000, "strong": 4500, "policy": 600}
+MUON_LR = {"first": 0.02, "strong": 0.006, "policy": 0.003}
+DRILLS = {"first": 1 / 6, "strong": 1 / 10, "policy": 1 / 12}  # share of documents
 ADAM_PER_MUON = 0.15
-NAMES_MATTER = ("trading", "comparing")  # twice as often in `base`
+NAMES_MATTER = ("trading", "comparing")  # twice as often in `strong`
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=["first", "base", "policy", "card"])
+    parser.add_argument("task", choices=["first", "strong", "policy", "card"])
     parser.add_argument("--out", type=Path, required=True, help="model folder")
-    parser.add_argument("--start", type=Path, help="model folder to go on from (base, policy)")
+    parser.add_argument("--start", type=Path, help="model folder to go on from (strong, policy)")
     parser.add_argument("--title", help="name on the card")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--batch", type=int, default=16, help="documents a process and step")
@@ -79,7 +79,7 @@ def main() -> None:
         write_card(args.out, args.title or args.out.name)
         return
     if (args.task == "first") == (args.start is not None):
-        parser.error("`base` and `policy` need --start, `first` takes none")
+        parser.error("`strong` and `policy` need --start, `first` takes none")
     args.steps = args.steps or STEPS[args.task]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     mp.spawn(train, args=(args,), nprocs=args.processes)  # type: ignore[attr-defined, no-untyped-call]
@@ -187,7 +187,7 @@ def _batches(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, rank: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     rng = random.Random(f"{args.task}:{args.seed}:{rank}")
-    families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "base" else TRAIN_FAMILIES
+    families = (*TRAIN_FAMILIES, *NAMES_MATTER) if args.task == "strong" else TRAIN_FAMILIES
     pad = tokenizer.pad_token_id
     for chunk in range(10**9):
         num_drills = round(CHUNK * DRILLS[args.task])
@@ -299,7 +299,7 @@ def write_card(folder: Path, title: str) -> None:
     config = json.loads((folder / "config.json").read_text())
     card = CARD.format(
         title=title,
-        about=ABOUT.get(title, ABOUT["base"]),
+        about=ABOUT.get(title, ABOUT["strong"]),
         width=config["hidden_size"],
         layers=config["num_hidden_layers"],
         vocabulary=config["vocab_size"],
@@ -344,9 +344,12 @@ async def _sample(
 
 
 ABOUT = {
-    "base": "Trained on right solutions and arithmetic drills. Scorers start from it.",
+    "strong": (
+        "Trained on right solutions and arithmetic drills: the strong model, which sees what the "
+        "policy misunderstands."
+    ),
     "policy": (
-        "Fine-tuned from `base` on solutions written under misconceptions (a wrong operand, a "
+        "Fine-tuned from `strong` on solutions written under misconceptions (a wrong operand, a "
         "flipped operation, a skipped step): a few kinds of events it misunderstands more often "
         "than not, the others seldom. So it errs on purpose, consistently, and mostly in logic."
     ),

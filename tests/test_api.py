@@ -177,7 +177,7 @@ def test_train_and_score(tmp_path: Path) -> None:
     )
     report = mc.train(
         run,
-        base="arith:base",
+        base="arith:strong",
         out=tmp_path / "prm",
         head="likelihood",
         backbone_lr=0,
@@ -213,7 +213,7 @@ def test_train_and_score(tmp_path: Path) -> None:
     with pytest.raises(mc.DataError, match="solution 1: needs problem, and solution or steps"):
         mc.score(prm, [rows[0], {"problem": "x"}])
     with pytest.raises(mc.ConfigError, match="targets: unknown key; did you mean target"):
-        mc.train(run, base="arith:base", out=tmp_path / "other", targets="soft")
+        mc.train(run, base="arith:strong", out=tmp_path / "other", targets="soft")
 
 
 def test_grade() -> None:

@@ -272,7 +272,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 def train(labels: Any, **keys: Any) -> Any:
-    return mc.train(labels, **{"base": "arith:base", "out": "nowhere", **keys})
+    return mc.train(labels, **{"base": "arith:strong", "out": "nowhere", **keys})
 
 
 def _circle() -> dict[str, Any]:

@@ -21,8 +21,10 @@ WITHOUT_PROGRAM = {
     "estimators_values",
     "large_bucket",
     "paraphrase",
-    "prm_vs_orm_figures",
-    "prm_vs_orm_scores",
+    "pieces",
+    "prm_vs_orm_study",
+    "scorer_figures",
+    "scorers",
     "sizes",
     "smoke",
 }

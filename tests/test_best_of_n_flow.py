@@ -116,6 +116,22 @@ def test_best_of_n_reads_the_solutions_of_a_run(world: Path) -> None:
     assert "problem p" in message and "has 6 solutions, fewer than samples=7" in message
 
 
+def test_references_stand_below_a_line(world: Path) -> None:
+    given = [f"run={world}/best/samples", f"out={world}/apart"]
+    evaluate(world)
+    output = evaluate(world, *given, "samples=4", "references=[base, orm]")
+    table = output[output.index("Best of N") : output.index("Below the line")]
+    rows = [line.split()[0] for line in table.splitlines() if line.strip()]
+    start, end = rows.index("vote:orm"), rows.index("pass")
+    assert {"majority", "prm:last", "vote:prm"} <= set(rows[:start])
+    below = ["vote:orm", "orm", "likelihood:base:sum", "likelihood:base:min"]
+    assert rows[start:end] == below and not set(below) & set(rows[:start])
+    result = json.loads((world / "apart" / "best_of_n.json").read_text())["result"]
+    assert result["references"] == ["base", "orm"]
+    message = evaluate(world, *given, "samples=4", "references=[bass]", code=2)
+    assert "references=['bass']: must be among the names of scorers and likelihood" in message
+
+
 def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:
     other = f"out={world}/other"
     assert "holds no prm.json" in evaluate(world, other, "scorers={x: /tmp}", code=2)

@@ -213,6 +213,7 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides: exclude": Slot("run", _best("exclude=[VALUE]"), _unread),
         "overrides: scorers": Slot("run", _best("scorers={x: VALUE}")),
         "overrides: likelihood": Slot("run", _best("likelihood={x: VALUE}")),
+        "overrides: references": Slot(("x", ""), _best("references=[VALUE]")),
         "overrides: trust_remote_code": Slot(("x", ""), _best("trust_remote_code=[VALUE]")),
         "overrides: out": Slot("output", _best("out=VALUE")),
     },

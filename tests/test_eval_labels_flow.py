@@ -344,7 +344,7 @@ def test_the_public_benchmark_names_what_a_short_prm_cannot_read(
 ) -> None:
     """A PRM of the bundled base reads 1,024 tokens, in pieces of a few characters."""
     labels = write_run(tmp_path / "labels", arith_rows(12))
-    common = [f"labels=[{labels}]", "base=arith:base", "validation=0", "backbone_lr=0"]
+    common = [f"labels=[{labels}]", "base=arith:strong", "validation=0", "backbone_lr=0"]
     run("train", "/dev/null", f"out={tmp_path}/prm", *common, "max_steps=1")
     bench = tmp_path / "processbench_gsm8k.jsonl"
     rows = (public_data / bench.name).read_text().splitlines()[:60]

@@ -195,7 +195,7 @@ def test_a_permission_is_recorded_beside_the_output(hostile: Hostile, tmp_path: 
         main,
         [
             *("train", w["train.yaml"], f"labels=[{w['arith']}]", f"out={out}", "validation=0"),
-            *("base=arith:base", "trust_remote_code=true"),
+            *("base=arith:strong", "trust_remote_code=true"),
         ],
     )
     assert done.exit_code == 0, done.output

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
+from mclabel.pipelines.quickstart import SHOWN
 
 pytestmark = pytest.mark.ray
 
@@ -35,9 +36,13 @@ def test_the_small_quickstart_ends_with_figures_and_a_picture_and_resumes(tmp_pa
         assert 0 <= low <= labels[name] <= high <= 1
     best = summary["best_of_n"]
     assert set(best["majority"]) == {"1", "2", "4", "8"}
-    assert {"random", "pass", "prm:last", "vote:prm", "orm", "likelihood:base:sum"} <= set(best)
+    assert {"random", "pass", "prm:last", "vote:prm", "orm", "exact:last"} <= set(best)
+    assert {"likelihood:policy:sum", "likelihood:strong:sum"} <= set(best)
+    table = output[output.index("Best of N on") : output.index("pairs: of a right")].splitlines()
+    rows = table[table.index(next(line for line in table if "───" in line)) + 1 :]
+    assert [row.strip().partition("  ")[0] for row in rows if row.strip()] == [*SHOWN.values()]
     assert all(0 <= row["8"] <= best["pass"]["8"] for row in best.values())
-    assert 0.5 < summary["pair_accuracy"]["prm:last"] <= 1
+    assert 0 < summary["pair_accuracy"]["prm:last"] <= 1
     assert output.rstrip().endswith(f"{tmp_path}/report.html")
     report = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Labels against exact truth" in report and "Accuracy by N" in report

@@ -43,6 +43,9 @@ class BestOfNConfig(Settings):
     likelihood: dict[str, str] = Field({})
     """Language models whose likelihood of a solution is its score, each under a name for the
     table."""
+    references: list[str] = Field([])
+    """Those of the names that nobody has in use, such as a stronger model than the policy: what
+    they reach stands apart in tables, and no headline is about it."""
     trust_remote_code: Annotated[list[str], RUNS_CODE] = Field([])
     """Names of scorers and of language models whose own Python code may be run. A file alone must
     not say so."""

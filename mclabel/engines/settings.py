@@ -102,7 +102,7 @@ class PolicySettings(Settings):
     engine: Annotated[EngineSettings, Chosen("engines", default="hf")] = Field(default_factory=_hf)
     """The engine that runs the model: its name in `kind` (hf, vllm, openai), and its settings."""
     model: str = "arith:policy"
-    """Folder or Hugging Face name; `arith:policy` and `arith:base` are bundled. With
+    """Folder or Hugging Face name; `arith:policy` and `arith:strong` are bundled. With
     engine.kind=openai: where the tokenizer of the model that is served comes from."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model; without one, the commit found at the start."""

@@ -7,14 +7,21 @@ problems with all their samples, so its bands hold both the choice of problems a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.evaluation.bootstrap import Estimate, interval, mean_estimate, resample_weights
-from mclabel.evaluation.choosing import PASS, RANDOM, ProblemSamples, method_accuracy, pair_accuracy
+from mclabel.evaluation.choosing import (
+    PASS,
+    RANDOM,
+    ProblemSamples,
+    method_accuracy,
+    pair_accuracy,
+    scorer_of,
+)
 from mclabel.evaluation.grouping import groups_by_key
 
 PASS_RATE = "pass rate"
@@ -73,18 +80,28 @@ class BestOfN:
     groups: dict[str, dict[str, GroupAccuracy]]
     """By kind and group: the problems' metadata, and fifths by pass rate, which is
     measured on the same samples."""
+    references: tuple[str, ...] = ()
+    """Scorers that nobody has in use: what they reach stands apart."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
         """Accuracy of a method less that of another; None of a method less itself."""
         return self.differences[size][method].get(other)
 
 
-def best_of_n(problems: Sequence[ProblemSamples], *, seed: int = 0) -> BestOfN:
+def is_reference(method: str, references: Collection[str]) -> bool:
+    """Whether the scorer of a method is named there."""
+    return scorer_of(method).removeprefix("likelihood:") in references
+
+
+def best_of_n(
+    problems: Sequence[ProblemSamples], *, seed: int = 0, references: Sequence[str] = ()
+) -> BestOfN:
     """Measure every method for N = 1, 2, 4, ... up to the number of samples.
 
     Args:
         problems: all with the same number of samples and the same scorers.
         seed: of the subsets and of the bootstrap.
+        references: scorers that are told apart.
 
     Raises:
         ValueError: no problems, or numbers of samples differ.
@@ -124,6 +141,7 @@ def best_of_n(problems: Sequence[ProblemSamples], *, seed: int = 0) -> BestOfN:
             }
             for kind, names in _kinds(problems).items()
         },
+        references=tuple(references),
     )
 
 

@@ -20,6 +20,13 @@ NUM_SUBSETS = 100
 MAJORITY, RANDOM, PASS = "majority", "random", "pass"
 
 
+def scorer_of(method: str) -> str:
+    """The scorer that a method goes by: `likelihood:NAME`, or its name."""
+    if method.startswith("likelihood:"):
+        return method.rpartition(":")[0]
+    return method.removeprefix("vote:").split(":")[0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProblemSamples:
     """The samples of one problem."""

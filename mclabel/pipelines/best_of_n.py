@@ -103,7 +103,7 @@ def best_of_n(
             f"exclude: all {len(by_problem)} problems are in the runs named there. Give others"
         )
     samples, num_unscored = _scored(config, fresh, on_score)
-    result = measure(samples, seed=config.seed)
+    result = measure(samples, seed=config.seed, references=config.references)
     fooled = {name: _fooled(name, samples, fresh) for name in result.over_optimisation}
     report = BestOfNReport(
         result=result,
@@ -166,6 +166,11 @@ def _check(config: BestOfNConfig) -> None:
     if unknown := sorted(set(config.trust_remote_code) - names):
         raise ConfigError(
             f"trust_remote_code={unknown}: must be among the names of scorers and likelihood, "
+            f"{', '.join(sorted(names)) or 'of which there are none'}"
+        )
+    if unknown := sorted(set(config.references) - names):
+        raise ConfigError(
+            f"references={unknown}: must be among the names of scorers and likelihood, "
             f"{', '.join(sorted(names)) or 'of which there are none'}"
         )
     for name, path in config.scorers.items():

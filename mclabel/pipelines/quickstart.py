@@ -36,6 +36,7 @@ from mclabel.evaluation.label_quality import (
     label_cost,
     label_quality,
 )
+from mclabel.pipelines.beside import train_beside
 from mclabel.report.job_progress import EvaluationProgress, StageProgress, job_progress
 from mclabel.report.picture import draw_labels
 from mclabel.report.report import write_report
@@ -46,16 +47,26 @@ LABEL: dict[Size, list[str]] = {
     "full": [],
 }
 EVALUATE: dict[Size, list[str]] = {"small": ["problems.limit=24", "samples=8"], "full": []}
-SCORERS: dict[Size, dict[str, list[str]]] = {
-    "small": {"prm": [], "orm": ["target=outcome"]},
-    "full": {
-        "prm": [],
-        "from-policy": ["base=arith:policy"],
-        "plain-head": ["head=token", "backbone_lr=1.0e-4", "head_lr=1.0e-3", "epochs=1"],
-        "orm": ["target=outcome"],
-    },
+SCORERS: dict[str, list[str]] = {
+    "prm": [],
+    "orm": ["target=outcome"],
+    "exact": ["target=exact"],
 }
 """What is trained, by name: overrides of configs/train/quickstart.yaml."""
+SHOWN = {
+    "random": "random",
+    MAJORITY: "majority",
+    "likelihood:policy:sum": "policy's likelihood",
+    "orm": "ORM",
+    "prm:last": "PRM, last step",
+    "prm:product": "PRM, product",
+    "vote:prm": "vote weighted by PRM",
+    "exact:last": "PRM on exact labels",
+    "likelihood:strong:sum": "strong's likelihood",
+    "pass": "some sample is right",
+}
+"""Methods of the table, and what they are called there; best_of_n.json has all."""
+AGAINST = (MAJORITY, "likelihood:policy:sum")
 _MEASURED = (
     "first_error_accuracy",
     "first_error_accuracy_wrong",
@@ -108,16 +119,14 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
     show_solution(console, wrong, arith_truth(wrong))
     console.print(quality_table(quality))
     console.print(
-        f"\nTraining {len(SCORERS[size])} scorers on these labels, then choosing among sampled "
-        "solutions of other problems with them.",
+        f"\nTraining {len(SCORERS)} scorers from the policy, side by side (a PRM and an ORM on "
+        "these labels, a PRM on exact ones), then choosing among solutions of other problems.",
         highlight=False,
     )
-    with _timed(seconds, "train"):
-        for name, changes in SCORERS[size].items():
-            with StageProgress(console, f"train {name}", "steps") as stage:
-                _train(run, out / name, changes, stage)
+    with _timed(seconds, "train"), StageProgress(console, "train", "steps") as stage:
+        _train(run, out, stage)
     with _timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
-        scorers = {name: str(out / name) for name in SCORERS[size]}
+        scorers = {name: str(out / name) for name in SCORERS}
         evaluation = pipelines.best_of_n(
             load_config(
                 BestOfNConfig,
@@ -125,6 +134,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
                 [
                     f"out={out / 'best-of-n'}",
                     f"scorers={json.dumps(scorers)}",
+                    'references=["exact", "strong"]',
                     f"exclude={json.dumps([str(run)])}",
                     *EVALUATE[size],
                 ],
@@ -133,7 +143,7 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
             on_score=progress.on_score,
         )
     console.print()
-    console.print(best_of_n_table(evaluation.result))
+    console.print(best_of_n_table(evaluation.result, SHOWN, against=AGAINST))
     summary = _summary(size, seconds, quality, cost, evaluation.result)
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report([str(out)], str(out / "report.html"))
@@ -143,22 +153,32 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
 
 def _check_places(size: Size, out: Path, run: Path) -> None:
     """Find what stands in the way of any stage before the first."""
-    folders = ("labels", "best-of-n", *SCORERS[size])
+    folders = ("labels", "best-of-n", *SCORERS)
     check_places(str(out), folders=folders, files=("labels.png", "summary.json", "report.html"))
     check_run(str(run))
-    for name in SCORERS[size]:
+    for name in SCORERS:
         check_places(str(out / name), folders=TRAINING_FOLDERS, files=TRAINING_FILES)
     check_places(str(out / "best-of-n"), folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
     check_run(str(out / "best-of-n" / "samples"))
 
 
-def _train(run: Path, out: Path, changes: list[str], stage: StageProgress) -> None:
-    config = load_config(
-        TrainConfig,
-        bundled_config("train/quickstart.yaml"),
-        [f"out={out}", f"labels={json.dumps([str(run)])}", *changes],
-    )
-    pipelines.train(config, lambda step, total, loss: stage.update(step, total, detail=loss))
+def _train(run: Path, out: Path, stage: StageProgress) -> None:
+    configs = {
+        name: load_config(
+            TrainConfig,
+            bundled_config("train/quickstart.yaml"),
+            [f"out={out / name}", f"labels={json.dumps([str(run)])}", *changes],
+        )
+        for name, changes in SCORERS.items()
+    }
+    done = dict.fromkeys(configs, (0, 0))
+
+    def on_progress(name: str, step: int, total: int) -> None:
+        done[name] = (step, total)
+        if all(total for _, total in done.values()):
+            stage.update(*(sum(part) for part in zip(*done.values(), strict=True)))
+
+    train_beside(configs, on_progress)
 
 
 @contextmanager
@@ -189,18 +209,24 @@ def _summary(
         "best_of_n_problems": best.num_problems,
         "best_of_n": _by_size(best.accuracy, lambda e: e.value),
         "best_of_n_intervals": _by_size(best.accuracy, lambda e: [e.low, e.high]),
-        "best_of_n_minus_majority": {
-            method: {
-                str(n): [d.value, d.low, d.high]
-                for n in by_size
-                if (d := best.less(method, MAJORITY, n)) is not None
-            }
-            for method, by_size in best.accuracy.items()
-        },
+        "best_of_n_minus_majority": _less(best, MAJORITY),
+        "best_of_n_minus_policy_likelihood": _less(best, "likelihood:policy:sum"),
         "pair_accuracy": {name: e.value for name, e in best.pair_accuracy.items()},
         "pair_accuracy_intervals": {
             name: [e.low, e.high] for name, e in best.pair_accuracy.items()
         },
+    }
+
+
+def _less(best: BestOfN, other: str) -> dict[str, dict[str, list[float]]]:
+    """Differences of all methods to another, by N: value, low, high."""
+    return {
+        method: {
+            str(n): [d.value, d.low, d.high]
+            for n in by_size
+            if (d := best.less(method, other, n)) is not None
+        }
+        for method, by_size in best.accuracy.items()
     }
 
 

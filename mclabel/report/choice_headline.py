@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mclabel.evaluation.best_of_n import is_reference
 from mclabel.evaluation.bootstrap import FEW_PROBLEMS, Estimate
 from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.report import charts
@@ -21,9 +22,9 @@ _COLOURS = {MAJORITY: ("ink", "solid"), RANDOM: ("quiet", "dash")}
 class Choice:
     """The methods of an evaluation that stand at the head.
 
-    The scorer is the first that the evaluation names, by its first aggregation: taking the one
-    that did best here would overstate it. The likelihood is the best one, which understates what
-    the scorer brings against it.
+    Neither is one of its references. The scorer is the first that the evaluation names, by its
+    first aggregation: taking the one that did best here would overstate it. The likelihood is the
+    best one, which understates what the scorer brings against it.
     """
 
     result: Mapping[str, Any]
@@ -53,10 +54,12 @@ class Choice:
 def main_choice(result: Mapping[str, Any]) -> Choice:
     """The figures of an evaluation that stand at the head."""
     accuracy, size = result["accuracy"], str(result["num_samples"])
-    likelihoods = [method for method in accuracy if method.startswith("likelihood:")]
+    references = result.get("references", ())
+    methods = [method for method in accuracy if not is_reference(method, references)]
+    likelihoods = [method for method in methods if method.startswith("likelihood:")]
     scorers = [
         method
-        for method in accuracy
+        for method in methods
         if method not in (*_PLAIN, *likelihoods) and not method.startswith("vote:")
     ]
     return Choice(

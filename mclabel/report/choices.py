@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mclabel.errors import ShardError
-from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
+from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.report.charts import band, layout, line, size_axis, spread
 from mclabel.report.html import Html, details, figure, join, ranged, table, tag
 from mclabel.report.runs import BEST_OF_N, Run, read_json
@@ -59,13 +59,6 @@ def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
         _groups(result, size),
         _fooled(report["fooled"]),
     )
-
-
-def scorer_of(method: str) -> str:
-    """The scorer that a method goes by."""
-    if method.startswith("likelihood:"):
-        return method.rpartition(":")[0]
-    return method.removeprefix("vote:").split(":")[0]
 
 
 def _curves(result: Mapping[str, Any], identity: str) -> Html:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mclabel.evaluation.best_of_n import BestOfN
-from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
+from mclabel.evaluation.best_of_n import BestOfN, is_reference
+from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM, scorer_of
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.terminal import shown
@@ -70,13 +70,15 @@ def draw_best_of_n(result: BestOfN, paths: Sequence[Path]) -> None:
     order: list[str] = []
     for method in sorted(result.accuracy, key=lambda method: method.startswith("vote:")):
         by_size = result.accuracy[method]
-        scorer = _scorer(method)
+        scorer = scorer_of(method)
         main = scorer not in order
         if main:
             order.append(scorer)
         number = len([name for name in order[: order.index(scorer)] if name not in plain])
         colour, style = plain.get(method, (hues(number % 10), "-"))
-        if not main:
+        if is_reference(method, result.references):
+            style = "-."
+        elif not main:
             style = "--" if method.startswith("vote:") else "-"
         axes.plot(
             sizes,
@@ -104,7 +106,8 @@ def draw_best_of_n(result: BestOfN, paths: Sequence[Path]) -> None:
     axes.legend(
         [handles[i] for i in ranked],
         [names[i] for i in ranked],
-        title="thin: other aggregations\ndashed: votes by the score",
+        title="thin: other aggregations\ndashed: votes by the score"
+        + ("\ndash and dot: upper references" if result.references else ""),
         frameon=False,
         fontsize=8,
         title_fontsize=8,
@@ -119,16 +122,9 @@ def draw_best_of_n(result: BestOfN, paths: Sequence[Path]) -> None:
 _MARKERS = "osD^vP*X"
 
 
-def _scorer(method: str) -> str:
-    """The scorer that a method goes by."""
-    if method.startswith("likelihood:"):
-        return method.rpartition(":")[0]
-    return method.removeprefix("vote:").split(":")[0]
-
-
 def _main(result: BestOfN, scorer: str) -> str:
     """The first method of a scorer that is no vote."""
-    return next(m for m in result.accuracy if _scorer(m) == scorer and not m.startswith("vote:"))
+    return next(m for m in result.accuracy if scorer_of(m) == scorer and not m.startswith("vote:"))
 
 
 def _examples(rows: Sequence[LabeledSolution]) -> list[LabeledSolution]:

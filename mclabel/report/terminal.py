@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from mclabel.evaluation.best_of_n import BestOfN, Difference
+from mclabel.evaluation.best_of_n import BestOfN, Difference, is_reference
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluation.label_quality import LabelCost, LabelQuality
@@ -103,10 +103,22 @@ def quality_table(groups: Mapping[str, LabelQuality]) -> Table:
     return table
 
 
-def best_of_n_table(result: BestOfN) -> Table:
-    """Accuracy by method and N, the difference to majority at the largest N, pair accuracy."""
+def best_of_n_table(
+    result: BestOfN, names: Mapping[str, str] | None = None, *, against: Sequence[str] = (MAJORITY,)
+) -> Table:
+    """Accuracy by method and N, differences at the largest N, pair accuracy.
+
+    Args:
+        result: what to show; its references come last.
+        names: the methods that are shown, and what they are called; all by their own names if None.
+        against: methods that the others are compared with.
+    """
+    shown_as = {method: method for method in result.accuracy} if names is None else names
+    ranks = {m: 2 if m == PASS else int(is_reference(m, result.references)) for m in shown_as}
     every = list(result.accuracy[MAJORITY])
-    sizes = [every[round(i)] for i in np.linspace(0, len(every) - 1, min(4, len(every) // 2 + 1))]
+    columns = 4 if len(against) == 1 else 1  # what 80 characters hold
+    shown_sizes = np.linspace(len(every) - 1, 0, min(columns, len(every) // 2 + 1))[::-1]
+    sizes = [every[round(i)] for i in shown_sizes]
     table = Table(
         title=f"Best of N on {result.num_problems} problems [95% interval]",
         title_justify="left",
@@ -116,21 +128,29 @@ def best_of_n_table(result: BestOfN) -> Table:
     table.add_column("method", no_wrap=True)
     for size in sizes:
         table.add_column(f"N={size}", justify="right", no_wrap=True)
-    table.add_column(f"{sizes[-1]}: less majority", justify="right", no_wrap=True)
+    for number, other in enumerate(against):
+        at = "" if number else f"{sizes[-1]}: "
+        table.add_column(f"{at}less {shown_as[other]}", justify="right", min_width=17)
     table.add_column("pairs", justify="right", no_wrap=True)
-    for method, by_size in result.accuracy.items():
+    is_apart = False
+    for method in sorted(shown_as, key=lambda m: ranks[m]):
+        by_size = result.accuracy[method]
+        if ranks[method] and not is_apart and result.references:
+            table.add_section()
+        is_apart = ranks[method] > 0
         cells = [f"{by_size[n].value:.3f}" for n in sizes]
-        against = result.less(method, MAJORITY, sizes[-1])
+        less = [None if method == PASS else result.less(method, m, sizes[-1]) for m in against]
         pairs = result.pair_accuracy.get(method)
         table.add_row(
-            method,
+            shown_as[method],
             *cells,
-            "" if against is None or method == PASS else _difference(against),
+            *("" if one is None else _difference(one) for one in less),
             "" if pairs is None or pairs.value is None else f"{pairs.value:.2f}",
         )
     table.caption = (
         "pairs: of a right and a wrong sample of one problem, how often the right one scores "
         "higher. vote: majority weighted by the scorer. pass: some sample is right."
+        + (" Below the line: upper references." if result.references else "")
     )
     table.caption_justify = "left"
     return table
@@ -141,7 +161,8 @@ def group_table(result: BestOfN) -> Table | None:
     if not result.groups:
         return None
     size = result.num_samples
-    best = sorted(result.pair_accuracy, key=lambda m: -(result.accuracy[m][size].value or 0.0))
+    usable = [m for m in result.pair_accuracy if not is_reference(m, result.references)]
+    best = sorted(usable, key=lambda m: -(result.accuracy[m][size].value or 0.0))
     methods = [RANDOM, MAJORITY, *best[:NUM_SHOWN], PASS]
     table = Table(
         title=f"By kind of problem, N={size}: the {len(best[:NUM_SHOWN])} best scorers",
@@ -217,7 +238,11 @@ def _estimate(estimate: Estimate) -> str:
 
 
 def _difference(estimate: Difference) -> str:
-    return f"{estimate.value:+.2f} \\[{estimate.low:+.2f}, {estimate.high:+.2f}]"
+    value, low, high = (
+        f"{number:+.2f}".replace("0.", ".", 1)
+        for number in (estimate.value, estimate.low, estimate.high)
+    )
+    return f"{value} \\[{low}, {high}]"
 
 
 def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:

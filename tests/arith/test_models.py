@@ -94,7 +94,7 @@ def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, 
 
 
 def test_base_is_strong() -> None:
-    rows = sampled("base", 150, 2)
+    rows = sampled("strong", 150, 2)
     assert sum(right for right, _, _ in rows) / len(rows) > 0.77
 
 

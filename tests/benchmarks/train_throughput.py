@@ -79,7 +79,7 @@ def _prepare(folder: Path, count: int) -> None:
 
     from mclabel.arith import bundled_model
 
-    tokenizer = AutoTokenizer.from_pretrained(bundled_model("base"))
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model("strong"))
     config = LlamaConfig.from_dict({**MODEL, "vocab_size": len(tokenizer)})
     LlamaForCausalLM(config).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")

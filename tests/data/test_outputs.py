@@ -63,7 +63,7 @@ def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
 def test_train(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", arith_rows(8))
     path = block(tmp_path / "prm", name, folder=name in TRAINING_FILES)
-    job = [f"out={tmp_path / 'prm'}", f"labels=[{run}]", "base=arith:base", "max_steps=1"]
+    job = [f"out={tmp_path / 'prm'}", f"labels=[{run}]", "base=arith:strong", "max_steps=1"]
     assert str(path) in refused(tmp_path / "prm", "train", "/dev/null", *job)
 
 

@@ -126,12 +126,14 @@ def test_given_solutions_by_id_or_text(tmp_path: Path) -> None:
             {"problem_id": "a", "solution": "one\ntwo"},
             {"problem": "2+2?", "steps": ["first\nstill first", "second"]},
             {"problem_id": "a", "solution": "again"},
+            {"problem_id": "b", "steps": ["ends by itself\n", "last"]},
         ],
     )
     given = read_solutions(path, PROBLEMS, strict=True).by_problem
     assert [s.text for s in given["a"]] == ["one\ntwo", "again"]
     assert given["b"][0].text == "first\nstill first\nsecond"
     assert given["b"][0].step_ends == (18, 24)
+    assert given["b"][1].text == "ends by itself\nlast"
 
 
 @pytest.mark.parametrize(

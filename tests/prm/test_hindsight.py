@@ -107,7 +107,7 @@ def test_the_body_computes_what_it_did_and_a_layer_what_it_expected(
 
 
 def test_of_the_bundled_model_the_product_is_the_logit() -> None:
-    language = AutoModelForCausalLM.from_pretrained(bundled_model("base"), dtype=torch.float32)
+    language = AutoModelForCausalLM.from_pretrained(bundled_model("strong"), dtype=torch.float32)
     codes, read, size = _codes(language, 126)
     ids = torch.arange(3, 300)[None]
     with torch.no_grad():

@@ -45,7 +45,7 @@ def train(run: str, out: Path, base: str, *overrides: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("sound", [False, True], ids=["wrong", "sound"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [target for target in TARGETS if target != "exact"])
 def test_one_class_is_refused(target: str, sound: bool, base: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", alike(arith_rows(12), sound=sound))
     code, said = train(run, tmp_path / "prm", base, f"target={target}")

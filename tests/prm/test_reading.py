@@ -44,20 +44,20 @@ def solutions() -> list[EncodedSolution]:
 
 def test_scores_from_readings_are_those_of_the_model() -> None:
     encoded = solutions()
-    model = head_on(str(bundled_model("base")), 1)
+    model = head_on(str(bundled_model("strong")), 1)
     body = read_body(model)
     assert body is model.network
     prm = PRM(model, StepEncoder(arith_text(), step_id=None, max_tokens=1024), MANIFEST)
     found = score_readings(model, read_solutions(body, encoded, threads=1))
     for ours, theirs in zip(found, prm.score_encoded(encoded), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6)
-    assert read_body(head_on(str(bundled_model("base")), 1, sees_states=True)) is None
+    assert read_body(head_on(str(bundled_model("strong")), 1, sees_states=True)) is None
     assert score_readings(model, []) == []
 
 
 def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path: Path) -> None:
     encoded = [one for one in solutions() for _ in range(2)]
-    base = str(bundled_model("base"))
+    base = str(bundled_model("strong"))
     passed: list[str] = []
     cache = ScoreCache(tmp_path / "scores", threads=1)
 
@@ -83,7 +83,7 @@ def test_heads_on_one_body_share_its_pass_and_another_body_has_its_own(tmp_path:
 
 
 def test_a_body_is_another_when_one_number_or_its_configuration_changes() -> None:
-    network = head_on(str(bundled_model("base")), 1).network
+    network = head_on(str(bundled_model("strong")), 1).network
     before = body_fingerprint(network)
     network.config._name_or_path = "elsewhere"
     assert body_fingerprint(network) == before

@@ -56,6 +56,17 @@ def row() -> LabeledSolution:
     )
 
 
+def test_exact_truth_is_a_target_of_the_domain_that_knows_it() -> None:
+    rows = arith_rows(40)
+    for row in rows:
+        first = len(row.steps) if row.first_error is None else row.first_error
+        assert step_targets(row, "exact") == tuple(float(n < first) for n in range(len(row.steps)))
+    assert len({row.first_error for row in rows}) > 2
+    other = replace(rows[0], problem=replace(rows[0].problem, meta={}))
+    with pytest.raises(DataError, match=r"target=exact is for problems of source arith"):
+        step_targets(other, "exact")
+
+
 def test_targets(row: LabeledSolution) -> None:
     assert step_targets(row, "hard") == (1.0, 1.0, 0.0, 0.0)
     assert step_targets(row, "soft") == (0.5, 0.25, 0.0, 0.0)

@@ -48,7 +48,7 @@ def test_solutions_that_begin_alike_score_as_they_do_alone(head: str) -> None:
     lines = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n", "Four.\n"]
     solutions = ["".join(rng.choice(lines) for _ in range(rng.randrange(1, 9))) for _ in range(60)]
     problems = [rng.choice(["How many?", "How many are there in all?"]) for _ in solutions]
-    model = start_step_model(ModelSettings(base=str(bundled_model("base")), head=head)).eval()
+    model = start_step_model(ModelSettings(base=str(bundled_model("strong")), head=head)).eval()
     nn.init.normal_(model.parts()[1][0], std=0.1)
     encoder = StepEncoder(arith_text(), step_id=None, max_tokens=1024)
     encoded = [encoder.text(p, s) for p, s in zip(problems, solutions, strict=True)]

@@ -61,6 +61,14 @@ def test_the_scorer_told_of_is_the_first_named_and_not_the_best_here(tmp_path: P
     assert choice.methods == ["prm:last", "likelihood:b:sum", "majority", "random"]
 
 
+def test_references_are_not_told_of(tmp_path: Path) -> None:
+    place = Path(evaluation(tmp_path / "best", **SCORED)) / "best_of_n.json"
+    report = json.loads(place.read_text())
+    report["result"]["references"] = ["prm", "b"]
+    choice = main_choice(report["result"])
+    assert (choice.scorer, choice.likelihood) == (None, "likelihood:a:sum")
+
+
 @pytest.mark.parametrize(
     ("accuracy", "words"),
     [

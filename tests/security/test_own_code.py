@@ -100,7 +100,7 @@ def test_a_file_imports_nothing_by_itself(
 
 @pytest.mark.parametrize("key", ["target", "weights", "loss"])
 def test_a_training_file_imports_nothing_by_itself(tmp_path: Path, own: str, key: str) -> None:
-    config = written(tmp_path, **{key: f"{own}:is_right"}, base="arith:base", labels=["x"])
+    config = written(tmp_path, **{key: f"{own}:is_right"}, base="arith:strong", labels=["x"])
     message = rf"{key}: {own}:is_right is code .* pass --allow {own}, or {key}={own}:is_right on"
     with pytest.raises(ConfigError, match=message):
         load_config(TrainConfig, config, [f"out={tmp_path}/out"])
@@ -197,7 +197,7 @@ def test_a_python_caller_names_what_it_likes(tmp_path: Path, own: str) -> None:
 def test_a_file_alone_trusts_no_other_code(
     tmp_path: Path, kind: type, content: dict[str, object], key: str, value: str
 ) -> None:
-    needed = {"base": "arith:base", "labels": ["x"]} if kind is TrainConfig else {}
+    needed = {"base": "arith:strong", "labels": ["x"]} if kind is TrainConfig else {}
     config = written(tmp_path, **needed, **content)
     message = (
         rf"  {re.escape(key)}: .*, so a file alone must not .* pass {re.escape(f'{key}={value}')}"
@@ -218,7 +218,7 @@ def test_harmless_values_of_a_file_stand(tmp_path: Path) -> None:
 
 
 def test_a_thin_script_takes_the_option(tmp_path: Path) -> None:
-    config = written(tmp_path, target="subprocess:getoutput", base="arith:base", labels=["x"])
+    config = written(tmp_path, target="subprocess:getoutput", base="arith:strong", labels=["x"])
     script = [sys.executable, str(ROOT / "jobs" / "train.py"), config, "out=x"]
     refused = subprocess.run(script, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert refused.returncode == 2 and "pass --allow subprocess" in " ".join(refused.stderr.split())

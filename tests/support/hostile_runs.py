@@ -226,7 +226,7 @@ def hostile_configurations(
         needed = {
             "label": scripted,
             "best-of-n": {**scripted, "samples": 1},
-            "train": {"base": "arith:base", "max_steps": 1},
+            "train": {"base": "arith:strong", "max_steps": 1},
         }
         write(name, verb, yaml.safe_dump(needed[verb] | content))
 

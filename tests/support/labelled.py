@@ -26,7 +26,7 @@ from mclabel.seeds import content_id, prefix_id
 
 def arith_text() -> PolicyText:
     """The text side of the bundled models."""
-    folder = str(bundled_model("base"))
+    folder = str(bundled_model("strong"))
     return PolicyText.load(folder, revision=None, template=None, system=None)
 
 
@@ -90,7 +90,7 @@ def write_run(folder: Path, rows: list[LabeledSolution]) -> str:
 
 def tiny_model(folder: Path) -> str:
     """A random Llama of two narrow layers with the bundled tokenizer."""
-    tokenizer = AutoTokenizer.from_pretrained(bundled_model("base"))
+    tokenizer = AutoTokenizer.from_pretrained(bundled_model("strong"))
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=-(-len(tokenizer) // 16) * 16,

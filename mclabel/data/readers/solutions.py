@@ -110,7 +110,7 @@ def solution_in(row: Mapping[str, Any]) -> GivenSolution | Fault:
     if steps is not None:
         if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
             return Fault("bad_solution", "steps must be a list of texts, at least one")
-        lines = [step + "\n" for step in steps[:-1]] + [steps[-1]]
+        lines = [s if s.endswith("\n") else s + "\n" for s in steps[:-1]] + [steps[-1]]
         return GivenSolution(text="".join(lines), step_ends=tuple(accumulate(map(len, lines))))
     text = row.get("solution")
     if not isinstance(text, str) or not text.strip():

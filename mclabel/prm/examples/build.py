@@ -37,8 +37,8 @@ class ExampleSettings(Settings):
     target: Annotated[str, Named("targets")] = "hard"
     """`hard`: the policy still recovers. `soft`: the value. `posterior`: chance of no error so far.
     `advantage`: what the step adds. `progress`: it keeps 0.8 of the value. `neutral`: three classes
-    (head=token). `outcome`, `outcome_steps`: an ORM, labelled at the last step or at every one. A
-    function of your own: `module:function`."""
+    (head=token). `outcome`, `outcome_steps`: an ORM, labelled at the last step or at every one.
+    `exact`: the truth, of problems of source arith. A function of your own: `module:function`."""
     weights: Annotated[str, Named("weights")] = "equal"
     """Weights of steps in the loss: `equal`, by their number of `rollouts`, or by how narrow the
     `interval` of their value is. A function of your own: `module:function`."""

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.components import find_component
+from mclabel.errors import DataError
 from mclabel.records import LabeledSolution, Outcome, StepLabel
 from mclabel.stats.values import advantages, relative_progress
 
@@ -92,6 +94,18 @@ def _three_classes(row: LabeledSolution) -> Targets:
     return tuple(_class(step, row.root_value) for step in row.steps)
 
 
+def _exact_truth(row: LabeledSolution) -> Targets:
+    if not carries_truth(row.problem.meta):
+        raise DataError(
+            f"problem {row.problem.id}: target=exact is for problems of source arith, whose truth "
+            "is known. Choose another target"
+        )
+    steps = [step.text for step in row.solution.steps]
+    error = true_first_error(row.problem.meta, steps)
+    sound = len(steps) if error is None else error
+    return (*[1.0] * sound, *[0.0] * (len(steps) - sound))
+
+
 def _last_outcome(row: LabeledSolution) -> Targets:
     return (*[None] * (len(row.steps) - 1), _outcome(row)) if row.steps else ()
 
@@ -134,6 +148,9 @@ PROGRESS = Target(derive=_progress)
 THREE_CLASSES = Target(derive=_three_classes, has_neutral=True)
 """0 wrong, 0.5 neutral, 1 sound, as PRM800K rates them (arXiv 2305.20050); with labels from
 rollouts, a value that is not 0 and at most half of the bare problem's is neutral."""
+EXACT = Target(derive=_exact_truth)
+"""1 before the first wrong step in truth, 0 from there on; of problems of source arith. What labels
+are worth is measured against it."""
 OUTCOME = Target(derive=_last_outcome, is_outcome=True)
 """1 for a right answer, at the last step alone: an outcome reward model (ORM)."""
 OUTCOME_STEPS = Target(derive=_outcome_at_every_step, is_outcome=True)
@@ -146,6 +163,7 @@ TARGETS: Mapping[str, str] = {
     "advantage": "mclabel.prm.examples.targets:ADVANTAGE",
     "progress": "mclabel.prm.examples.targets:PROGRESS",
     "neutral": "mclabel.prm.examples.targets:THREE_CLASSES",
+    "exact": "mclabel.prm.examples.targets:EXACT",
     "outcome": "mclabel.prm.examples.targets:OUTCOME",
     "outcome_steps": "mclabel.prm.examples.targets:OUTCOME_STEPS",
 }

@@ -56,7 +56,8 @@ class ModelSettings(Settings):
     """The network that scores steps."""
 
     base: str
-    """Causal language model to start from: folder, Hugging Face name, arith:base, arith:policy."""
+    """Causal language model to start from: folder, Hugging Face name, arith:policy,
+    arith:strong."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model."""
     trust_remote_code: Annotated[bool, RUNS_CODE] = False

@@ -1,0 +1,307 @@
+"""Figures of `prm_vs_orm`: tables, paired differences, plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.evaluation.label_quality import arith_truth
+from tests.benchmarks.scorer_figures import (
+    Comparison,
+    Measured,
+    aggregated,
+    best_figure,
+    likelihood_scores,
+    location_f1,
+    numbers,
+    short,
+    step_scores,
+)
+from tests.benchmarks.scorers import Floats, Training, load_pool
+
+ORM = "outcome"
+PRMS = ("own", "strong", "exact")
+LABEL_SOURCES = (*PRMS, ORM)
+"""Where labels come from, as `prm_vs_orm` names them."""
+NAMES = {
+    "own": "PRM, own labels",
+    "strong": "PRM, labels of the strong model",
+    "exact": "PRM, exact labels",
+    ORM: "ORM",
+}
+Key = tuple[str, int]
+"""Source of the labels, and how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What was chosen on validation problems."""
+
+    aggregation: str
+    """Of the step scores of PRMs; an ORM's is the last step's."""
+    thresholds: Mapping[Key, float]
+    """Under which a step is wrong."""
+    likelihoods: Mapping[str, int]
+    """By bundled model, whether its sum (0) or its least token (1) chooses better."""
+
+
+class Study:
+    """Every method on one pool of samples."""
+
+    def __init__(
+        self,
+        out: Path,
+        pool: str,
+        trainings: Sequence[Training],
+        sizes: Sequence[int],
+        chosen: Chosen,
+    ) -> None:
+        """Read the scores.
+
+        Args:
+            out: of the benchmark.
+            pool: its name.
+            trainings: all of them.
+            sizes: labelled solutions, the largest last.
+            chosen: on validation problems.
+        """
+        self.name, self.sizes, self.main = pool, sizes, sizes[-1]
+        self.comparison = Comparison(load_pool(out / "runs" / pool))
+        num_samples = self.comparison.pool.num_samples
+        self.counts = [n for n in (1, 4, 16, 64) if n <= num_samples]
+        self._chosen = chosen
+        self.steps = _by_key(out, trainings, pool)
+        self.scores = {
+            key: aggregated(steps, _how(key, chosen)) for key, steps in self.steps.items()
+        }
+        self._likelihood = {
+            model: likelihood_scores(out, model, pool, part)
+            for model, part in chosen.likelihoods.items()
+        }
+
+    @cached_property
+    def rows(self) -> dict[str, list[Floats] | None]:
+        """Methods of the table that choose by a score, or whose name says how."""
+        found: dict[str, list[Floats] | None] = {"random": None, "majority": None}
+        found["policy's likelihood"] = self._likelihood["policy"]
+        for source in LABEL_SOURCES:
+            for size in self.sizes:
+                found[f"{NAMES[source]}, {size:,}"] = self.scores[source, size]
+        found[f"vote weighted by the PRM, own, {self.main:,}"] = None
+        found["strong model's likelihood (reference)"] = self._likelihood["strong"]
+        found["pass"] = None
+        return found
+
+    def right(self, method: str, size: int, *, all_right: bool = False) -> Measured:
+        """Right answers of a row, choosing from `size` samples."""
+        scores = self.rows[method]
+        if scores is not None:
+            return self.comparison.right(scores, size, all_right=all_right)
+        if method.startswith("vote"):
+            return self.comparison.vote(self.scores["own", self.main], size)
+        return self.comparison.untrained(method, size, all_right=all_right)
+
+    def f1(self, key: Key) -> Measured:
+        """First-error F1 of a scorer."""
+        return self.comparison.location_f1(self.steps[key], self._chosen.thresholds[key])
+
+    def against(self, key: Key, size: int) -> dict[str, list[float]]:
+        """Paired differences of a PRM to the others, choosing from `size` samples."""
+        right = self.comparison.right
+        mine, orm = self.scores[key], self.scores[ORM, key[1]]
+        prm = right(mine, size)
+        others = {
+            "policy_likelihood": right(self._likelihood["policy"], size),
+            "majority": self.comparison.untrained("majority", size),
+            "orm": right(orm, size),
+        }
+        found = {
+            f"prm_minus_{name}_{size}": numbers(prm.less(other)) for name, other in others.items()
+        }
+        all_right = right(mine, size, all_right=True).less(right(orm, size, all_right=True))
+        found[f"all_right_prm_minus_orm_{size}"] = numbers(all_right)
+        return found
+
+    def differences(self, key: Key) -> dict[str, list[float]]:
+        """The same at the largest two numbers of samples."""
+        return {
+            name: value
+            for size in self.counts[-2:]
+            for name, value in self.against(key, size).items()
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """What the JSON line holds: flat for own labels, the most of them."""
+        last = self.counts[-1]
+        return {
+            "problems": self.comparison.pool.num_problems,
+            **self.differences(("own", self.main)),
+            "by_source": {source: self.differences((source, self.main)) for source in PRMS},
+            "by_labels": {str(size): self.differences(("own", size)) for size in self.sizes},
+            "right": {
+                method: {n: numbers(self.right(method, n).estimate) for n in self.counts}
+                for method in self.rows
+            },
+            "all_right": {
+                method: numbers(self.right(method, last, all_right=True).estimate)
+                for method, scores in self.rows.items()
+                if scores is not None
+            },
+            "first_error_f1": {
+                f"{source}, {size}": numbers(self.f1((source, size)).estimate)
+                for source, size in self.steps
+            },
+            "first_error_f1_less_own": {
+                source: numbers(self.f1((source, self.main)).less(self.f1(("own", self.main))))
+                for source in LABEL_SOURCES
+                if source != "own"
+            },
+        }
+
+    def tables(self) -> Iterator[Table]:
+        """Of all methods, and of the differences between them."""
+        yield self._methods()
+        yield self._differences()
+
+    def _methods(self) -> Table:
+        problems = f"{self.comparison.pool.num_problems:,} problems"
+        table = Table(title=f"{self.name}: {problems}", title_justify="left")
+        table.add_column("method")
+        middle, last = self.counts[-2:]
+        columns = [*(f"N={n}" for n in self.counts), f"all right, {middle}", f"all right, {last}"]
+        for name in (*columns, "pairs", "first-error F1"):
+            table.add_column(name, justify="right")
+        keys = {f"{NAMES[source]}, {size:,}": (source, size) for source, size in self.steps}
+        for method, scores in self.rows.items():
+            cells = [short(self.right(method, n).estimate) for n in self.counts]
+            if scores is None:
+                cells += ["", "", "", ""]
+            else:
+                both = (self.right(method, n, all_right=True).estimate for n in (middle, last))
+                pairs = f"{self.comparison.pairs(scores).value:.3f}"
+                f1 = short(self.f1(keys[method]).estimate) if method in keys else ""
+                cells += [*map(short, both), pairs, f1]
+            table.add_row(method, *cells)
+        return table
+
+    def _differences(self) -> Table:
+        table = Table(title=f"{self.name}: the PRM less others, paired", title_justify="left")
+        table.add_column("labels")
+        keys = [(source, self.main) for source in PRMS] + [("own", n) for n in self.sizes[:-1]]
+        found = {key: self.differences(key) for key in keys}
+        for name in found[keys[0]]:
+            table.add_column(name.replace("_", " "), justify="right")
+        for (source, size), row in found.items():
+            cells = [f"{v:+.3f} [{low:+.3f}, {high:+.3f}]" for v, low, high in row.values()]
+            table.add_row(f"{source}, {size:,}", *cells)
+        return table
+
+
+def choose_on_validation(
+    out: Path, trainings: Sequence[Training], pool: str, sizes: Sequence[int]
+) -> Chosen:
+    """The aggregation, thresholds and forms of likelihood that do best on validation problems."""
+    comparison = Comparison(load_pool(out / "runs" / pool))
+    size = min(16, comparison.pool.num_samples)
+    steps = _by_key(out, trainings, pool)
+
+    def likelihood(model: str, part: int) -> float:
+        return comparison.right(likelihood_scores(out, model, pool, part), size).value
+
+    models = ("policy", "strong")
+    return Chosen(
+        aggregation=best_figure(
+            comparison, steps["own", sizes[-1]], size, is_orm=False
+        ).aggregation,
+        thresholds={key: comparison.best_threshold(found) for key, found in steps.items()},
+        likelihoods={m: max((0, 1), key=lambda part: likelihood(m, part)) for m in models},
+    )
+
+
+def label_f1(run: Path, *, is_exact: bool) -> float:
+    """First-error F1 of the labels themselves, over all solutions of a run."""
+    sums = np.zeros(4)
+    for row in read_labels(Store(str(run))):
+        true = arith_truth(row)
+        found = true if is_exact else row.first_error
+        column = 2 if true is None else 0
+        sums[column : column + 2] += 1, found == true
+    return round(float(location_f1(sums)), 4)
+
+
+def draw(study: Study, quality: Mapping[str, float], folder: Path) -> None:
+    """Right answers by labelled solutions, and the PRM's quality by that of its labels."""
+    import matplotlib.pyplot as plt
+
+    colours = {"own": "#1b6ca8", "strong": "#2e8b57", "exact": "#7d5ba6", ORM: "#c1502e"}
+    size = study.counts[-2]
+    folder.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    for axis, all_right in zip(axes, (False, True), strict=True):
+        for source in LABEL_SOURCES:
+            found = [
+                study.comparison.right(study.scores[source, n], size, all_right=all_right).estimate
+                for n in study.sizes
+            ]
+            values = [e.value for e in found]
+            axis.plot(study.sizes, values, "o-", color=colours[source], label=NAMES[source])
+            if source in ("own", ORM):
+                low, high = ([getattr(e, end) for e in found] for end in ("low", "high"))
+                axis.fill_between(study.sizes, low, high, color=colours[source], alpha=0.12, lw=0)
+        for name, style in (
+            ("strong model's likelihood (reference)", "-."),
+            ("policy's likelihood", "--"),
+        ):
+            value = study.right(name, size, all_right=all_right).value
+            axis.axhline(value, ls=style, color="0.4", lw=1, label=name)
+        if not all_right:
+            value = study.right("majority", size).value
+            axis.axhline(value, ls=":", color="0.4", lw=1, label="majority")
+        axis.set(xscale="log", xlabel="labelled solutions", xticks=study.sizes)
+        axis.set_xticklabels([f"{n:,}" for n in study.sizes])
+        axis.minorticks_off()
+        axis.set_title("all steps right" if all_right else "answer right", fontsize=10)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel(f"chosen among {size}")
+    axes[0].legend(frameon=False, fontsize=7)
+    figure.savefig(folder / "prm_vs_orm.png", dpi=150)
+    plt.close(figure)
+
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
+    for source, label_quality in quality.items():
+        key = (source, study.main)
+        measured = (
+            study.f1(key),
+            study.comparison.right(study.scores[key], size),
+        )
+        for axis, one in zip(axes, measured, strict=True):
+            best, lower, upper = numbers(one.estimate)
+            spread = [[best - lower], [upper - best]]
+            axis.errorbar(
+                [label_quality], [best], spread, fmt="o", color=colours[source], capsize=3
+            )
+            axis.annotate(source, (label_quality, best), xytext=(6, 6), textcoords="offset points")
+    for axis, name in zip(axes, ("first-error F1 of the PRM", f"right among {size}"), strict=True):
+        axis.set(xlabel="first-error F1 of its labels", ylabel=name)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(folder / "label_quality.png", dpi=150)
+    plt.close(figure)
+
+
+def _by_key(out: Path, trainings: Sequence[Training], pool: str) -> dict[Key, list[list[Floats]]]:
+    groups: dict[Key, list[Training]] = {}
+    for training in trainings:
+        groups.setdefault((training.kind, training.size), []).append(training)
+    return {key: step_scores(out, group, pool) for key, group in groups.items()}
+
+
+def _how(key: Key, chosen: Chosen) -> str:
+    return "last" if key[0] == ORM else chosen.aggregation

@@ -1,0 +1,257 @@
+"""What scorers' choices are worth: means over problems and seeds, and differences between them.
+
+The bootstrap draws problems with all their samples, and seeds: of two methods with as many seeds
+the same ones, since seed and labelled solutions go together. With three seeds it still sees less of
+the spread between trainings than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.evaluation.bootstrap import NUM_RESAMPLES, Estimate, interval, resample_weights
+from mclabel.evaluation.choosing import ProblemSamples, pair_accuracy, pass_at, vote_accuracy
+from mclabel.evaluation.processbench import first_below
+from mclabel.prm.scoring.aggregate import AGGREGATIONS
+from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores
+
+OF_PRM = ("last", "min", "product")
+THRESHOLDS = np.round(np.arange(0.02, 0.99, 0.02), 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A figure of a method."""
+
+    value: float
+    resampled: Floats
+    """[resamples]"""
+    num_problems: int
+
+    @property
+    def estimate(self) -> Estimate:
+        """With its interval."""
+        low, high = interval(self.resampled, self.num_problems)
+        return Estimate(value=self.value, low=low, high=high)
+
+    def less(self, other: Measured) -> Estimate:
+        """The paired difference to another method on the same problems."""
+        low, high = interval(self.resampled - other.resampled, self.num_problems)
+        return Estimate(value=self.value - other.value, low=low, high=high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """How a kind of scorer does on validation problems."""
+
+    aggregation: str
+    right: Measured
+    all_right: Measured
+    pairs: float
+
+
+class Comparison:
+    """Methods on one pool of samples."""
+
+    def __init__(self, pool: Pool, *, seed: int = 0) -> None:
+        """Draw the resamples that all figures share.
+
+        Args:
+            pool: samples.
+            seed: of the bootstrap.
+        """
+        self.pool = pool
+        self._weights = resample_weights(pool.num_problems, seed)
+
+    def right(self, scores: Sequence[Floats], size: int, *, all_right: bool = False) -> Measured:
+        """How often the highest score among `size` random samples is a right one.
+
+        Args:
+            scores: of every distinct sample, one array a seed.
+            size: samples to choose among.
+            all_right: ask for right steps, too.
+        """
+        truth = self.pool.all_right if all_right else self.pool.right
+        return self._mean([choose(one[self.pool.index], truth, size) for one in scores])
+
+    def pairs(self, scores: Sequence[Floats]) -> Measured:
+        """Of a right and a wrong sample of a problem, how often the right one scores higher."""
+        found = []
+        for one in scores:
+            rows = zip(one[self.pool.index], self.pool.right, strict=True)
+            found.append(np.array([pair_accuracy(tuple(s), tuple(r)) for s, r in rows]))
+        return self._mean(found)
+
+    def untrained(self, name: str, size: int, *, all_right: bool = False) -> Measured:
+        """`random`, `majority` or `pass`, some sample is right."""
+        truth = self.pool.all_right if all_right else self.pool.right
+        if name == "random":
+            return self._mean([truth.mean(1)])
+        if name == "pass":
+            found = [pass_at(size, int(row.sum()), truth.shape[1]) for row in truth]
+            return self._mean([np.array(found)])
+        return self._mean([self._vote(None, size)])
+
+    def vote(self, scores: Sequence[Floats], size: int) -> Measured:
+        """Majority weighted by a score in [0, 1]."""
+        return self._mean([self._vote(one[self.pool.index], size) for one in scores])
+
+    def location_f1(self, steps: Sequence[Sequence[Floats]], threshold: float) -> Measured:
+        """First-error F1 (`location_f1`) of the first sample of every problem.
+
+        Args:
+            steps: scores of the steps of every distinct sample, by seed.
+            threshold: under which a step is wrong.
+        """
+        tables = np.array([self._located(one, threshold, each=1) for one in steps])
+        values = np.array([location_f1(table.sum(0)) for table in tables])
+        resampled = np.array([location_f1(self._weights @ table) for table in tables])
+        return self._over_seeds(values, resampled)
+
+    def best_threshold(self, steps: Sequence[Sequence[Floats]], *, each: int = 4) -> float:
+        """The threshold with the highest first-error F1 on the first samples of every problem."""
+
+        def mean(threshold: float) -> float:
+            tables = (self._located(one, threshold, each=each).sum(0) for one in steps)
+            return float(np.mean([location_f1(table) for table in tables]))
+
+        return float(max(THRESHOLDS, key=mean))
+
+    def _located(self, steps: Sequence[Floats], threshold: float, *, each: int) -> Floats:
+        """[problems, 4]: solutions with an error, of these found; without one, of these passed."""
+        table = np.zeros((self.pool.num_problems, 4))
+        for problem, place in self.pool.first_samples(each):
+            found = first_below(steps[place].tolist(), threshold)
+            true = self.pool.first_errors[place]
+            is_hit = (NO_ERROR if found is None else found) == true
+            column = 2 if true == NO_ERROR else 0
+            table[problem, column : column + 2] += 1, is_hit
+        return table
+
+    def _vote(self, weights: Floats | None, size: int) -> Floats:
+        found = []
+        for index, keys in enumerate(self.pool.keys):
+            given = {} if weights is None else {"it": tuple(weights[index])}
+            problem = ProblemSamples(
+                problem_id="",
+                keys=tuple(keys),
+                right=tuple(self.pool.right[index]),
+                scores={},
+                weights=given,
+            )
+            votes = vote_accuracy(problem, size, seed=index)
+            found.append(votes["vote:it" if given else "majority"])
+        return np.array(found)
+
+    def _mean(self, by_seed: Sequence[Floats]) -> Measured:
+        """Mean over problems, those with NaN left out, and over seeds."""
+        there = ~np.isnan(by_seed[0])
+        table = np.array([np.where(there, one, 0.0) for one in by_seed])
+        return self._over_seeds(
+            table.sum(1) / there.sum(), table @ self._weights.T / (self._weights @ there)
+        )
+
+    def _over_seeds(self, values: Floats, resampled: Floats) -> Measured:
+        """From figures [seeds] and their resamples [seeds, resamples]."""
+        weights = _seed_weights(len(values))
+        return Measured(
+            value=float(values.mean()),
+            resampled=(weights * resampled).sum(0),
+            num_problems=self.pool.num_problems,
+        )
+
+
+@lru_cache
+def _seed_weights(count: int) -> Floats:
+    """Share of each seed in each resample [seeds, resamples]."""
+    even = [1 / count] * count
+    return np.random.default_rng(1).multinomial(count, even, NUM_RESAMPLES).T / count
+
+
+def step_scores(out: Path, trainings: Iterable[Training], pool: str) -> list[list[Floats]]:
+    """Scores of the steps of every distinct sample, by training."""
+    return [read_scores(out, training.name, pool) for training in trainings]
+
+
+def aggregated(steps: Sequence[Sequence[Floats]], how: str) -> list[Floats]:
+    """One score of every distinct sample, by training."""
+    of = AGGREGATIONS[how]
+    return [np.array([of(one.tolist()) for one in each]) for each in steps]
+
+
+def likelihood_scores(out: Path, name: str, pool: str, part: int) -> list[Floats]:
+    """Sum (0) or least (1) log-probability of every distinct sample under a bundled model."""
+    return [np.array([one[part] for one in read_scores(out, f"likelihood-{name}", pool)])]
+
+
+def best_figure(
+    comparison: Comparison, steps: Sequence[Sequence[Floats]], size: int, *, is_orm: bool
+) -> Figure:
+    """With the aggregation by which it chooses best; of an ORM, the last step's score."""
+    found = []
+    for how in ("last",) if is_orm else OF_PRM:
+        scores = aggregated(steps, how)
+        found.append(
+            Figure(
+                aggregation=how,
+                right=comparison.right(scores, size),
+                all_right=comparison.right(scores, size, all_right=True),
+                pairs=comparison.pairs(scores).value,
+            )
+        )
+    return max(found, key=lambda one: one.right.value)
+
+
+def location_f1(sums: Floats) -> Floats:
+    """F1 of ProcessBench (arXiv 2412.06559): harmonic mean of the share of first errors found and
+    of the share of solutions without one that are passed.
+
+    Args:
+        sums: [..., 4] as in `Comparison`.
+    """
+    wrong, right = (sums[..., i + 1] / np.maximum(sums[..., i], 1) for i in (0, 2))
+    both = wrong + right
+    found: Floats = np.divide(2 * wrong * right, both, out=np.zeros_like(both), where=both > 0)
+    return found
+
+
+def choose(scores: Floats, truth: NDArray[np.bool_], size: int) -> Floats:
+    """Chance [problems] that the highest score among `size` random samples is a true one.
+
+    The sample of rank r of M is the best of a subset with probability C(M-1-r, N-1) / C(M, N);
+    equal scores share their ranks.
+
+    Args:
+        scores: [problems, samples]
+        truth: [problems, samples]
+        size: samples to choose among.
+    """
+    num_samples = scores.shape[1]
+    total = comb(num_samples, size)
+    by_rank = np.array([comb(num_samples - 1 - r, size - 1) / total for r in range(num_samples)])
+    found = np.empty(len(scores))
+    for index, (row, good) in enumerate(zip(scores, truth, strict=True)):
+        _, group = np.unique(-row, return_inverse=True)
+        counts = np.bincount(group)
+        starts = np.cumsum(counts) - counts
+        weight = np.add.reduceat(by_rank, starts)
+        found[index] = (weight * np.bincount(group, weights=good) / counts).sum()
+    return found
+
+
+def numbers(estimate: Estimate) -> list[float]:
+    """Value, low, high."""
+    return [round(float(n), 4) for n in (estimate.value, estimate.low, estimate.high)]  # type: ignore[arg-type]
+
+
+def short(estimate: Estimate, *, sign: str = "") -> str:
+    """For a table."""
+    value, low, high = numbers(estimate)
+    return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"

@@ -1,0 +1,213 @@
+"""How a scorer that starts from the policy is trained: rates, epochs, head, target, pairs, weights.
+
+    python -m tests.benchmarks.scorer_settings [--smoke | --quick] [--out FOLDER] [--workers 2]
+        [--minutes 30]
+
+On arith, for two jobs: the quickstart's own 800 labelled solutions, and 4,000 with labels by
+`posterior`. Each choice is changed by itself, for a PRM and an ORM, with one seed; the best three
+are trained with three seeds. They choose among 16 of 64 samples to each of 400 *validation*
+problems. Intervals: 95%, bootstrap over problems and seeds. In pieces: what is under `--out` is not
+done again. An hour of two cores; `--quick` takes five minutes. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.pieces import Pieces
+from tests.benchmarks.scorer_figures import (
+    Comparison,
+    Figure,
+    best_figure,
+    numbers,
+    short,
+    step_scores,
+)
+from tests.benchmarks.scorers import Run, Training, load_pool, own_labels, samples
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
+
+POOL = "validation"
+SIZE = 16
+SEEDS = (0, 1, 2)
+NUM_FINALISTS = 3
+"""Trained with all seeds: those that are best with one."""
+
+RATES = {
+    "as it is": [],
+    "body 3e-5": ["backbone_lr=3.0e-5"],
+    "body 3e-4": ["backbone_lr=3.0e-4"],
+    "head 1e-3": ["head_lr=1.0e-3"],
+    "head 3e-2": ["head_lr=3.0e-2"],
+    "2 epochs": ["epochs=2"],
+    "pairs 0.5": ["pair_weight=0.5"],
+}
+"""Of a PRM and of an ORM: overrides of `BODY`."""
+OF_PRM = {
+    "8 epochs": ["epochs=8"],
+    "target soft": ["target=soft"],
+    "until the first error": ["to_first_error=true"],
+    "without states": ["states=false"],
+    "without states, body 3e-4": ["states=false", "backbone_lr=3.0e-4"],
+    "without states, 8 epochs": ["states=false", "epochs=8"],
+    "frozen body": ["backbone_lr=0", "states=false", "head_lr=3.0e-2", "epochs=12"],
+    "token head": ["head=token", "states=null", "head_lr=1.0e-3"],
+}
+OF_ORM = {
+    "target outcome_steps": ["target=outcome_steps"],
+    "without states": ["states=false"],
+}
+MANY = {
+    "1 epoch": ["states=false", "epochs=1"],
+    "2 epochs": ["states=false", "epochs=2"],
+}
+MANY_OF_PRM = {"2 epochs, target posterior": ["states=false", "epochs=2", "target=posterior"]}
+BODY = [
+    *("base=arith:policy", "head=likelihood", "states=true", "backbone_lr=1.0e-4"),
+    *("head_lr=1.0e-2", "epochs=4", "batch_size=16"),
+]
+"""Where the study begins; the last override of a key holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """How much is labelled and trained."""
+
+    few: Sequence[str]
+    """Overrides of the quickstart's labelling."""
+    many: int
+    """Labelled solutions of the second job."""
+    validation: int
+    """Problems."""
+    num_samples: int
+    choices: int | None = None
+    """Of each kind and job, the first ones; None for all."""
+    training: Sequence[str] = ()
+    """Overrides of every training."""
+
+
+SMOKE = Amounts(
+    few=["problems.limit=8"],
+    many=40,
+    validation=3,
+    num_samples=4,
+    choices=1,
+    training=["max_steps=2"],
+)
+QUICK = Amounts(few=["problems.limit=40"], many=200, validation=60, num_samples=16, choices=4)
+FULL = Amounts(few=[], many=4000, validation=400, num_samples=64)
+
+
+def main() -> None:
+    parser = SizedParser(__doc__)
+    parser.add_argument("--out", type=Path, help="keep all pieces here, and go on")
+    parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    parser.add_argument("--minutes", type=float, help="begin no piece after so many minutes")
+    args = parser.read()
+    console = Console(emoji=False, width=150)
+    with tempfile.TemporaryDirectory() as scratch:
+        pieces = Pieces(workers=args.workers, minutes=args.minutes)
+        found = run(args.out or Path(scratch), console, pieces, size=args.size)
+    print(json.dumps(found))
+
+
+def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> dict[str, Any]:
+    """Label, train every choice, measure, and train the best ones with more seeds."""
+    amounts = size.pick(smoke=SMOKE, quick=QUICK, full=FULL)
+    runs = [
+        Run(name="quickstart", overrides=amounts.few),
+        own_labels(solutions=len(SEEDS) * amounts.many),
+        samples(POOL, "validation", problems=amounts.validation, seed=3, each=amounts.num_samples),
+    ]
+    pieces.run([one.piece(out) for one in runs])
+    found: dict[str, Any] = {}
+    for job, kinds in _jobs(amounts).items():
+        for kind, choices in kinds.items():
+            found[f"{kind}, {job}"] = _choose(out, console, pieces, job, kind, choices, amounts)
+    return found
+
+
+def _jobs(amounts: Amounts) -> dict[str, dict[str, Mapping[str, Sequence[str]]]]:
+    """Choices by job and kind of scorer."""
+    jobs = {
+        "quickstart": {"PRM": {**RATES, **OF_PRM}, "ORM": {**RATES, **OF_ORM}},
+        "many": {"PRM": {**MANY, **MANY_OF_PRM}, "ORM": MANY},
+    }
+    return {
+        job: {kind: dict(list(c.items())[: amounts.choices]) for kind, c in kinds.items()}
+        for job, kinds in jobs.items()
+    }
+
+
+def _choose(
+    out: Path,
+    console: Console,
+    pieces: Pieces,
+    job: str,
+    kind: str,
+    choices: Mapping[str, Sequence[str]],
+    amounts: Amounts,
+) -> dict[str, Any]:
+    """Train every choice with one seed and the best with all, and print how they do."""
+
+    def trainings(name: str, seeds: Sequence[int]) -> list[Training]:
+        target = ["target=outcome"] if kind == "ORM" else []
+        few = job == "quickstart"
+        return [
+            Training(
+                kind=f"{kind} {job} {name}",
+                seed=seed,
+                labels="quickstart" if few else "own",
+                size=0 if few else amounts.many,
+                overrides=[*BODY, *target, *choices[name], *amounts.training],
+            )
+            for seed in seeds
+        ]
+
+    def train(names: Sequence[str], seeds: Sequence[int]) -> None:
+        todo = [one for name in names for one in trainings(name, seeds)]
+        pieces.run([one.piece(out, [POOL]) for one in todo])
+
+    train(list(choices), SEEDS[:1])
+    comparison = Comparison(load_pool(out / "runs" / POOL))
+    num = min(SIZE, amounts.num_samples)
+
+    def figure(name: str, seeds: Sequence[int]) -> Figure:
+        steps = step_scores(out, trainings(name, seeds), POOL)
+        return best_figure(comparison, steps, num, is_orm=kind == "ORM")
+
+    first = {name: figure(name, SEEDS[:1]) for name in choices}
+    finalists = sorted(first, key=lambda name: -first[name].right.value)[:NUM_FINALISTS]
+    train(finalists, SEEDS)
+    final = {name: figure(name, SEEDS) for name in finalists}
+    chosen = max(final, key=lambda name: final[name].right.value)
+    problems = f"{comparison.pool.num_problems} validation problems"
+    table = Table(title=f"{kind}, {job}: choosing among {num} samples to each of {problems}")
+    for column in ("choice", "seeds", "right", "all steps right", "pairs", "by"):
+        table.add_column(column)
+    for name, one in {**first, **final}.items():
+        mark = " (chosen)" if name == chosen else ""
+        cells = [
+            short(one.right.estimate),
+            short(one.all_right.estimate),
+            f"{one.pairs:.3f}",
+            one.aggregation,
+        ]
+        table.add_row(f"{name}{mark}", str(len(SEEDS) if name in final else 1), *cells)
+    console.print(table)
+    return {
+        "chosen": chosen,
+        "aggregation": final[chosen].aggregation,
+        "right": {name: numbers(one.right.estimate) for name, one in {**first, **final}.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""Scorers on the built-in domain: samples to choose among, trainings, and scores of every step.
+
+Benchmarks that compare scorers share this. All of it is kept under a folder, in pieces:
+
+    runs/NAME             labels, or samples without
+    trained/NAME          what `mclabel train` wrote
+    scores/NAME.npz       its scores on every pool of samples
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mclabel import pipelines
+from mclabel.answers import answer_key
+from mclabel.config import LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.data.shards.labels import commit_block, read_labels
+from mclabel.data.shards.store import Store
+from mclabel.engines.hub import resolve_model
+from mclabel.evaluation.label_quality import arith_truth
+from mclabel.prm.scoring.language_model import LikelihoodScorer
+from mclabel.prm.scoring.reading import read_solutions
+from mclabel.prm.scoring.score import PRM
+from mclabel.records import LabeledSolution, Outcome
+from tests.benchmarks.pieces import Piece
+
+Floats = NDArray[np.float64]
+NO_ERROR = -1
+LIKELIHOODS = ("policy", "strong")
+"""Bundled models whose own likelihood is a scorer, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A labelling run, or one of samples alone, and the overrides of its configuration."""
+
+    name: str
+    overrides: Sequence[str]
+
+    def piece(self, out: Path) -> Piece:
+        """Makes it, under `out`; one engine in the worker's own process."""
+        folder = out / "runs" / self.name
+        return Piece(result=folder / "finished.json", work=partial(_label, folder, self.overrides))
+
+
+def samples(
+    name: str, split: str, *, problems: int, seed: int, each: int, families: Sequence[str] = ()
+) -> Run:
+    """A run of samples of the policy, without rollouts."""
+    changes = [f"problems.split={split}", f"problems.limit={problems}", f"problems.seed={seed}"]
+    if families:
+        changes.append(f"problems.families={json.dumps(list(families))}")
+    changes += [f"solutions.per_problem={each}", "estimator.kind=outcome", "keep_rollouts=false"]
+    return Run(name=name, overrides=[*changes, "block_problems=16"])
+
+
+def own_labels(*, solutions: int) -> Run:
+    """Four solutions of the policy to each of many train problems, with labels of its own."""
+    changes = ["estimator.kind=posterior", "estimator.rollouts=64"]
+    changes.append("estimator.min_gain_per_token=0.001")
+    return Run(name="own", overrides=[*_train_problems(solutions), *changes])
+
+
+def strong_labels(*, solutions: int, given: Path) -> Run:
+    """The same solutions, given in a file, with rollouts of the strong model."""
+    changes = [f"solutions.path={given}", "policy.model=arith:strong"]
+    changes += ["estimator.kind=fixed", "estimator.rollouts=8"]
+    return Run(name="strong", overrides=[*_train_problems(solutions), *changes])
+
+
+def _train_problems(solutions: int) -> list[str]:
+    changes = ["problems.split=train", f"problems.limit={solutions // 4}", "problems.seed=5"]
+    changes += ["solutions.per_problem=4", "keep_rollouts=false"]
+    return [*changes, "block_problems=16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A scorer to be trained."""
+
+    kind: str
+    """Which rows of a table it belongs to."""
+    seed: int
+    labels: str
+    """Run it learns from."""
+    size: int
+    """Labelled solutions of it, of which each seed takes others; 0 for all."""
+    overrides: Sequence[str]
+    """Of configs/train/quickstart.yaml."""
+
+    @property
+    def name(self) -> str:
+        """Of its folder and its file."""
+        size = f"-{self.size}" if self.size else ""
+        return f"{self.kind.replace(' ', '-')}{size}-{self.seed}"
+
+    def piece(self, out: Path, pools: Sequence[str]) -> Piece:
+        """Trains it on one thread, and scores all samples of the pools."""
+        return Piece(
+            result=out / "scores" / f"{self.name}.npz",
+            work=partial(_train_and_score, out, self, tuple(pools)),
+        )
+
+
+def likelihood_pieces(out: Path, pools: Sequence[str]) -> list[Piece]:
+    """The bundled models' own likelihoods of all samples of the pools."""
+    return [
+        Piece(
+            result=out / "scores" / f"likelihood-{name}.npz",
+            work=partial(_score_likelihood, out, name, tuple(pools)),
+        )
+        for name in LIKELIHOODS
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Samples to choose among, as many of each problem. Equal texts of a problem are read once."""
+
+    rows: list[LabeledSolution]
+    """Distinct ones."""
+    index: NDArray[np.int64]
+    """[problems, samples]: place of each sample in `rows`."""
+    right: NDArray[np.bool_]
+    """[problems, samples]: the answer is right."""
+    all_right: NDArray[np.bool_]
+    """[problems, samples]: so is every step, in truth."""
+    keys: list[list[str | None]]
+    """[problems][samples]: answers."""
+    first_errors: NDArray[np.int64]
+    """Of each of `rows`, in truth; `NO_ERROR` for none."""
+
+    @property
+    def num_problems(self) -> int:
+        """How many."""
+        return len(self.index)
+
+    @property
+    def num_samples(self) -> int:
+        """Of each problem."""
+        return self.index.shape[1]
+
+    def first_samples(self, each: int) -> Iterator[tuple[int, int]]:
+        """Problem, and place in `rows`, of the first `each` samples of all problems."""
+        for problem, places in enumerate(self.index[:, :each]):
+            yield from ((problem, int(place)) for place in places)
+
+
+@lru_cache(maxsize=4)
+def load_pool(run: Path) -> Pool:
+    """Read a run of samples."""
+    by_problem: dict[str, list[tuple[int, int, bool, str | None]]] = defaultdict(list)
+    places: dict[tuple[str, str], int] = {}
+    rows: list[LabeledSolution] = []
+    for row in read_labels(Store(str(run))):
+        place = places.setdefault((row.problem.id, row.solution.text), len(rows))
+        if place == len(rows):
+            rows.append(row)
+        prediction = row.solution.prediction
+        by_problem[row.problem.id].append(
+            (
+                row.solution.sample_index,
+                place,
+                row.solution.outcome is Outcome.RIGHT,
+                None if prediction is None else answer_key(prediction),
+            )
+        )
+    groups = [sorted(group, key=lambda one: one[0]) for group in by_problem.values()]
+    errors = [arith_truth(row) for row in rows]
+    first_errors = np.array([NO_ERROR if e is None else e for e in errors])
+    index = np.array([[place for _, place, _, _ in group] for group in groups])
+    right = np.array([[is_right for _, _, is_right, _ in group] for group in groups])
+    return Pool(
+        rows=rows,
+        index=index,
+        right=right,
+        all_right=right & (first_errors[index] == NO_ERROR),
+        keys=[[key for *_, key in group] for group in groups],
+        first_errors=first_errors,
+    )
+
+
+def read_scores(out: Path, name: str, pool: str) -> list[Floats]:
+    """Scores of the steps of every distinct sample of a pool; of a likelihood, its sum and least
+    in place of steps.
+    """
+    with np.load(out / "scores" / f"{name}.npz") as file:
+        flat, lengths = file[f"{pool}.scores"], file[f"{pool}.lengths"]
+    return np.split(flat.astype(np.float64), np.cumsum(lengths)[:-1])
+
+
+def _write_scores(path: Path, scores: Mapping[str, Sequence[Sequence[float]]]) -> None:
+    arrays: dict[str, NDArray[Any]] = {}
+    for pool, rows in scores.items():
+        arrays[f"{pool}.scores"] = np.concatenate([np.asarray(r, dtype=np.float32) for r in rows])
+        arrays[f"{pool}.lengths"] = np.array([len(row) for row in rows], dtype=np.int32)
+    held = io.BytesIO()
+    np.savez_compressed(held, **arrays)  # type: ignore[arg-type]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial_file = path.with_name(f".{path.name}.{os.getpid()}")
+    partial_file.write_bytes(held.getvalue())
+    partial_file.replace(path)
+
+
+def _label(folder: Path, overrides: Sequence[str]) -> None:
+    torch.set_num_threads(1)
+    config = load_config(
+        LabelConfig,
+        bundled_config("label/quickstart.yaml"),
+        ["ray.address=none", *overrides, f"out={folder}"],
+    )
+    pipelines.label(config, lambda state: None)
+
+
+def _train_and_score(out: Path, training: Training, pools: Sequence[str]) -> None:
+    labels = out / "runs" / training.labels
+    if training.size:
+        labels = _subset(labels, training.size, training.seed, out / "subsets")
+    folder = out / "trained" / training.name
+    config = load_config(
+        TrainConfig,
+        bundled_config("train/quickstart.yaml"),
+        [
+            *("validation=0", "threads=1", f"seed={training.seed}", *training.overrides),
+            *(f"labels={json.dumps([str(labels)])}", f"out={folder}"),
+        ],
+    )
+    pipelines.train(config, lambda step, total, loss: None)
+    prm = PRM.load(folder, threads=1)
+    _write_scores(
+        out / "scores" / f"{training.name}.npz",
+        {
+            pool: prm.score_encoded([prm.encoder.labeled(row) for row in _pool(out, pool).rows])
+            for pool in pools
+        },
+    )
+
+
+def _score_likelihood(out: Path, name: str, pools: Sequence[str]) -> None:
+    scorer = LikelihoodScorer(resolve_model(f"arith:{name}"), template=None, system=None)
+    found = {}
+    for pool in pools:
+        encoded = [scorer.encoder.labeled(row) for row in _pool(out, pool).rows]
+        found[pool] = scorer.likelihoods(read_solutions(scorer.network, encoded, threads=1))
+    _write_scores(out / "scores" / f"likelihood-{name}.npz", found)
+
+
+def _pool(out: Path, name: str) -> Pool:
+    return load_pool(out / "runs" / name)
+
+
+def _subset(run: Path, size: int, seed: int, folder: Path) -> Path:
+    """A run with `size` of the solutions, whole problems; no two seeds share one if they suffice.
+
+    Runs over the same problems give the same problems for the same seed.
+    """
+    out = folder / f"{run.name}-{size}-{seed}"
+    by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
+    for row in read_labels(Store(str(run))):
+        by_problem[row.problem.id].append(row)
+    for rows in by_problem.values():
+        rows.sort(key=lambda row: row.solution.sample_index)
+    problems = sorted(by_problem)
+    random.Random(0).shuffle(problems)
+    share = len(problems) // 3
+    problems = problems[seed * share :] + problems[: seed * share]
+    chosen = [row for problem in problems for row in by_problem[problem]][:size]
+    commit_block(Store(str(out), create=True), "0" * 16, "subset", chosen, None, {})
+    return out

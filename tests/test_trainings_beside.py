@@ -1,0 +1,97 @@
+"""Trainings side by side in processes of their own: how they end, and what is left of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mclabel.config import TrainConfig
+from mclabel.errors import ShardError, TrainingError
+from mclabel.pipelines.beside import train_beside
+from tests.support.labelled import arith_rows, tiny_model, write_run
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root = tmp_path_factory.mktemp("given")
+    return {
+        "base": tiny_model(root / "base"),
+        "labels": [write_run(root / "labels", arith_rows(40))],
+        "batch_size": 4,
+        "validation": 0.0,
+    }
+
+
+def config(out: Path, given: dict[str, Any], **changes: Any) -> TrainConfig:
+    return TrainConfig(**{**given, "out": str(out), **changes})
+
+
+def test_all_are_trained_and_tell_how_far_they_are(tmp_path: Path, given: dict[str, Any]) -> None:
+    configs = {n: config(tmp_path / n, given, max_steps=3, seed=i) for i, n in enumerate("ab")}
+    seen: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
+    train_beside(configs, lambda name, step, total: seen[name].append((step, total)))
+    assert {name: steps[-1] for name, steps in seen.items()} == {"a": (3, 3), "b": (3, 3)}
+    for name in configs:
+        assert (tmp_path / name / "model" / "prm.json").is_file()
+    assert multiprocessing.active_children() == []
+
+
+def test_the_first_that_fails_ends_the_others(tmp_path: Path, given: dict[str, Any]) -> None:
+    configs = {
+        "long": config(tmp_path / "long", given, max_steps=100_000),
+        "bad": config(tmp_path / "bad", given, labels=[str(tmp_path / "nowhere")]),
+    }
+    with pytest.raises(ShardError, match="nowhere: no such folder"):
+        train_beside(configs, lambda name, step, total: None)
+    assert multiprocessing.active_children() == []
+    assert not (tmp_path / "long" / "model").exists()
+
+
+def test_one_that_is_killed_is_named_and_goes_on(tmp_path: Path, given: dict[str, Any]) -> None:
+    long = config(tmp_path / "a", given, max_steps=40, save_steps=1)
+
+    def kill(name: str, step: int, total: int) -> None:
+        if step == 3:
+            (child,) = multiprocessing.active_children()
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGKILL)
+
+    with pytest.raises(TrainingError, match="training a: its process was ended by signal 9"):
+        train_beside({"a": long}, kill)
+    seen: list[int] = []
+    train_beside({"a": long}, lambda name, step, total: seen.append(step))
+    assert seen[0] > 1 and seen[-1] == 40
+
+
+def test_they_end_with_a_parent_that_is_killed(tmp_path: Path, given: dict[str, Any]) -> None:
+    long = config(tmp_path / "a", given, max_steps=100_000)
+    code = (
+        "import sys; from mclabel.config import TrainConfig\n"
+        "from mclabel.pipelines.beside import train_beside\n"
+        "if __name__ == '__main__':\n"
+        "    config = TrainConfig.model_validate_json(sys.argv[1])\n"
+        "    train_beside({'a': config}, lambda *step: print(*step, flush=True))\n"
+    )
+    (tmp_path / "parent.py").write_text(code)
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "parent.py"), long.model_dump_json()],
+        stdout=subprocess.PIPE,
+    )
+    assert parent.stdout is not None and parent.stdout.readline().startswith(b"a 1 ")
+    (child,) = (
+        process
+        for process in psutil.Process(parent.pid).children()
+        if "spawn_main" in " ".join(process.cmdline())
+    )
+    parent.kill()
+    parent.wait()
+    psutil.wait_procs([child], timeout=60)
+    assert not child.is_running()
