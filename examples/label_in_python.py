@@ -43,14 +43,14 @@ def main(folder: Path) -> None:
             show(solution)
     print(f"\n{len(labelled)} solutions, {run.wait().num_tokens:,} tokens")
 
-    # A PRM on a frozen base, and what it makes of the steps of one solution.
+    # A PRM that starts from the policy, and what it makes of the steps of one solution.
     report = mc.train(
         run,
-        base="arith:strong",
+        base="arith:policy",
         out=folder / "prm",
         head="likelihood",
-        backbone_lr=0,
-        head_lr=0.02,
+        backbone_lr=1e-4,
+        head_lr=1e-2,
         epochs=4,
         batch_size=8,
     )

@@ -122,7 +122,7 @@ def train(
 
     Args:
         labels: a run of `label` or its folder or URL, or several.
-        base: causal language model to start from: folder, name, `arith:strong`.
+        base: causal language model to start from: folder, name, `arith:policy`.
         out: folder for checkpoints, log and model.
         on_progress: called with optimizer steps done and in all, and the loss.
         keys: other keys of a training configuration (`mclabel train --keys`), such as

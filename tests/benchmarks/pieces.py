@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -63,7 +64,9 @@ class Pieces:
     def _run_beside(self, todo: list[Piece]) -> list[Piece]:
         """What is left when the time is over."""
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self._workers, mp_context=get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                self._workers, mp_context=get_context("spawn"), initializer=_end_with_parent
+            )
         running: set[Future[None]] = set()
         while running or (todo and not self._is_over()):
             while todo and len(running) < self._workers and not self._is_over():
@@ -83,6 +86,18 @@ def write_json(path: Path, content: Any) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(content) + "\n")
     partial.replace(path)
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that began it has ended, in whatever way."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _timed(piece: Piece) -> None:

@@ -1,0 +1,96 @@
+"""What benchmarks of scorers share: work in pieces, choices among samples, first errors."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mclabel.records import LabeledSolution
+from tests.benchmarks.pieces import NOT_DONE, Piece, Pieces, write_json
+from tests.benchmarks.scorer_figures import Comparison, choose, location_f1, numbers
+from tests.benchmarks.scorers import NO_ERROR, Pool
+
+
+def pieces(folder: Path) -> list[Piece]:
+    return [
+        Piece(result=folder / f"{n}.json", work=partial(write_json, folder / f"{n}.json", n))
+        for n in range(4)
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_pieces_that_are_done_are_skipped(tmp_path: Path, workers: int) -> None:
+    write_json(tmp_path / "1.json", "before")
+    Pieces(workers=workers, minutes=None).run(pieces(tmp_path))
+    assert [(tmp_path / f"{n}.json").read_text() for n in range(4)] == [
+        *("0\n", '"before"\n', "2\n", "3\n")
+    ]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_no_piece_is_begun_when_the_time_is_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_json(tmp_path / "2.json", 0)
+    with pytest.raises(SystemExit, match=str(NOT_DONE)):
+        Pieces(workers=1, minutes=0).run(pieces(tmp_path))
+    assert "3 of 4 pieces are left. Run the same command again." in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["2.json"]
+
+
+def test_choosing_is_the_mean_over_all_subsets() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 4, size=(20, 6)).astype(float)
+    truth = rng.random((20, 6)) < 0.4
+    for size in (1, 2, 4, 6):
+        found = []
+        for row, right in zip(scores, truth, strict=True):
+            shares = []
+            for chosen in combinations(range(6), size):
+                best = [i for i in chosen if row[i] == max(row[list(chosen)])]
+                shares.append(np.mean(right[best]))
+            found.append(np.mean(shares))
+        assert choose(scores, truth, size) == pytest.approx(np.array(found))
+
+
+def test_first_errors() -> None:
+    """Three problems; the error of the first is found, that of the second is not."""
+    rows: list[LabeledSolution] = []
+    pool = Pool(
+        rows=rows,
+        index=np.array([[0, 1], [2, 3], [4, 4]]),
+        right=np.zeros((3, 2), dtype=bool),
+        all_right=np.zeros((3, 2), dtype=bool),
+        keys=[[None, None]] * 3,
+        first_errors=np.array([1, 0, 2, 0, NO_ERROR]),
+    )
+    steps = [np.array(s) for s in ([0.9, 0.1], [0.9], [0.1, 0.9, 0.1], [0.9], [0.9, 0.8])]
+    measured = Comparison(pool).location_f1([steps], 0.5)
+    assert measured.value == pytest.approx(2 * 0.5 * 1 / 1.5)
+    assert measured.less(measured).value == 0 and measured.less(measured).high == 0
+    assert location_f1(np.array([0.0, 0, 3, 3])) == 0 and location_f1(np.array([2.0, 2, 3, 3])) == 1
+
+
+def test_differences_are_paired_over_problems_and_seeds() -> None:
+    rng = np.random.default_rng(0)
+    index = np.arange(400).reshape(200, 2)
+    right = rng.random((200, 2)) < 0.5
+    pool = Pool(
+        rows=[], index=index, right=right, all_right=right, keys=[["a", "b"]] * 200,
+        first_errors=np.full(400, NO_ERROR),
+    )  # fmt: skip
+    comparison = Comparison(pool)
+    good = [right.reshape(-1) + rng.normal(0, noise, 400) for noise in (0.3, 0.5, 0.7)]
+    bad = [rng.normal(0, 1, 400) for _ in range(3)]
+    best, worst = comparison.right(good, 2), comparison.right(bad, 2)
+    value, low, high = numbers(best.less(worst))
+    assert value == pytest.approx(best.value - worst.value, abs=1e-4)
+    assert 0 < low < value < high
+    widths = [high - low for _, low, high in (numbers(m.estimate) for m in (best, worst))]
+    assert high - low < sum(widths)
+    shifted = comparison.right([one + 1 for one in good], 2)
+    assert (shifted.less(best).low, shifted.less(best).high) == (0, 0)
