@@ -123,7 +123,10 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
         "these labels, a PRM on exact ones), then choosing among solutions of other problems.",
         highlight=False,
     )
-    with _timed(seconds, "train"), StageProgress(console, "train", "steps") as stage:
+    with (
+        _timed(seconds, "train"),
+        StageProgress(console, "train", "steps", is_forecast=True) as stage,
+    ):
         _train(run, out, stage)
     with _timed(seconds, "evaluate"), EvaluationProgress(console) as progress:
         scorers = {name: str(out / name) for name in SCORERS}
@@ -172,11 +175,19 @@ def _train(run: Path, out: Path, stage: StageProgress) -> None:
         for name, changes in SCORERS.items()
     }
     done = dict.fromkeys(configs, (0, 0))
+    began: tuple[float, int] | None = None  # when all had begun, and how far they were
 
     def on_progress(name: str, step: int, total: int) -> None:
+        nonlocal began
         done[name] = (step, total)
-        if all(total for _, total in done.values()):
-            stage.update(*(sum(part) for part in zip(*done.values(), strict=True)))
+        if not all(total for _, total in done.values()):
+            return
+        steps, in_all = (sum(part) for part in zip(*done.values(), strict=True))
+        now = time.monotonic()
+        began = began or (now, steps)
+        fresh = steps - began[1]
+        eta_s = (in_all - steps) * (now - began[0]) / fresh if fresh else None
+        stage.update(steps, in_all, eta_s=eta_s)
 
     train_beside(configs, on_progress)
 

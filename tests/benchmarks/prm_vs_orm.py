@@ -33,8 +33,9 @@ from mclabel.data.shards.store import Store
 from tests.benchmarks.pieces import Piece, Pieces
 from tests.benchmarks.prm_vs_orm_study import Study, choose_on_validation, draw, label_f1
 from tests.benchmarks.scorers import (
+    LIKELIHOODS,
     Training,
-    likelihood_pieces,
+    likelihood_piece,
     own_labels,
     samples,
     strong_labels,
@@ -50,9 +51,9 @@ SOURCES = {
 }
 """Run with the labels, and overrides of the training, by where labels come from."""
 MANY = 4000
-MANY_OVERRIDES = ["epochs=2"]
-"""From so many labelled solutions on; fewer are learned as in the quickstart. `scorer_settings`
-chose both."""
+EPOCHS_OF_MANY = {"outcome": 1}
+"""By source, 2 for the others: of so many labelled solutions and more. Fewer are learned as in the
+quickstart. `scorer_settings` chose both."""
 NUM_SAMPLES = 64
 """To each problem."""
 HELD_OUT_FAMILIES = ("gifts", "riddles")
@@ -119,7 +120,14 @@ def run(
     pieces.run([Piece(result=given, work=partial(write_solutions, out / "runs" / own.name, given))])
     pieces.run([strong_labels(solutions=solutions, given=given).piece(out)])
     trainings = list(all_trainings(amounts))
-    pieces.run(likelihood_pieces(out, names) + [one.piece(out, names) for one in trainings])
+    pieces.run([one.piece(out) for one in trainings])
+    for name in names:
+        pieces.run(
+            [
+                *(likelihood_piece(out, model, name) for model in LIKELIHOODS),
+                *(one.scoring(out, name) for one in trainings),
+            ]
+        )
     chosen = choose_on_validation(out, trainings, VALIDATION, amounts.sizes)
     studies = [Study(out, name, trainings, amounts.sizes, chosen) for name in (TEST, HELD_OUT)]
     for study in studies:
@@ -149,7 +157,7 @@ def all_trainings(amounts: Amounts) -> list[Training]:
         seeds = amounts.seeds if size == amounts.sizes[-1] else 1
         for seed in range(seeds):
             for source, (labels, overrides) in SOURCES.items():
-                more = MANY_OVERRIDES if size >= MANY else []
+                more = [f"epochs={EPOCHS_OF_MANY.get(source, 2)}"] if size >= MANY else []
                 found.append(
                     Training(
                         kind=source,

@@ -5,10 +5,10 @@
 
 On arith, for two jobs: the quickstart's own 800 labelled solutions, and 4,000 with labels by
 `posterior`. Each choice is changed by itself, for a PRM and an ORM, with one seed; the best (of the
-first job the best three) are trained with three seeds. They choose among 16 of 64 samples to each
-of 400 *validation* problems. Intervals: 95%, bootstrap over problems and seeds. In pieces: what is
-under `--out` is not done again. An hour of two cores; `--quick` takes five minutes. The last line
-is JSON.
+first job the best three) are trained with three seeds. Classifiers of tokens are tried beside them.
+They choose among 16 of 64 samples to each of 400 *validation* problems. Intervals: 95%, bootstrap
+over problems and seeds. In pieces: what is under `--out` is not done again. An hour of two cores;
+`--quick` takes five minutes. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 POOL = "validation"
 SIZE = 16
 SEEDS = (0, 1, 2)
-NUM_FINALISTS = {"quickstart": 3, "many": 1}
-"""Trained with all seeds, by job: those that are best with one."""
 
 RATES = {
     "as it is": [],
@@ -61,6 +59,14 @@ OF_PRM = {
     "frozen body": ["backbone_lr=0", "states=false", "head_lr=3.0e-2", "epochs=12"],
     "token head": ["head=token", "states=null", "head_lr=1.0e-3"],
 }
+PLAIN = {
+    "token head": ["head=token", "states=null", "head_lr=1.0e-3", "epochs=2"],
+    "layers on top": [
+        *("head=token", "states=null", "head_lr=1.0e-3", "epochs=2"),
+        *("extra_layers=4", "backbone_lr=0", "batch_size=12"),
+    ],
+}
+"""Heads that are classifiers of tokens, the second also with a teacher."""
 OF_ORM = {
     "target outcome_steps": ["target=outcome_steps"],
     "without states": ["states=false"],
@@ -89,7 +95,7 @@ class Amounts:
     """Problems."""
     num_samples: int
     choices: int | None = None
-    """Of each kind and job, the first ones; None for all."""
+    """Of each job but that of plain heads, the first ones; None for all."""
     training: Sequence[str] = ()
     """Overrides of every training."""
 
@@ -128,86 +134,104 @@ def run(out: Path, console: Console, pieces: Pieces, *, size: BenchmarkSize) -> 
         samples(POOL, "validation", problems=amounts.validation, seed=3, each=amounts.num_samples),
     ]
     pieces.run([one.piece(out) for one in runs])
-    found: dict[str, Any] = {}
-    for job, kinds in _jobs(amounts).items():
-        for kind, choices in kinds.items():
-            found[f"{kind}, {job}"] = _choose(out, console, pieces, job, kind, choices, amounts)
+    bench = _Bench(out, console, pieces, amounts)
+    few, many = ("quickstart", 0), ("own", amounts.many)
+    prm, orm = {**RATES, **OF_PRM}, {**RATES, **OF_ORM}
+    found = {
+        "PRM, quickstart": bench.choose("PRM quickstart", *few, prm, num_finalists=3),
+        "ORM, quickstart": bench.choose("ORM quickstart", *few, orm, num_finalists=3),
+        "PRM, many": bench.choose("PRM many", *many, {**MANY, **MANY_OF_PRM}, num_finalists=1),
+        "ORM, many": bench.choose("ORM many", *many, MANY, num_finalists=1),
+    }
+    best = f"PRM quickstart {found['PRM, quickstart']['chosen']}"
+    teacher = bench.training(best, *few, [], seed=0).folder(out)
+    taught = [f"base={teacher / 'model'}", f"teacher={teacher}"]
+    plain = {**PLAIN, "layers on top, taught": [*PLAIN["layers on top"], *taught]}
+    found["plain head"] = bench.choose("plain head", *many, plain, num_finalists=0)
     return found
 
 
-def _jobs(amounts: Amounts) -> dict[str, dict[str, Mapping[str, Sequence[str]]]]:
-    """Choices by job and kind of scorer."""
-    jobs = {
-        "quickstart": {"PRM": {**RATES, **OF_PRM}, "ORM": {**RATES, **OF_ORM}},
-        "many": {"PRM": {**MANY, **MANY_OF_PRM}, "ORM": MANY},
-    }
-    return {
-        job: {kind: dict(list(c.items())[: amounts.choices]) for kind, c in kinds.items()}
-        for job, kinds in jobs.items()
-    }
+class _Bench:
+    """Trains choices and compares them."""
 
+    def __init__(self, out: Path, console: Console, pieces: Pieces, amounts: Amounts) -> None:
+        self._out, self._console, self._pieces, self._amounts = out, console, pieces, amounts
+        self._comparison = Comparison(load_pool(out / "runs" / POOL))
+        self._num_samples = min(SIZE, amounts.num_samples)
 
-def _choose(
-    out: Path,
-    console: Console,
-    pieces: Pieces,
-    job: str,
-    kind: str,
-    choices: Mapping[str, Sequence[str]],
-    amounts: Amounts,
-) -> dict[str, Any]:
-    """Train every choice with one seed and the best with all, and print how they do."""
+    def choose(
+        self,
+        job: str,
+        labels: str,
+        size: int,
+        choices: Mapping[str, Sequence[str]],
+        *,
+        num_finalists: int,
+    ) -> dict[str, Any]:
+        """Train every choice with one seed and the best with all, and print how they do."""
+        if num_finalists:
+            choices = dict(list(choices.items())[: self._amounts.choices])
 
-    def trainings(name: str, seeds: Sequence[int]) -> list[Training]:
-        target = ["target=outcome"] if kind == "ORM" else []
-        few = job == "quickstart"
-        return [
-            Training(
-                kind=f"{kind} {job} {name}",
-                seed=seed,
-                labels="quickstart" if few else "own",
-                size=0 if few else amounts.many,
-                overrides=[*BODY, *target, *choices[name], *amounts.training],
-            )
-            for seed in seeds
-        ]
+        def trainings(name: str, seeds: Sequence[int]) -> list[Training]:
+            return [
+                self.training(f"{job} {name}", labels, size, choices[name], seed=seed)
+                for seed in seeds
+            ]
 
-    def train(names: Sequence[str], seeds: Sequence[int]) -> None:
-        todo = [one for name in names for one in trainings(name, seeds)]
-        pieces.run([one.piece(out, [POOL]) for one in todo])
+        def train(names: Sequence[str], seeds: Sequence[int]) -> dict[str, Figure]:
+            todo = {name: trainings(name, seeds) for name in names}
+            every = [one for each in todo.values() for one in each]
+            self._pieces.run([one.piece(self._out) for one in every])
+            self._pieces.run([one.scoring(self._out, POOL) for one in every])
+            return {name: self._figure(each) for name, each in todo.items()}
 
-    train(list(choices), SEEDS[:1])
-    comparison = Comparison(load_pool(out / "runs" / POOL))
-    num = min(SIZE, amounts.num_samples)
+        first = train(list(choices), SEEDS[:1])
+        finalists = sorted(first, key=lambda name: -first[name].right.value)[:num_finalists]
+        final = train(finalists, SEEDS)
+        chosen = max(final, key=lambda name: final[name].right.value, default=None)
+        self._print(job, first, final, chosen)
+        return {
+            "chosen": chosen,
+            "aggregation": None if chosen is None else final[chosen].aggregation,
+            "right": {n: numbers(f.right.estimate) for n, f in {**first, **final}.items()},
+        }
 
-    def figure(name: str, seeds: Sequence[int]) -> Figure:
-        steps = step_scores(out, trainings(name, seeds), POOL)
-        return best_figure(comparison, steps, num, is_orm=kind == "ORM")
+    def training(
+        self, kind: str, labels: str, size: int, changes: Sequence[str], *, seed: int
+    ) -> Training:
+        """A training whose kind says whether it is of an ORM."""
+        target = ["target=outcome"] if kind.startswith("ORM") else []
+        return Training(
+            kind=kind,
+            seed=seed,
+            labels=labels,
+            size=size,
+            overrides=[*BODY, *target, *changes, *self._amounts.training],
+        )
 
-    first = {name: figure(name, SEEDS[:1]) for name in choices}
-    finalists = sorted(first, key=lambda name: -first[name].right.value)[: NUM_FINALISTS[job]]
-    train(finalists, SEEDS)
-    final = {name: figure(name, SEEDS) for name in finalists}
-    chosen = max(final, key=lambda name: final[name].right.value)
-    problems = f"{comparison.pool.num_problems} validation problems"
-    table = Table(title=f"{kind}, {job}: choosing among {num} samples to each of {problems}")
-    for column in ("choice", "seeds", "right", "all steps right", "pairs", "by"):
-        table.add_column(column)
-    for name, one in {**first, **final}.items():
-        mark = " (chosen)" if name == chosen else ""
-        cells = [
-            short(one.right.estimate),
-            short(one.all_right.estimate),
-            f"{one.pairs:.3f}",
-            one.aggregation,
-        ]
-        table.add_row(f"{name}{mark}", str(len(SEEDS) if name in final else 1), *cells)
-    console.print(table)
-    return {
-        "chosen": chosen,
-        "aggregation": final[chosen].aggregation,
-        "right": {name: numbers(one.right.estimate) for name, one in {**first, **final}.items()},
-    }
+    def _figure(self, trainings: Sequence[Training]) -> Figure:
+        steps = step_scores(self._out, trainings, POOL)
+        is_orm = trainings[0].kind.startswith("ORM")
+        return best_figure(self._comparison, steps, self._num_samples, is_orm=is_orm)
+
+    def _print(
+        self,
+        job: str,
+        first: Mapping[str, Figure],
+        final: Mapping[str, Figure],
+        chosen: str | None,
+    ) -> None:
+        problems = f"{self._comparison.pool.num_problems} validation problems"
+        title = f"{job}: choosing among {self._num_samples} samples to each of {problems}"
+        table = Table(title=title)
+        for column in ("choice", "seeds", "right", "all steps right", "pairs", "by"):
+            table.add_column(column)
+        for name, one in {**first, **final}.items():
+            mark = " (chosen)" if name == chosen else ""
+            cells = [short(one.right.estimate), short(one.all_right.estimate)]
+            cells += [f"{one.pairs:.3f}", one.aggregation]
+            table.add_row(f"{name}{mark}", str(len(SEEDS) if name in final else 1), *cells)
+        self._console.print(table)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Benchmarks that compare scorers share this. All of it is kept under a folder, in
 
     runs/NAME             labels, or samples without
     trained/NAME          what `mclabel train` wrote
-    scores/NAME.npz       its scores on every pool of samples
+    scores/POOL/NAME.npz  its scores of a pool of samples
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import json
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -107,23 +106,28 @@ class Training:
         size = f"-{self.size}" if self.size else ""
         return f"{self.kind.replace(' ', '-')}{size}-{self.seed}"
 
-    def piece(self, out: Path, pools: Sequence[str]) -> Piece:
-        """Trains it on one thread, and scores all samples of the pools."""
+    def folder(self, out: Path) -> Path:
+        """Of what training writes."""
+        return out / "trained" / self.name
+
+    def piece(self, out: Path) -> Piece:
+        """Trains it, on one thread."""
         return Piece(
-            result=out / "scores" / f"{self.name}.npz",
-            work=partial(_train_and_score, out, self, tuple(pools)),
+            result=self.folder(out) / "model" / "prm.json", work=partial(_train, out, self)
         )
 
+    def scoring(self, out: Path, pool: str) -> Piece:
+        """Scores all samples of a pool with it, once it is trained."""
+        work = partial(_score, out, self, pool)
+        return Piece(result=_scores_file(out, self.name, pool), work=work)
 
-def likelihood_pieces(out: Path, pools: Sequence[str]) -> list[Piece]:
-    """The bundled models' own likelihoods of all samples of the pools."""
-    return [
-        Piece(
-            result=out / "scores" / f"likelihood-{name}.npz",
-            work=partial(_score_likelihood, out, name, tuple(pools)),
-        )
-        for name in LIKELIHOODS
-    ]
+
+def likelihood_piece(out: Path, model: str, pool: str) -> Piece:
+    """A bundled model's own likelihood of all samples of a pool."""
+    return Piece(
+        result=_scores_file(out, f"likelihood-{model}", pool),
+        work=partial(_score_likelihood, out, model, pool),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,21 +198,26 @@ def load_pool(run: Path) -> Pool:
 
 
 def read_scores(out: Path, name: str, pool: str) -> list[Floats]:
-    """Scores of the steps of every distinct sample of a pool; of a likelihood, its sum and least
-    in place of steps.
+    """Scores of the steps of every distinct sample of a pool.
+
+    Of a likelihood, its sum and its least token in place of steps.
     """
-    with np.load(out / "scores" / f"{name}.npz") as file:
-        flat, lengths = file[f"{pool}.scores"], file[f"{pool}.lengths"]
+    with np.load(_scores_file(out, name, pool)) as file:
+        flat, lengths = file["scores"], file["lengths"]
     return np.split(flat.astype(np.float64), np.cumsum(lengths)[:-1])
 
 
-def _write_scores(path: Path, scores: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    arrays: dict[str, NDArray[Any]] = {}
-    for pool, rows in scores.items():
-        arrays[f"{pool}.scores"] = np.concatenate([np.asarray(r, dtype=np.float32) for r in rows])
-        arrays[f"{pool}.lengths"] = np.array([len(row) for row in rows], dtype=np.int32)
+def _scores_file(out: Path, name: str, pool: str) -> Path:
+    return out / "scores" / pool / f"{name}.npz"
+
+
+def _write_scores(path: Path, scores: Sequence[Sequence[float]]) -> None:
     held = io.BytesIO()
-    np.savez_compressed(held, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(
+        held,
+        scores=np.concatenate([np.asarray(row, dtype=np.float32) for row in scores]),
+        lengths=np.array([len(row) for row in scores], dtype=np.int32),
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial_file = path.with_name(f".{path.name}.{os.getpid()}")
     partial_file.write_bytes(held.getvalue())
@@ -225,37 +234,33 @@ def _label(folder: Path, overrides: Sequence[str]) -> None:
     pipelines.label(config, lambda state: None)
 
 
-def _train_and_score(out: Path, training: Training, pools: Sequence[str]) -> None:
+def _train(out: Path, training: Training) -> None:
     labels = out / "runs" / training.labels
     if training.size:
         labels = _subset(labels, training.size, training.seed, out / "subsets")
-    folder = out / "trained" / training.name
     config = load_config(
         TrainConfig,
         bundled_config("train/quickstart.yaml"),
         [
             *("validation=0", "threads=1", f"seed={training.seed}", *training.overrides),
-            *(f"labels={json.dumps([str(labels)])}", f"out={folder}"),
+            *(f"labels={json.dumps([str(labels)])}", f"out={training.folder(out)}"),
         ],
     )
     pipelines.train(config, lambda step, total, loss: None)
-    prm = PRM.load(folder, threads=1)
-    _write_scores(
-        out / "scores" / f"{training.name}.npz",
-        {
-            pool: prm.score_encoded([prm.encoder.labeled(row) for row in _pool(out, pool).rows])
-            for pool in pools
-        },
-    )
 
 
-def _score_likelihood(out: Path, name: str, pools: Sequence[str]) -> None:
-    scorer = LikelihoodScorer(resolve_model(f"arith:{name}"), template=None, system=None)
-    found = {}
-    for pool in pools:
-        encoded = [scorer.encoder.labeled(row) for row in _pool(out, pool).rows]
-        found[pool] = scorer.likelihoods(read_solutions(scorer.network, encoded, threads=1))
-    _write_scores(out / "scores" / f"likelihood-{name}.npz", found)
+def _score(out: Path, training: Training, pool: str) -> None:
+    prm = PRM.load(training.folder(out), threads=1)
+    encoded = [prm.encoder.labeled(row) for row in _pool(out, pool).rows]
+    _write_scores(_scores_file(out, training.name, pool), prm.score_encoded(encoded))
+
+
+def _score_likelihood(out: Path, model: str, pool: str) -> None:
+    scorer = LikelihoodScorer(resolve_model(f"arith:{model}"), template=None, system=None)
+    encoded = [scorer.encoder.labeled(row) for row in _pool(out, pool).rows]
+    readings = read_solutions(scorer.network, encoded, threads=1)
+    path = _scores_file(out, f"likelihood-{model}", pool)
+    _write_scores(path, scorer.likelihoods(readings))
 
 
 def _pool(out: Path, name: str) -> Pool:

@@ -114,6 +114,8 @@ def map_solutions(
     before = torch.get_num_threads()
     workers = 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
     groups = _batches(distinct, trees=_takes_trees(network))
+    if network.device.type == "cpu":
+        torch.set_num_threads(1)
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         # One after the other in this thread, whose device is the worker's.
         each = map(run, groups) if workers == 1 else pool.map(run, groups)
