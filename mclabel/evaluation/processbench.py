@@ -196,7 +196,7 @@ def _split(
         num_right=int(table[:, 2].sum()),
         wrong_accuracy=ratio_estimate(table[:, 1], table[:, 0], weights),
         right_accuracy=ratio_estimate(table[:, 3], table[:, 2], weights),
-        f1=sums_estimate(table, weights, _f1),
+        f1=sums_estimate(table, weights, split_f1),
         missing=missing,
         reasons=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
     )
@@ -205,15 +205,20 @@ def _split(
 def _mean_f1(
     tables: Mapping[str, NDArray[np.float64]], weights: Mapping[str, NDArray[np.float64]]
 ) -> Estimate:
-    values = [float(_f1(table.sum(0))) for table in tables.values()]
+    values = [float(split_f1(table.sum(0))) for table in tables.values()]
     if not values or np.isnan(values).any():
         return NOTHING
-    drawn = np.mean([_f1(weights[name] @ table) for name, table in tables.items()], axis=0)
+    drawn = np.mean([split_f1(weights[name] @ table) for name, table in tables.items()], axis=0)
     low, high = interval(drawn, sum(map(len, tables.values())))
     return Estimate(value=float(np.mean(values)), low=low, high=high)
 
 
-def _f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def split_f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """F1 of first errors [...]; NaN where solutions with, or without, an error are missing.
+
+    Args:
+        sums: [..., 4]: solutions with an error, those found, solutions without one, those passed.
+    """
     return _harmonic_mean(shares(sums[..., 1], sums[..., 0]), shares(sums[..., 3], sums[..., 2]))
 
 

@@ -37,10 +37,11 @@ def train_beside(configs: Mapping[str, TrainConfig], on_progress: OnTraining) ->
     try:
         for name, config in configs.items():
             ours, theirs = context.Pipe(duplex=False)
-            processes[name] = context.Process(
+            process = context.Process(
                 target=_train, args=(config, theirs), name=f"train {name}", daemon=True
             )
-            processes[name].start()
+            process.start()
+            processes[name] = process
             theirs.close()
             names[ours] = name
         while names:

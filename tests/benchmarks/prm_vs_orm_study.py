@@ -25,7 +25,7 @@ from tests.benchmarks.scorer_figures import (
     short,
     step_scores,
 )
-from tests.benchmarks.scorers import Floats, Training, load_pool
+from tests.benchmarks.scorers import LIKELIHOODS, Floats, Training, load_pool
 
 ORM = "outcome"
 PRMS = ("own", "strong", "exact")
@@ -216,13 +216,12 @@ def choose_on_validation(
     def likelihood(model: str, part: int) -> float:
         return comparison.right(likelihood_scores(out, model, pool, part), size).value
 
-    models = ("policy", "strong")
     return Chosen(
         aggregation=best_figure(
             comparison, steps["own", sizes[-1]], size, is_orm=False
         ).aggregation,
         thresholds={key: comparison.best_threshold(found) for key, found in steps.items()},
-        likelihoods={m: max((0, 1), key=lambda part: likelihood(m, part)) for m in models},
+        likelihoods={m: max((0, 1), key=lambda part: likelihood(m, part)) for m in LIKELIHOODS},
     )
 
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.evaluation.bootstrap import NUM_RESAMPLES, Estimate, interval, resample_weights
-from mclabel.evaluation.choosing import ProblemSamples, pair_accuracy, pass_at, vote_accuracy
-from mclabel.evaluation.processbench import first_below
+from mclabel.evaluation.choosing import (
+    ProblemSamples,
+    argmax_accuracy,
+    pair_accuracy,
+    pass_at,
+    vote_accuracy,
+)
+from mclabel.evaluation.processbench import first_below, split_f1
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from tests.benchmarks.scorers import NO_ERROR, Floats, Pool, Training, read_scores
 
@@ -210,40 +215,25 @@ def best_figure(
 
 
 def location_f1(sums: Floats) -> Floats:
-    """F1 of ProcessBench (arXiv 2412.06559): harmonic mean of the share of first errors found and
-    of the share of solutions without one that are passed.
+    """F1 of first errors as ProcessBench has it, 0 where one kind of solution is missing.
 
     Args:
-        sums: [..., 4] as in `Comparison`.
+        sums: [..., 4] as of `split_f1`.
     """
-    wrong, right = (sums[..., i + 1] / np.maximum(sums[..., i], 1) for i in (0, 2))
-    both = wrong + right
-    found: Floats = np.divide(2 * wrong * right, both, out=np.zeros_like(both), where=both > 0)
+    found: Floats = np.nan_to_num(split_f1(sums))
     return found
 
 
 def choose(scores: Floats, truth: NDArray[np.bool_], size: int) -> Floats:
     """Chance [problems] that the highest score among `size` random samples is a true one.
 
-    The sample of rank r of M is the best of a subset with probability C(M-1-r, N-1) / C(M, N);
-    equal scores share their ranks.
-
     Args:
         scores: [problems, samples]
         truth: [problems, samples]
         size: samples to choose among.
     """
-    num_samples = scores.shape[1]
-    total = comb(num_samples, size)
-    by_rank = np.array([comb(num_samples - 1 - r, size - 1) / total for r in range(num_samples)])
-    found = np.empty(len(scores))
-    for index, (row, good) in enumerate(zip(scores, truth, strict=True)):
-        _, group = np.unique(-row, return_inverse=True)
-        counts = np.bincount(group)
-        starts = np.cumsum(counts) - counts
-        weight = np.add.reduceat(by_rank, starts)
-        found[index] = (weight * np.bincount(group, weights=good) / counts).sum()
-    return found
+    rows = zip(scores, truth, strict=True)
+    return np.array([argmax_accuracy(tuple(row), tuple(good), size) for row, good in rows])
 
 
 def numbers(estimate: Estimate) -> list[float]:

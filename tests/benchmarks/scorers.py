@@ -38,6 +38,8 @@ from tests.benchmarks.pieces import Piece
 
 Floats = NDArray[np.float64]
 NO_ERROR = -1
+MOST_SEEDS = 3
+"""Into so many shares the problems of a run are divided, one for each seed."""
 LIKELIHOODS = ("policy", "strong")
 """Bundled models whose own likelihood is a scorer, too."""
 
@@ -280,7 +282,7 @@ def _subset(run: Path, size: int, seed: int, folder: Path) -> Path:
         rows.sort(key=lambda row: row.solution.sample_index)
     problems = sorted(by_problem)
     random.Random(0).shuffle(problems)
-    share = len(problems) // 3
+    share = len(problems) // MOST_SEEDS
     problems = problems[seed * share :] + problems[: seed * share]
     chosen = [row for problem in problems for row in by_problem[problem]][:size]
     commit_block(Store(str(out), create=True), "0" * 16, "subset", chosen, None, {})

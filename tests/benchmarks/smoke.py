@@ -7,10 +7,10 @@ if it ends with exit code 0 and its last line is a JSON object whose keys are th
 One that says that it cannot run here is "not run: reason", which fails with `--all-must-run` alone.
 Ends with 1 if one fails. A new benchmark, or one with other keys, has its keys recorded by hand.
 
-Most take less than 20 s of one core. `evaluation` makes the small quickstart, `prm_vs_orm` trains
-17 scorers, `checker` puts 20 busy processes beside it, `estimators_calibration` has three parts,
-`stopping` labels three times, `scale`, `chaos` and `serving_parity` start Ray, a store or a server:
-these can take longer.
+Most take less than 20 s of one core. `evaluation` makes the small quickstart, `prm_vs_orm` and
+`scorer_settings` train eight scorers each, `checker` puts 20 busy processes beside it,
+`estimators_calibration` has three parts, `stopping` labels three times, `scale`, `chaos` and
+`serving_parity` start Ray, a store or a server: these can take longer.
 """
 
 from __future__ import annotations

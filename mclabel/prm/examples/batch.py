@@ -116,13 +116,15 @@ def map_solutions(
     groups = _batches(distinct, trees=_takes_trees(network))
     if network.device.type == "cpu":
         torch.set_num_threads(1)
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        # One after the other in this thread, whose device is the worker's.
-        each = map(run, groups) if workers == 1 else pool.map(run, groups)
-        for (group, _), results in zip(groups, each, strict=True):
-            found.update(zip(group, results, strict=True))
-            on_progress(len(found), len(distinct))
-    torch.set_num_threads(before)
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            # One after the other in this thread, whose device is the worker's.
+            each = map(run, groups) if workers == 1 else pool.map(run, groups)
+            for (group, _), results in zip(groups, each, strict=True):
+                found.update(zip(group, results, strict=True))
+                on_progress(len(found), len(distinct))
+    finally:
+        torch.set_num_threads(before)
     return [found[one] for one in encoded]
 
 
