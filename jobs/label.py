@@ -21,8 +21,8 @@ from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.health import ENOUGH_FILES, run_health
 from mclabel.exits import EXIT_BUDGET, clear_exits
-from mclabel.report.health import finding_lines
-from mclabel.report.job_progress import job_progress
+from mclabel.report.page.health import finding_lines
+from mclabel.report.terminal.job_progress import job_progress
 
 
 def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:

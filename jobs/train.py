@@ -17,7 +17,7 @@ from rich.console import Console
 from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
 from mclabel.exits import clear_exits
-from mclabel.report.job_progress import StageProgress
+from mclabel.report.terminal.job_progress import StageProgress
 
 
 def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:

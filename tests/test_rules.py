@@ -7,8 +7,7 @@ from pydantic import Field, ValidationError
 
 from mclabel.config import load_config
 from mclabel.errors import ConfigError
-from mclabel.rules import rule
-from mclabel.settings import Settings
+from mclabel.settings import Settings, rule
 
 
 class Part(Settings):

@@ -16,13 +16,13 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Protocol, TypeVar
 
-from mclabel.answers.attempt import MAX_STEPS
-from mclabel.answers.extract import extract_answer
-from mclabel.answers.forms import Opaque, Special
+from mclabel.answers.extraction.extract import extract_answer
 from mclabel.answers.grade import NO_STACK, Grade, gold_form, grade_here, read_gold
-from mclabel.answers.guard import refusal
-from mclabel.answers.pool import PASSING, Proof, WorkerPool
 from mclabel.answers.rules import DEFAULT_RULES, GradeRules
+from mclabel.answers.values.forms import Opaque, Special
+from mclabel.answers.workers.attempt import MAX_STEPS
+from mclabel.answers.workers.guard import refusal
+from mclabel.answers.workers.pool import PASSING, Proof, WorkerPool
 from mclabel.records import Verdict
 
 _MAX_MEMO_TEXT = 500

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 
 from mclabel.answers.checker import Checker
 from mclabel.answers.grade import answer_key, read
-from mclabel.answers.normalize import MAX_LENGTH
+from mclabel.answers.reading.normalize import MAX_LENGTH
 from mclabel.answers.rules import GradeRules
 from mclabel.records import Verdict
 

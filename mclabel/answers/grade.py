@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mclabel.answers.compare import Comparison
+from mclabel.answers.comparison.compare import Comparison
 from mclabel.answers.effort import TooMuchWork, allow
-from mclabel.answers.extract import inside_box
-from mclabel.answers.forms import Form, Number
-from mclabel.answers.guard import refusal
-from mclabel.answers.literals import Literal, read_literal
-from mclabel.answers.monomials import NotClosed
-from mclabel.answers.normalize import MAX_LENGTH, normalize, squeeze
+from mclabel.answers.extraction.extract import inside_box
+from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, squeeze
+from mclabel.answers.reading.structure import read_form
 from mclabel.answers.rules import GradeRules
-from mclabel.answers.structure import read_form
+from mclabel.answers.values.forms import Form, Number
+from mclabel.answers.values.literals import Literal, read_literal
+from mclabel.answers.values.monomials import NotClosed
+from mclabel.answers.workers.guard import refusal
 from mclabel.records import Verdict
 
 CHECKER_VERSION = "4"

@@ -14,7 +14,7 @@ from mclabel.cli.options import SEED, Share, configuration
 from mclabel.cli.output import console, errors
 
 if TYPE_CHECKING:
-    from mclabel.report.grid import Grid
+    from mclabel.report.terminal.grid import Grid
 
 PIPE_WIDTH = 160  # where there is no terminal that tables must fit
 
@@ -53,9 +53,13 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
     """
     from mclabel import pipelines
     from mclabel.config import BestOfNConfig, load_config
-    from mclabel.report.job_progress import EvaluationProgress
-    from mclabel.report.markdown import to_markdown
-    from mclabel.report.terminal import best_of_n_table, group_table, over_optimisation_table
+    from mclabel.report.terminal.job_progress import EvaluationProgress
+    from mclabel.report.terminal.markdown import to_markdown
+    from mclabel.report.terminal.solutions import (
+        best_of_n_table,
+        group_table,
+        over_optimisation_table,
+    )
 
     checked = load_config(BestOfNConfig, config, overrides, allow=allow)
     with EvaluationProgress(console if form == "table" else errors) as progress:
@@ -103,7 +107,7 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
     problems as rows of their own.
     """
     from mclabel.pipelines.eval_labels import evaluate_labels
-    from mclabel.report.label_tables import label_grids
+    from mclabel.report.terminal.label_tables import label_grids
 
     report = evaluate_labels(shards, truth, out, seed=seed)
     _print_figures(report, label_grids(report), shape)
@@ -142,8 +146,8 @@ def eval_processbench(
     if run is not None and threshold is not None:
         raise click.UsageError("--threshold goes with --model: labels say themselves what is wrong")
     from mclabel.pipelines.processbench import processbench_of_labels, processbench_of_prm
-    from mclabel.report.job_progress import StageProgress
-    from mclabel.report.processbench_table import processbench_grid
+    from mclabel.report.terminal.job_progress import StageProgress
+    from mclabel.report.terminal.processbench_table import processbench_grid
 
     if run is not None:
         result = processbench_of_labels(files, run, out=out, seed=seed)
@@ -190,7 +194,7 @@ def processbench_golds(files: tuple[str, ...], golds: tuple[str, ...], out: str)
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:
     from mclabel.report.files import json_text
-    from mclabel.report.grid import markdown, rich_table
+    from mclabel.report.terminal.grid import markdown, rich_table
 
     if shape == "table":
         screen = console if console.is_terminal else Console(emoji=False, width=PIPE_WIDTH)

@@ -68,7 +68,7 @@ def label(
         overrides = (*overrides, "strict=true")
     from mclabel import pipelines
     from mclabel.config import LabelConfig, load_config
-    from mclabel.report.job_progress import job_progress
+    from mclabel.report.terminal.job_progress import job_progress
 
     checked = load_config(LabelConfig, config, overrides, allow=allow)
     if dry_run:
@@ -124,7 +124,7 @@ def _say_changes(changes: InputChanges) -> None:
 
 def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) -> None:
     from mclabel import pipelines
-    from mclabel.report.job_progress import job_progress
+    from mclabel.report.terminal.job_progress import job_progress
 
     def show(lines: list[tuple[str, str]]) -> None:
         for name, planned in lines:
@@ -162,7 +162,7 @@ def _say_health(out: str) -> None:
     """What stands against training on the labels; nothing if nothing does."""
     from mclabel.data.shards.store import Store
     from mclabel.evaluation.health import ENOUGH_FILES, run_health
-    from mclabel.report.health import finding_lines
+    from mclabel.report.page.health import finding_lines
 
     health = run_health(Store(out), max_files=ENOUGH_FILES)
     if health is None or not health.findings:
@@ -222,7 +222,7 @@ def compact(run: str, rows: int) -> None:
     """
     from mclabel.data.shards.compact import compact as merge
     from mclabel.data.shards.store import Store
-    from mclabel.report.job_progress import StageProgress
+    from mclabel.report.terminal.job_progress import StageProgress
 
     with StageProgress(console, "read", "shards") as stage:
         done = merge(Store(run), rows=rows, on_progress=stage.update)
@@ -255,7 +255,7 @@ def regrade(
     Code that the run itself names (its checker, its estimator) runs only with --allow MODULE.
     """
     from mclabel import pipelines
-    from mclabel.report.job_progress import StageProgress
+    from mclabel.report.terminal.job_progress import StageProgress
 
     with StageProgress(console, "grade", "blocks") as stage:
         done = pipelines.regrade(

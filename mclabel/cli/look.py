@@ -22,7 +22,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     from mclabel.data.shards.labels import read_labels
     from mclabel.data.shards.store import Store
     from mclabel.evaluation.label_quality import arith_truth, is_arith
-    from mclabel.report.terminal import show_solution
+    from mclabel.report.terminal.solutions import show_solution
 
     shown = 0
     for row in read_labels(Store(shards)):
@@ -52,9 +52,9 @@ def labels(shards: str, as_json: bool) -> None:
         label_cost,
         label_quality,
     )
-    from mclabel.report.grid import rich_table
-    from mclabel.report.health import finding_lines, health_grid
-    from mclabel.report.terminal import counts_table, quality_table
+    from mclabel.report.page.health import finding_lines, health_grid
+    from mclabel.report.terminal.grid import rich_table
+    from mclabel.report.terminal.solutions import counts_table, quality_table
 
     rows = list(read_labels(Store(shards)))
     cost = label_cost(rows)
@@ -92,7 +92,7 @@ def report(runs: tuple[str, ...], out: str) -> None:
     RUN is an output of `mclabel label`, `eval best-of-n` or `train`, or a folder that holds some,
     such as the quickstart's; several are compared. The page needs no network.
     """
-    from mclabel.report.report import write_report
+    from mclabel.report.page.report import write_report
 
     console.print(f"Report: {write_report(runs, out)}", soft_wrap=True, highlight=False)
 
@@ -106,7 +106,7 @@ def view(runs: tuple[str, ...], port: int | None) -> None:
     RUN is an output of `mclabel label`, also of one under way, or a folder that holds some; PRMs
     among them score what is looked at. Only this machine can open it.
     """
-    from mclabel.report.view import serve
+    from mclabel.report.viewer.view import serve
 
     def say(address: str) -> None:
         console.print(f"Open {address}\nStop with Ctrl-C.", soft_wrap=True, highlight=False)

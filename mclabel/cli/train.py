@@ -31,7 +31,7 @@ def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look:
     from mclabel import pipelines
     from mclabel.config import TrainConfig, load_config
     from mclabel.pipelines.train import preflight
-    from mclabel.report.job_progress import StageProgress
+    from mclabel.report.terminal.job_progress import StageProgress
 
     checked = load_config(TrainConfig, config, overrides, allow=allow)
     if look:
@@ -178,7 +178,7 @@ def score(
     from mclabel.config import ScoreConfig, load_config
     from mclabel.data.shards.rejects import bounded
     from mclabel.pipelines.score import score as run
-    from mclabel.report.job_progress import job_progress
+    from mclabel.report.terminal.job_progress import job_progress
 
     given: dict[str, object] = {
         "prm": prm,

@@ -39,8 +39,8 @@ def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
     from mclabel.data.shards.restore import restore_manifest as restore
     from mclabel.data.shards.store import Store
     from mclabel.data.verify.run import verify as check
-    from mclabel.report.job_progress import StageProgress
-    from mclabel.report.terminal import shown
+    from mclabel.report.terminal.job_progress import StageProgress
+    from mclabel.report.terminal.solutions import shown
 
     if restore_manifest:
         restore(Store(run))

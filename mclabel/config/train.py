@@ -12,8 +12,7 @@ from mclabel.prm.examples.encode import TextSettings
 from mclabel.prm.examples.targets import target_of
 from mclabel.prm.model.settings import HEADS, ModelSettings
 from mclabel.prm.training.settings import TrainerSettings
-from mclabel.rules import rule
-from mclabel.settings import OPERATIONAL
+from mclabel.settings import OPERATIONAL, rule
 
 
 class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings):

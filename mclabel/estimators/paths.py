@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mclabel.answers.literals import read_literal
-from mclabel.answers.normalize import normalize, squeeze
+from mclabel.answers.reading.normalize import normalize, squeeze
+from mclabel.answers.values.literals import read_literal
 from mclabel.records import Counts, Outcome
 
 ROOT = 0
@@ -37,7 +37,7 @@ class SolutionPath:
     """Number of tokens of each step; empty where they are unknown."""
     step_keys: tuple[str, ...] = ()
     """Content of each step as a key: steps with the same content have equal keys
-    (`mclabel.agreement`)."""
+    (`mclabel.step_keys`)."""
 
     @property
     def num_steps(self) -> int:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
-from mclabel.agreement import step_key
 from mclabel.data.steps import StepSplitter
 from mclabel.estimators import ROOT, RecordedRollout, SolutionPath
 from mclabel.records import Counts, Problem, Rollout, Solution, Step
 from mclabel.seeds import prefix_id
+from mclabel.step_keys import step_key
 
 Decode = Callable[[Sequence[int]], str]
 

@@ -116,7 +116,7 @@ def best_of_n(
     out.mkdir(parents=True, exist_ok=True)
     (out / "best_of_n.json").write_text(json.dumps(asdict(report), indent=1) + "\n")
     write_provenance(out / "provenance.json", config=config.semantic())
-    from mclabel.report.picture import draw_best_of_n
+    from mclabel.report.plots.picture import draw_best_of_n
 
     draw_best_of_n(result, [out / "best_of_n.png", out / "best_of_n.svg"])
     return report

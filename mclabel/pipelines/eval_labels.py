@@ -17,8 +17,8 @@ from mclabel.evaluation.label_report import ALL, LabelReport, label_report
 from mclabel.evaluation.truth import Truth, as_judged, exact_truth, judged_truth
 from mclabel.records import Counts, LabeledSolution
 from mclabel.report.files import json_text
-from mclabel.report.grid import markdown
-from mclabel.report.label_tables import label_grids
+from mclabel.report.terminal.grid import markdown
+from mclabel.report.terminal.label_tables import label_grids
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def _reference(own: Store, other: Store) -> Mapping[str, Counts]:
 
 
 def _write(report: LabelReport, folder: Path) -> None:
-    from mclabel.report.label_plots import draw_positions, draw_reliability
+    from mclabel.report.plots.label_plots import draw_positions, draw_reliability
 
     (folder / "labels.json").write_text(json_text(report), encoding="utf-8")
     (folder / "labels.md").write_text(markdown(label_grids(report)), encoding="utf-8")

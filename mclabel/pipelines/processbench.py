@@ -34,8 +34,8 @@ from mclabel.pipelines.eval_labels import check_out_folder, out_folder
 from mclabel.pipelines.provenance import weights_of, write_provenance
 from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.files import json_text
-from mclabel.report.grid import markdown
-from mclabel.report.processbench_table import processbench_grid
+from mclabel.report.terminal.grid import markdown
+from mclabel.report.terminal.processbench_table import processbench_grid
 
 LEFT_OUT = "left_out.jsonl"
 Splits = Mapping[str, Sequence[JudgedSolution]]

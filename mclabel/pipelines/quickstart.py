@@ -37,10 +37,10 @@ from mclabel.evaluation.label_quality import (
     label_quality,
 )
 from mclabel.pipelines.beside import train_beside
-from mclabel.report.job_progress import EvaluationProgress, StageProgress, job_progress
-from mclabel.report.picture import draw_labels
-from mclabel.report.report import write_report
-from mclabel.report.terminal import best_of_n_table, quality_table, show_solution
+from mclabel.report.page.report import write_report
+from mclabel.report.plots.picture import draw_labels
+from mclabel.report.terminal.job_progress import EvaluationProgress, StageProgress, job_progress
+from mclabel.report.terminal.solutions import best_of_n_table, quality_table, show_solution
 
 LABEL: dict[Size, list[str]] = {
     "small": ["problems.limit=16", "estimator.rollouts=8", "block_problems=4"],

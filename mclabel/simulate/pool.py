@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 
-from mclabel.agreement import step_key
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
@@ -20,6 +19,7 @@ from mclabel.estimators import ROOT, RecordedRollout, SolutionPath, answer_class
 from mclabel.records import LabeledSolution, Outcome, Rollout
 from mclabel.seeds import prefix_id
 from mclabel.simulate.replay import Case
+from mclabel.step_keys import step_key
 
 Truth = Callable[[LabeledSolution], int | None]
 

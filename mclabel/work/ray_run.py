@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mclabel.errors import EngineDied, EngineError
+from mclabel.work.engine_actor import EngineActor
 from mclabel.work.fleet import POLL_S, FleetProgress, OnProgress
 from mclabel.work.leases import LOGS, LeaseBook
 from mclabel.work.ray_cluster import draining_nodes
-from mclabel.work.ray_engine import Engine
 from mclabel.work.resources import Place
 from mclabel.work.running import Ended, user_error
 from mclabel.work.suspects import Lease
@@ -76,8 +76,8 @@ class RayRun:
             on_progress: called a few times a second.
         """
         self._fleet, self._book, self._on_progress = fleet, book, on_progress
-        self._events: queue.SimpleQueue[tuple[_Kind, Engine, Any]] = queue.SimpleQueue()
-        self._engines: list[Engine] = []
+        self._events: queue.SimpleQueue[tuple[_Kind, EngineActor, Any]] = queue.SimpleQueue()
+        self._engines: list[EngineActor] = []
         self._begun = False
         self._started = time.monotonic()
         self._looked = self._shown = self._watched = -float("inf")
@@ -123,7 +123,7 @@ class RayRun:
             if refs:
                 ray.wait(refs, num_returns=len(refs), timeout=LAST_S)
 
-    def _handle(self, kind: _Kind, engine: Engine, future: Any) -> list[BlockReport]:
+    def _handle(self, kind: _Kind, engine: EngineActor, future: Any) -> list[BlockReport]:
         """Take an actor's answer.
 
         Returns:
@@ -163,7 +163,7 @@ class RayRun:
             self._exchange(engine)
         return []
 
-    def _record(self, engine: Engine, ended: Iterable[Ended]) -> list[BlockReport]:
+    def _record(self, engine: EngineActor, ended: Iterable[Ended]) -> list[BlockReport]:
         """Enter what has ended in the book; the reports of the blocks that were committed."""
         for block_id, _ in ended:
             engine.blocks.remove(block_id)
@@ -179,7 +179,7 @@ class RayRun:
         # None that would find no block: an engine takes minutes to load.
         useful = max(self._fleet.min_engines, self._book.num_unfinished)
         while len(self._engines) < min(self._fleet.num_wanted(), useful):
-            engine = Engine(*self._fleet.new_actor())
+            engine = EngineActor(*self._fleet.new_actor())
             self._engines.append(engine)
             self._call("node", engine)
         if not self._begun:
@@ -195,7 +195,7 @@ class RayRun:
                 engine.is_draining = True
                 engine.actor.drain.remote()
 
-    def _exchange(self, engine: Engine, *, num_ended: int = 0, failed: bool = False) -> None:
+    def _exchange(self, engine: EngineActor, *, num_ended: int = 0, failed: bool = False) -> None:
         """Lease an engine what it should have, and ask what has ended."""
         leases: list[Lease] = []
         last = engine.progress
@@ -210,12 +210,12 @@ class RayRun:
         engine.exchanging = True
         self._call("exchange", engine, engine.num_loads, leases)
 
-    def _call(self, kind: _Kind, engine: Engine, *arguments: Any) -> None:
+    def _call(self, kind: _Kind, engine: EngineActor, *arguments: Any) -> None:
         """Call the actor; its answer becomes an event."""
         future = getattr(engine.actor, kind).remote(*arguments).future()
         future.add_done_callback(lambda f: self._events.put((kind, engine, f)))
 
-    def _lost(self, engine: Engine, error: Exception) -> None:
+    def _lost(self, engine: EngineActor, error: Exception) -> None:
         """Handle an actor that did not answer, or whose work failed: its blocks go to others."""
         from ray.exceptions import RayActorError, RayTaskError
 
@@ -231,13 +231,13 @@ class RayRun:
         self._down(engine)
         self._release(engine, why, counts=not blameless)
 
-    def _release(self, engine: Engine, why: str, *, counts: bool) -> None:
+    def _release(self, engine: EngineActor, why: str, *, counts: bool) -> None:
         """Let other engines have the blocks of one that is lost."""
         blocks, engine.blocks = engine.blocks, []
         for block_id in blocks:
             self._book.release(engine, block_id, why, counts=counts)
 
-    def _down(self, engine: Engine) -> None:
+    def _down(self, engine: EngineActor) -> None:
         """Load an engine again that is gone, where Ray restarts its process."""
         assert engine.loaded_at is not None
         logger.warning("an engine was lost; its blocks go to others")
@@ -246,7 +246,7 @@ class RayRun:
         engine.forget_load()
         engine.ask_again = True
 
-    def _not_loaded(self, kind: _Kind, engine: Engine, error: Exception) -> None:
+    def _not_loaded(self, kind: _Kind, engine: EngineActor, error: Exception) -> None:
         """Handle an actor that did not come up, or whose engine did not load."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
@@ -278,7 +278,7 @@ class RayRun:
                 why = str(engine.why)
                 engine.place.give_back()
                 self._down(engine)
-                self._engines[number] = fresh = Engine(*self._fleet.new_actor())
+                self._engines[number] = fresh = EngineActor(*self._fleet.new_actor())
                 self._call("node", fresh)
                 self._release(engine, why, counts=True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mclabel.answers import Checker, extract_answer
-from mclabel.answers.pool import PASSING
+from mclabel.answers.workers.pool import PASSING
 from mclabel.records import Verdict
 
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from mclabel.answers import answer_key, grade
-from mclabel.answers.literals import read_literal
-from mclabel.answers.normalize import normalize, squeeze
+from mclabel.answers.reading.normalize import normalize, squeeze
+from mclabel.answers.values.literals import read_literal
 from mclabel.records import Verdict
 
 

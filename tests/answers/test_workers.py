@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from mclabel.answers import Checker
-from mclabel.answers.confined import refuse
+from mclabel.answers.workers.confined import refuse
 from mclabel.records import Verdict
 
 HARD = ("\\sin 2x", "2\\sin x\\cos x")
@@ -118,7 +118,7 @@ def test_grades_are_given_in_order_while_more_pairs_are_read(checker: Checker) -
 
 
 def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mclabel.answers.pool.STALL_S", 8.0)
+    monkeypatch.setattr("mclabel.answers.workers.pool.STALL_S", 8.0)
     checker = Checker(max_steps=200_000)
     checker.grade(*HARD)
     pool = ThreadPoolExecutor(1)
@@ -133,7 +133,7 @@ def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch)
 def test_a_host_that_ends_or_stops_is_replaced(
     checker: Checker, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mclabel.answers.pool.STALL_S", 3.0)
+    monkeypatch.setattr("mclabel.answers.workers.pool.STALL_S", 3.0)
     checker.grade(*HARD)
     pid = checker.host_pid()
     assert pid is not None
@@ -275,7 +275,7 @@ def test_a_worker_reads_files_and_imports() -> None:
 
 def test_the_host_can_be_tried_by_hand() -> None:
     """What the message says that is printed where it does not start."""
-    command = [sys.executable, "-m", "mclabel.answers.host"]
+    command = [sys.executable, "-m", "mclabel.answers.workers.host"]
     tried = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (tried.returncode, tried.stdout) == (0, "the answer checker's workers can start here\n")
 

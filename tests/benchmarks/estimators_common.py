@@ -17,7 +17,7 @@ from mclabel.estimators import Estimator, EstimatorSettings, Knowledge
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import Outcome
-from mclabel.report.job_progress import job_progress
+from mclabel.report.terminal.job_progress import job_progress
 from mclabel.simulate.measure import measure
 from mclabel.simulate.pool import read_pool
 from mclabel.simulate.replay import Case, Replay

@@ -24,8 +24,8 @@ from mclabel.data.shards.store import Store
 from mclabel.evaluation.grouping import by_meta, solution_meta
 from mclabel.evaluation.label_quality import label_cost, label_quality
 from mclabel.records import LabeledSolution
-from mclabel.report.job_progress import job_progress
-from mclabel.report.terminal import quality_table
+from mclabel.report.terminal.job_progress import job_progress
+from mclabel.report.terminal.solutions import quality_table
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 SEED = 20

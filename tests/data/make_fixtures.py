@@ -46,7 +46,8 @@ from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
 from mclabel.errors import MclabelError
 from mclabel.pipelines import export_run
-from mclabel.report import facts, runs
+from mclabel.report.page import facts
+from mclabel.report import runs
 
 def plain(value):
     if dataclasses.is_dataclass(value):

@@ -23,7 +23,7 @@ from mclabel.data.shards.shard import METADATA_KEY
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.run import verify
 from mclabel.errors import DamagedFile
-from mclabel.report.facts import run_facts
+from mclabel.report.page.facts import run_facts
 from mclabel.report.runs import find_runs
 from tests.support.earlier_runs import RUNS, VERSIONS, unpack
 

@@ -17,8 +17,8 @@ from mclabel.data.shards.store import Store
 from mclabel.evaluation.health import Figure, Health, run_health, share_text
 from mclabel.evaluation.health_checks import CHECKS
 from mclabel.records import Counts, LabeledSolution, Outcome
-from mclabel.report.health import health_grid
-from mclabel.report.report import write_report
+from mclabel.report.page.health import health_grid
+from mclabel.report.page.report import write_report
 from tests.support.rows import row, step
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from mclabel.evaluation.bootstrap import NOTHING, Estimate
 from mclabel.report.files import json_text
-from mclabel.report.grid import Grid, estimate_text, markdown, number_text, rich_table
-from mclabel.report.style import DARK_PAGE, HUES, INK, LIGHT_PAGE
+from mclabel.report.plots.style import DARK_PAGE, HUES, INK, LIGHT_PAGE
+from mclabel.report.terminal.grid import Grid, estimate_text, markdown, number_text, rich_table
 
 
 def test_markdown() -> None:

@@ -13,12 +13,19 @@ import pytest
 
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.records import LabeledSolution, Outcome
-from mclabel.report.choice_headline import main_choice
-from mclabel.report.example import MAX_SHOWN, Example, example_part, more_telling
-from mclabel.report.facts import run_facts
-from mclabel.report.report import write_report
+from mclabel.report.page.choice_headline import main_choice
+from mclabel.report.page.example import MAX_SHOWN, Example, example_part, more_telling
+from mclabel.report.page.facts import run_facts
+from mclabel.report.page.report import write_report
+from mclabel.report.page.wording import (
+    amount,
+    duration,
+    percent,
+    percent_range,
+    points,
+    points_range,
+)
 from mclabel.report.runs import find_runs
-from mclabel.report.wording import amount, duration, percent, percent_range, points, points_range
 from tests.support.shown import (
     HOSTILE,
     SCORED,

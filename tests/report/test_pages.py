@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from mclabel.report.report import write_report
+from mclabel.report.page.report import write_report
 from tests.support.browser import (
     chromium,
     click,

@@ -13,10 +13,10 @@ import pytest
 from mclabel.data.shards.shard import METADATA_KEY
 from mclabel.errors import ConfigError, ShardError
 from mclabel.records import Outcome
-from mclabel.report.facts import run_facts
-from mclabel.report.html import Html, figure, table, tag, text
 from mclabel.report.kinds import answer_kind
-from mclabel.report.report import write_report
+from mclabel.report.page.facts import run_facts
+from mclabel.report.page.html import Html, figure, table, tag, text
+from mclabel.report.page.report import write_report
 from mclabel.report.runs import find_runs
 from tests.support.shown import hostile_run, plain_run, solution, write_run
 

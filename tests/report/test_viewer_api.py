@@ -20,7 +20,7 @@ from mclabel.data.shards.shard import METADATA_KEY
 from mclabel.data.shards.store import Store
 from mclabel.records import Outcome
 from mclabel.report.runs import find_runs, run_identity
-from mclabel.report.selection import MAX_PART, MAX_PART_STEPS
+from mclabel.report.viewer.selection import MAX_PART, MAX_PART_STEPS
 from tests.support.shown import (
     HOSTILE,
     hostile_run,

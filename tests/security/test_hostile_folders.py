@@ -17,11 +17,11 @@ from click.testing import CliRunner
 
 from mclabel.cli import main
 from mclabel.errors import MclabelError
-from mclabel.report.following import Follower
-from mclabel.report.index import Index
 from mclabel.report.runs import find_runs
-from mclabel.report.scoring import Scorers
-from mclabel.report.server import make_app
+from mclabel.report.viewer.following import Follower
+from mclabel.report.viewer.index import Index
+from mclabel.report.viewer.scoring import Scorers
+from mclabel.report.viewer.server import make_app
 from tests.support.broken_inputs import World
 from tests.support.hostile_models import hostile_models
 from tests.support.hostile_runs import SCRIPT, Touches, hostile_configurations, hostile_runs

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel import pipelines
-from mclabel.agreement import step_key
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import read_labels
@@ -21,6 +20,7 @@ from mclabel.simulate.measure import measure, reliability
 from mclabel.simulate.pool import read_pool
 from mclabel.simulate.profiles import PROFILES, resampled_cases, simulated_cases
 from mclabel.simulate.replay import replay
+from mclabel.step_keys import step_key
 from tests.support.estimating import make
 
 

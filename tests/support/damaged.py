@@ -24,7 +24,7 @@ from mclabel.data.shards.store import Store
 from mclabel.data.verify.run import verify
 from mclabel.errors import ShardError
 from mclabel.labeling.journal import read_entry, rollout_line, solution_line
-from mclabel.report.facts import _job_facts
+from mclabel.report.page.facts import _job_facts
 from mclabel.work.budget import read_spent
 from tests.support.scripted_jobs import scripted_overrides
 

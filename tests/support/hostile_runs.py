@@ -43,7 +43,7 @@ def callables(canary: Path, module: str) -> dict[str, dict[str, Any]]:
         "builtins:exec": {"arguments": {"source": python}},
         "pickle:loads": {"arguments": {"data": "cos\nsystem\n."}},
         "runpy:run_path": {"arguments": {"path_name": f"{module}.py"}},
-        "mclabel.answers.pool:subprocess.getoutput": {"arguments": {"cmd": touch}},
+        "mclabel.answers.workers.pool:subprocess.getoutput": {"arguments": {"cmd": touch}},
         f"{module}:grade": {},
         f"{module}:Component": {},
     }

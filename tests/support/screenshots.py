@@ -15,7 +15,7 @@ from typing import Any
 
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from mclabel.report.report import write_report
+from mclabel.report.page.report import write_report
 from tests.support.browser import chromium, picture, texts, until
 from tests.support.viewer_process import ViewerProcess
 

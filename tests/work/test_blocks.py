@@ -26,8 +26,8 @@ from mclabel.errors import DataError, ShardError
 from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.records import Problem
-from mclabel.report.index import Index
 from mclabel.report.runs import find_runs
+from mclabel.report.viewer.index import Index
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.tally import JobReport, JobState
 from mclabel.work.task import Block

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from mclabel.data.sizes import Size
-from mclabel.report.job_progress import job_progress
+from mclabel.report.terminal.job_progress import job_progress
 from mclabel.work.forecast import Remainder
 from mclabel.work.meter import Meter
 from mclabel.work.tally import JobState

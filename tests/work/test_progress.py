@@ -13,7 +13,7 @@ from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.store import Store
 from mclabel.labeling.task import LABEL_OUTPUTS
-from mclabel.report.job_progress import job_progress
+from mclabel.report.terminal.job_progress import job_progress
 from mclabel.work.meter import Meter, totals
 from mclabel.work.tally import JobState
 from tests.support.job_states import STATE

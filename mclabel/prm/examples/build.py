@@ -20,8 +20,7 @@ from mclabel.prm.examples.targets import (
     until_first_error,
 )
 from mclabel.records import LabeledSolution, Outcome
-from mclabel.rules import rule
-from mclabel.settings import OPERATIONAL, Named, Settings
+from mclabel.settings import OPERATIONAL, Named, Settings, rule
 
 _RIGHT = {
     Outcome.RIGHT: True,

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.rules import rule
-from mclabel.settings import OPERATIONAL, RUNS_CODE, OneOf, Settings
+from mclabel.settings import OPERATIONAL, RUNS_CODE, OneOf, Settings, rule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,286 @@
+"""Compares two forms under the rules: equal, different, or not decided here.
+
+Every comparison is three-valued. A pair of formulas that exact arithmetic does not settle goes to
+`prove`, which is nothing in the caller's process and sympy in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mclabel.answers.comparison import measures
+from mclabel.answers.comparison.equations import equation_and_value, proportional, same_equations
+from mclabel.answers.comparison.formulas import lone_letter, same_formulas
+from mclabel.answers.comparison.lists import all_same, same_sequences, spread
+from mclabel.answers.comparison.names import same_names, same_options, says_product
+from mclabel.answers.comparison.tolerance import is_float_of, same_number
+from mclabel.answers.effort import spend
+from mclabel.answers.reading.relations import as_interval
+from mclabel.answers.rules import GradeRules
+from mclabel.answers.values import algebra
+from mclabel.answers.values.forms import (
+    Approximated,
+    Based,
+    Choice,
+    Clock,
+    Closed,
+    Equation,
+    Form,
+    Matrix,
+    Name,
+    Number,
+    Opaque,
+    Quantity,
+    Ratio,
+    Reals,
+    Relation,
+    Sequence,
+    Special,
+    Words,
+    value_of,
+)
+from mclabel.answers.values.matrices import determinant, entries
+from mclabel.answers.values.reals import ALL, same_set
+
+Prover = Callable[[Form, Form], bool | None]
+"""Decides about two forms of which exact arithmetic cannot tell; None if it cannot either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares answers with golds."""
+
+    rules: GradeRules
+    prove: Prover
+
+    def same(self, answer: Form, gold: Form) -> bool | None:
+        """Whether `answer` means what `gold` means."""
+        spend(2)
+        if isinstance(answer, Number) and isinstance(gold, Number):
+            if answer.literal.num_digits >= self.rules.full_precision > 0 and is_float_of(
+                answer.literal, algebra.number(gold.literal.value), self.rules
+            ):
+                return True
+            return same_number(answer.literal.value, gold.literal, self.rules, literal=True)
+        for look in (self._wrapped, self._collections, self._sets):
+            handled, verdict = look(answer, gold)
+            if handled:
+                return verdict
+        return self._scalars(answer, gold)
+
+    def _wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+        """Equations, choices and hedges: what is inside counts."""
+        if isinstance(answer, Equation) and isinstance(gold, Equation):
+            return True, same_equations(answer, gold, self.rules, self.same)
+        if isinstance(gold, Equation):
+            return True, equation_and_value(gold, answer, self.rules, self.same, swap=True)
+        if isinstance(answer, Equation) and not isinstance(gold, Relation):
+            return True, equation_and_value(answer, gold, self.rules, self.same, swap=False)
+        if isinstance(answer, Approximated) or isinstance(gold, Approximated):
+            return True, self._approximations(answer, gold)
+        if isinstance(answer, Choice) or isinstance(gold, Choice):
+            return True, self._choices(answer, gold)
+        if _is_hedge(answer, gold) and self.rules.accept_hedged:
+            return True, _any(self.same(item, gold) for item in spread(answer))
+        return False, None
+
+    def _approximations(self, answer: Form, gold: Form) -> bool | None:
+        """The exact parts, or the gold's approximation; of a formula in symbols what it is near."""
+        if isinstance(answer, Approximated):
+            exact = self.same(answer.exact, gold)
+            value = value_of(answer.exact)
+            if exact or (value is not None and not algebra.symbols(value)):
+                return exact
+            return self.same(answer.stated, gold)
+        assert isinstance(gold, Approximated)
+        exact = self.same(answer, gold.exact)
+        if exact or not self.rules.approximation_of_gold:
+            return exact
+        stated = self.same(answer, gold.stated)
+        return stated or (exact if stated is False else None)
+
+    def _collections(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+        if isinstance(answer, Matrix) or isinstance(gold, Matrix):
+            return True, self._matrices(answer, gold)
+        if isinstance(answer, Sequence) and isinstance(gold, Sequence):
+            return True, same_sequences(answer, gold, self.rules, self.same)
+        for one, other, swap in ((answer, gold, False), (gold, answer, True)):
+            if not isinstance(one, Sequence) or isinstance(other, Reals | Special | Relation):
+                continue
+            if isinstance(other, Name) and one.kind == "list":
+                letters = [lone_letter(item) for item in one.items]
+                return True, same_options(other, [x for x in letters if x]) and None not in letters
+            if one.single is not None and one.kind == "tuple":
+                return True, self.same(other, one.single) if swap else self.same(one.single, other)
+            if one.single is not None and self.rules.decimal_comma:
+                short = isinstance(one.single, Number) and one.single.literal.num_decimals < 2
+                if not short or (not swap and value_of(one.items[0]) == algebra.number(0)):
+                    return True, self.same(other, one.single) if swap else self.same(
+                        one.single, other
+                    )
+            if len(one.items) == 1 and one.kind == "set":
+                item = one.items[0]
+                return True, self.same(other, item) if swap else self.same(item, other)
+            entries = measures.vector_entries(other, len(one.items))
+            if entries is not None and one.kind == "tuple":
+                pairs = zip(entries, one.items, strict=True)
+                return True, all_same(
+                    self.same(i, e) if swap else self.same(e, i) for e, i in pairs
+                )
+            reals = as_interval(one)
+            if isinstance(other, Opaque) and reals is not None:
+                return True, self.prove(other, reals)
+            return True, None if isinstance(other, Opaque) else False
+        return False, None
+
+    def _sets(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
+        left, right = _as_reals(answer, gold), _as_reals(gold, answer)
+        if left is None and right is None:
+            return False, None
+        if left is not None and right is not None:
+            return True, same_set(left, right)
+        other = gold if left is not None else answer
+        return True, self.prove(answer, gold) if isinstance(other, Opaque) else False
+
+    def _scalars(self, answer: Form, gold: Form) -> bool | None:
+        if isinstance(answer, Ratio | Clock) or isinstance(gold, Ratio | Clock):
+            return measures.same_colons(answer, gold, self.rules, self.same)
+        if isinstance(answer, Based) or isinstance(gold, Based):
+            return measures.same_base(answer, gold, self.rules, self.same)
+        if isinstance(answer, Quantity) or isinstance(gold, Quantity):
+            return measures.same_quantity(answer, gold, self.rules, self.same)
+        if isinstance(answer, Words) or isinstance(gold, Words):
+            return measures.same_text(answer, gold, self.rules)
+        if isinstance(answer, Name) or isinstance(gold, Name):
+            return self._names(answer, gold)
+        if isinstance(answer, Relation) and isinstance(gold, Relation):
+            return proportional(answer.difference, gold.difference, positive=True) and (
+                answer.strict == gold.strict
+            )
+        if isinstance(answer, Relation) or isinstance(gold, Relation):
+            return self.prove(answer, gold) if _opaque(answer, gold) else False
+        if isinstance(answer, Special) or isinstance(gold, Special):
+            if isinstance(answer, Special) and isinstance(gold, Special):
+                return _same_specials(answer.name, gold.name)
+            other = gold if isinstance(answer, Special) else answer
+            return None if isinstance(other, Opaque) else False
+        return self._formulas(answer, gold)
+
+    def _names(self, answer: Form, gold: Form) -> bool | None:
+        """Letters as they are spelt, or as a product where they say so."""
+        if not self.rules.letters_are_names:
+            return self._formulas(answer, gold)
+        if isinstance(answer, Name) and isinstance(gold, Name):
+            if answer.letters == gold.letters:
+                return True
+            if self.rules.ignore_case and answer.letters.lower() == gold.letters.lower():
+                return True
+            if not says_product(gold.letters):
+                return same_names(answer, gold)
+        verdict = self._formulas(answer, gold)
+        product = not isinstance(gold, Name) or says_product(gold.letters)
+        return verdict if verdict is not True or product else None
+
+    def _formulas(self, answer: Form, gold: Form) -> bool | None:
+        verdict = same_formulas(answer, gold, self.rules)
+        return self.prove(answer, gold) if verdict is None else verdict
+
+    def _choices(self, answer: Form, gold: Form) -> bool | None:
+        if isinstance(answer, Choice) and isinstance(gold, Choice):
+            if answer.letter != gold.letter:
+                return False
+            if answer.content is None or gold.content is None:
+                return True
+            return None if self.same(answer.content, gold.content) is False else True
+        choice, other = (answer, gold) if isinstance(answer, Choice) else (gold, answer)
+        assert isinstance(choice, Choice)
+        letter = lone_letter(other)
+        if letter is not None and letter.upper() == choice.letter:
+            return True
+        if choice.content is None:
+            return False
+        if isinstance(answer, Choice):
+            return self.same(choice.content, gold)
+        return self.same(answer, choice.content)
+
+    def _matrices(self, answer: Form, gold: Form) -> bool | None:
+        if isinstance(answer, Matrix) and isinstance(gold, Matrix):
+            if answer.determinant != gold.determinant:
+                return False
+            if [len(row) for row in answer.rows] != [len(row) for row in gold.rows]:
+                return False
+            cells = zip(_flat(answer), _flat(gold), strict=True)
+            return all_same(self.same(a, b) for a, b in cells)
+        matrix, other = (answer, gold) if isinstance(answer, Matrix) else (gold, answer)
+        assert isinstance(matrix, Matrix)
+        if isinstance(other, Opaque):
+            return None
+        if matrix.determinant:
+            grid = entries(matrix)
+            value = None if grid is None else determinant(grid)
+            if value is None or value_of(other) is None:
+                return None
+            one = Closed(value)
+            return self.same(one, gold) if matrix is answer else self.same(answer, one)
+        flat = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
+        if not flat or not self.rules.vector_as_tuple:
+            return False
+        flat_cells = _flat(matrix)
+        items = measures.vector_entries(other, len(flat_cells))
+        if items is None:
+            if not isinstance(other, Sequence) or other.kind == "set":
+                return False
+            items = [*other.items]
+        if len(flat_cells) != len(items):
+            return False
+        if matrix is answer:
+            return all_same(map(self.same, flat_cells, items))
+        return all_same(map(self.same, items, flat_cells))
+
+
+def _same_specials(answer: str, gold: str) -> bool | None:
+    """What diverges may be infinite, or have no value at all."""
+    if answer != gold and "diverges" in (answer, gold):
+        return None if {answer, gold} & {"∞", "-∞", "undefined"} else False
+    return answer == gold
+
+
+def _as_reals(form: Form, beside: Form) -> Reals | None:
+    """A set of reals, also one that another form writes if the other side is beyond doubt one."""
+    if isinstance(form, Reals):
+        return form
+    if isinstance(form, Special) and form.name == "all reals":
+        return ALL
+    if not isinstance(beside, Reals):
+        return None
+    if isinstance(form, Special) and form.name == "no solution":
+        return Reals(())
+    if isinstance(form, Sequence) and form.kind == "set":
+        return measures.points(form)
+    return as_interval(form)
+
+
+def _opaque(answer: Form, gold: Form) -> bool:
+    return isinstance(answer, Opaque) or isinstance(gold, Opaque)
+
+
+def _flat(matrix: Matrix) -> list[Form]:
+    return [cell for row in matrix.rows for cell in row]
+
+
+def _is_hedge(answer: Form, gold: Form) -> bool:
+    return (
+        isinstance(answer, Sequence)
+        and answer.kind == "alternatives"
+        and not isinstance(gold, Sequence)
+    )
+
+
+def _any(verdicts: Iterable[bool | None]) -> bool | None:
+    unsure = False
+    for verdict in verdicts:
+        if verdict:
+            return True
+        unsure |= verdict is None
+    return None if unsure else False

@@ -1,0 +1,158 @@
+"""Compares equations with equations, and with values that they give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from mclabel.answers.comparison.names import same_but_for_a_letter
+from mclabel.answers.rules import GradeRules
+from mclabel.answers.values import algebra, powers
+from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.forms import (
+    Equation,
+    Form,
+    Opaque,
+    Quantity,
+    Ratio,
+    Reals,
+    Relation,
+    Sequence,
+    Words,
+    value_of,
+)
+from mclabel.answers.values.monomials import UNIT, NotClosed
+
+_APPLIED = re.compile(r"[a-zA-Z]\(x\)")
+
+Same = Callable[[Form, Form], bool | None]
+
+
+def same_equations(answer: Equation, gold: Equation, rules: GradeRules, same: Same) -> bool | None:
+    """Equations that name the same thing, or that have the same solutions by being multiples."""
+    if answer.label and gold.label:
+        if _squeezed(answer.label) == _squeezed(gold.label):
+            verdict = same(answer.right, gold.right)
+            if verdict is False and rules.any_constant and gold.label.endswith(")"):
+                return _same_family(answer.right, gold.right)
+            return verdict
+        if isinstance(answer.left, Sequence) and isinstance(gold.left, Sequence):
+            return same(answer.right, gold.right)
+        if _is_graph(answer.label, gold.label) or _is_graph(gold.label, answer.label):
+            return same(answer.right, gold.right)
+    sides = [value_of(side) for one in (answer, gold) for side in (one.left, one.right)]
+    a, b, c, d = sides
+    if a is None or b is None or c is None or d is None:
+        return _unlike(answer, gold, same)
+    try:
+        first, second = algebra.add(a, algebra.negate(b)), algebra.add(c, algebra.negate(d))
+        if proportional(first, second, positive=False):
+            return True
+    except NotClosed:
+        return None
+    if not algebra.symbols(first) or not algebra.symbols(second):
+        untrue = any(not algebra.symbols(one) and one.num for one in (first, second))
+        return None if untrue else same(answer.right, gold.right)
+    return False if algebra.is_canonical(first) and algebra.is_canonical(second) else None
+
+
+def equation_and_value(
+    equation: Equation, other: Form, rules: GradeRules, same: Same, *, swap: bool
+) -> bool | None:
+    """An equation against something that is none: its right side, where the left is a name.
+
+    Args:
+        equation: one of the two.
+        other: the other.
+        rules: whether a variable may be left out.
+        same: compares an answer with a gold.
+        swap: the equation is the gold.
+    """
+    if not rules.variable_optional or isinstance(other, Relation):
+        return False
+    if isinstance(other, Reals) and other.variable:
+        return False
+
+    def fits(side: Form) -> bool | None:
+        return same(other, side) if swap else same(side, other)
+
+    if equation.label:
+        return fits(equation.right)
+    if isinstance(equation.left, Quantity) or isinstance(equation.right, Quantity):
+        verdicts = (fits(equation.right), fits(equation.left))
+        return True if True in verdicts else None if None in verdicts else False
+    left, right = value_of(equation.left), value_of(equation.right)
+    if left is None:
+        if isinstance(equation.left, Ratio | Words):
+            return fits(equation.right)
+        return (fits(equation.right) or None) if isinstance(equation.left, Opaque) else None
+    if not _names_something(left, right):
+        return None if right is None else False
+    if not algebra.symbols(left) and (right is None or not algebra.same_form(left, right)):
+        return None
+    return fits(equation.right)
+
+
+def proportional(a: Value, b: Value, *, positive: bool) -> bool:
+    """Whether a is a constant times b, so that a = 0 and b = 0 (or > 0, if positive) are one."""
+    left, right = _cleared(a), _cleared(b)
+    if not left.num or not right.num:
+        return not left.num and not right.num
+    mono = next(iter(right.num))
+    if mono not in left.num:
+        return False
+    ratio = Fraction(left.num[mono]) / Fraction(right.num[mono])
+    if positive and ratio < 0:
+        return False
+    return algebra.same_form(left, algebra.multiply(algebra.number(ratio), right))
+
+
+def _unlike(answer: Equation, gold: Equation, same: Same) -> bool | None:
+    """Sides that are not formulas: names in words may differ, letters may not."""
+    if isinstance(answer.left, Words) or isinstance(gold.left, Words):
+        return same(answer.right, gold.right)
+    left, right = same(answer.left, gold.left), same(answer.right, gold.right)
+    if left and right:
+        return True
+    return False if right is False and left else None
+
+
+def _same_family(answer: Form, gold: Form) -> bool | None:
+    """Of the solutions f(x) of an equation: whether one letter for any constant differs."""
+    ours, theirs = value_of(answer), value_of(gold)
+    if ours is None or theirs is None:
+        return False
+    return same_but_for_a_letter(ours, theirs)
+
+
+def _is_graph(one: str, other: str) -> bool:
+    """f(x) and y name the same."""
+    return other == "y" and bool(_APPLIED.fullmatch(one))
+
+
+def _names_something(left: Value, right: Value | None) -> bool:
+    """Whether a left side is what was asked for (a + b = 3), not an equation to be solved."""
+    if not algebra.symbols(left):
+        return True
+    if right is not None and not right.num:
+        return False
+    return all(mono and coefficient == 1 for mono, coefficient in left.num.items())
+
+
+def _cleared(value: Value) -> Value:
+    """The numerator times what makes the powers of its symbols whole and not negative."""
+    lowest: dict[str, int | Fraction] = {}
+    for mono in value.num:
+        for x, exponent in mono:
+            if isinstance(x, str) and exponent < 0:
+                lowest[x] = min(lowest.get(x, 0), exponent)
+    result = Value(value.num, UNIT)
+    for x, exponent in lowest.items():
+        factor = powers.power(algebra.atom(x), algebra.number(-Fraction(exponent)))
+        result = algebra.multiply(result, factor)
+    return result
+
+
+def _squeezed(label: str) -> str:
+    return label.replace(" ", "").replace("\\", "")

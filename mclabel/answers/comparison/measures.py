@@ -1,0 +1,308 @@
+"""Compares what stands around a number (units, percent, bases, times, ratios), and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from mclabel.answers.reading.words import number_word, same_words
+from mclabel.answers.rules import GradeRules
+from mclabel.answers.values import algebra
+from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.forms import (
+    Based,
+    Clock,
+    Closed,
+    Form,
+    Name,
+    Number,
+    Opaque,
+    Quantity,
+    Ratio,
+    Reals,
+    Sequence,
+    Special,
+    Words,
+    value_of,
+)
+from mclabel.answers.values.literals import Literal
+from mclabel.answers.values.monomials import Monomial, NotClosed
+from mclabel.answers.values.reals import interval, union
+from mclabel.answers.values.units import Unit, read_unit
+
+_INITIALS: dict[Monomial, tuple[str, ...]] = {
+    frozenset(((letter, 1),)): word
+    for letter, word in {"T": ("true",), "F": ("false",), "Y": ("yes",), "N": ("no",)}.items()
+}
+"""Letters that stand for a truth value beside its word."""
+
+Same = Callable[[Form, Form], bool | None]
+
+_PERCENT, _DEGREE, _RADIAN = (frozenset(((name, 1),)) for name in ("percent", "degree", "radian"))
+
+
+def same_quantity(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+    """Amounts of the same thing, converted; or an amount beside a bare number."""
+    if isinstance(answer, Quantity) and isinstance(gold, Quantity):
+        return _same_measures(answer, gold, rules, same)
+    quantity, other = (answer, gold) if isinstance(answer, Quantity) else (gold, answer)
+    assert isinstance(quantity, Quantity)
+    if isinstance(other, Opaque):
+        return None
+    value = value_of(other)
+    if value is None:
+        return False
+    if len(value.num) == 1 and algebra.symbols(value):
+        spelt = _spelt_without_space(value)
+        if spelt is not None and spelt.unit == quantity.unit:
+            return _ordered(quantity.amount, spelt.amount, answer is quantity, same)
+    bare = _ordered(quantity.amount, other, answer is quantity, same)
+    dimension = quantity.unit.dimension
+    if dimension == _PERCENT:
+        if rules.percent_sign_optional and bare:
+            return True
+        if not rules.percent_as_fraction:
+            return False
+        return _ordered(_scaled(quantity.amount, Fraction(1, 100)), other, answer is quantity, same)
+    if dimension == _DEGREE:
+        if rules.degree_sign_optional and bare:
+            return True
+        if not rules.degrees_as_radians or "π" not in _constants(other):
+            return False
+        return _ordered(_in_radians(quantity.amount), other, answer is quantity, same)
+    return bare if rules.units_optional else False
+
+
+def _spelt_without_space(value: Value) -> Quantity | None:
+    """What 0.64N is as an amount of newtons."""
+    ((mono, coefficient),) = value.num.items()
+    names = [(name, n) for name, n in mono if isinstance(name, str) and name not in ("π", "e", "i")]
+    if len(names) != 1 or names[0][1] != 1:
+        return None
+    unit = read_unit(f" {names[0][0]}")
+    if unit is None or unit[1] is None:
+        return None
+    return Quantity(_from_value(Value({mono - {names[0]}: coefficient}, value.den)), unit[1])
+
+
+def _same_measures(answer: Quantity, gold: Quantity, rules: GradeRules, same: Same) -> bool | None:
+    ours, theirs = answer.unit, gold.unit
+    if ours == theirs:
+        return same(answer.amount, gold.amount)
+    if {ours.dimension, theirs.dimension} == {_DEGREE, _RADIAN} and rules.degrees_as_radians:
+        left, right = (
+            _in_radians(one.amount) if one.unit.dimension == _DEGREE else one.amount
+            for one in (answer, gold)
+        )
+        return same(left, right)
+    if ours.dimension != theirs.dimension:
+        return False
+    if isinstance(answer.amount, Number) and not ours.offset and not theirs.offset:
+        return same(_scaled(answer.amount, ours.factor / theirs.factor), gold.amount)
+    amount = value_of(answer.amount)
+    if amount is None:
+        return None
+    return same(_from_value(_converted(amount, ours, theirs)), gold.amount)
+
+
+def _converted(amount: Value, ours: Unit, theirs: Unit) -> Value:
+    base = algebra.add(
+        algebra.multiply(amount, algebra.number(ours.factor)), algebra.number(ours.offset)
+    )
+    return algebra.divide(
+        algebra.add(base, algebra.number(-theirs.offset)), algebra.number(theirs.factor)
+    )
+
+
+def _ordered(amount: Form, other: Form, amount_is_answer: bool, same: Same) -> bool | None:
+    return same(amount, other) if amount_is_answer else same(other, amount)
+
+
+def _scaled(amount: Form, factor: Fraction) -> Form:
+    if isinstance(amount, Number):
+        literal = amount.literal
+        unit = literal.unit_in_last_place
+        return Number(
+            Literal(
+                literal.value * factor,
+                unit_in_last_place=None if unit is None else unit * factor,
+                num_decimals=literal.num_decimals,
+                num_digits=literal.num_digits,
+            )
+        )
+    value = value_of(amount)
+    return amount if value is None else Closed(algebra.multiply(value, algebra.number(factor)))
+
+
+def _in_radians(degrees: Form) -> Form:
+    value = value_of(degrees)
+    if value is None:
+        return degrees
+    return Closed(
+        algebra.multiply(
+            value, algebra.multiply(algebra.atom("π"), algebra.number(Fraction(1, 180)))
+        )
+    )
+
+
+def _constants(form: Form) -> set[object]:
+    value = value_of(form)
+    return set() if value is None else {x for mono in value.num for x, _ in mono}
+
+
+def _from_value(value: Value) -> Form:
+    exact = value.rational
+    return Closed(value) if exact is None else Number(Literal(exact))
+
+
+def same_base(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+    """Numbers in stated bases; a number without one is read by its digits."""
+    if isinstance(answer, Based) and isinstance(gold, Based):
+        asked = rules.base_is_asked and answer.base != gold.base
+        return answer.value == gold.value and not asked
+    based, other = (answer, gold) if isinstance(answer, Based) else (gold, answer)
+    assert isinstance(based, Based)
+    if not rules.base_subscript_optional:
+        return False
+    match other:
+        case Opaque(text):
+            return True if text.upper() == based.digits else None
+        case Name(letters=letters):
+            return letters.upper() == based.digits
+        case Closed(digits=digits) if digits:
+            return digits == based.digits
+    value = value_of(other)
+    exact = None if value is None else value.rational
+    if exact is None or not based.digits.lstrip("-").isdigit():
+        return False
+    return exact == int(based.digits)
+
+
+def same_colons(answer: Form, gold: Form, rules: GradeRules, same: Same) -> bool | None:
+    """Times and ratios, which a:b may both be."""
+    if isinstance(answer, Clock) and isinstance(gold, Clock):
+        return _same_times(answer, gold, rules, same)
+    if rules.meridiem_optional and (_is_hour(answer, gold) or _is_hour(gold, answer)):
+        return True
+    left = answer.ratio if isinstance(answer, Clock) else answer
+    right = gold.ratio if isinstance(gold, Clock) else gold
+    if left is None or right is None:
+        return None if isinstance(answer, Opaque) or isinstance(gold, Opaque) else False
+    if isinstance(left, Ratio) and isinstance(right, Ratio):
+        return _same_ratios(left, right, same)
+    ratio, other = (left, right) if isinstance(left, Ratio) else (right, left)
+    assert isinstance(ratio, Ratio)
+    if isinstance(other, Opaque):
+        return None
+    top, bottom = value_of(ratio.terms[0]), value_of(ratio.terms[1])
+    if len(ratio.terms) != 2 or not rules.ratio_as_fraction or top is None or bottom is None:
+        return False
+    if value_of(other) is None or isinstance(answer, Clock) or isinstance(gold, Clock):
+        return False
+    try:
+        quotient = _from_value(algebra.divide(top, bottom))
+    except NotClosed:
+        return None
+    return same(quotient, gold) if ratio is left else same(answer, quotient)
+
+
+def _is_hour(form: Form, clock: Form) -> bool:
+    """Whether a bare number is the full hour of a time that says am or pm."""
+    if not isinstance(clock, Clock) or not clock.half or clock.half == "24":
+        return False
+    value = value_of(form)
+    hour = None if value is None else value.rational
+    return hour is not None and 1 <= hour <= 12 and hour * 3600 % 43200 == clock.seconds % 43200
+
+
+def _same_times(answer: Clock, gold: Clock, rules: GradeRules, same: Same) -> bool | None:
+    if answer.half and gold.half:
+        if answer.seconds == gold.seconds:
+            return True
+    elif answer.half or gold.half:
+        if answer.seconds % 43200 == gold.seconds % 43200:
+            other = answer.half or gold.half
+            return rules.meridiem_optional or other == "24"
+    elif answer.seconds == gold.seconds:
+        return True
+    if answer.ratio is None or gold.ratio is None:
+        return False
+    return None if _same_ratios(answer.ratio, gold.ratio, same) else False
+
+
+def _same_ratios(answer: Ratio, gold: Ratio, same: Same) -> bool | None:
+    """Term by term after scaling: a_i · b_0 = b_i · a_0."""
+    if len(answer.terms) != len(gold.terms):
+        return False
+    ours, theirs = ([value_of(t) for t in r.terms] for r in (answer, gold))
+    if ours[0] is None or theirs[0] is None:
+        return None
+    verdict: bool | None = True
+    for left, right in zip(ours[1:], theirs[1:], strict=True):
+        if left is None or right is None:
+            return None
+        crossed = (
+            Closed(algebra.multiply(left, theirs[0])),
+            Closed(algebra.multiply(right, ours[0])),
+        )
+        one = same(*crossed)
+        if one is False:
+            return False
+        verdict = verdict and one
+    return verdict
+
+
+def same_text(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
+    """Words against words, or against anything else."""
+    if isinstance(answer, Words) and isinstance(gold, Words):
+        if not rules.ignore_case and answer.case != gold.case:
+            return False
+        return same_words(answer.words, gold.words)
+    words, other = (answer, gold) if isinstance(answer, Words) else (gold, answer)
+    assert isinstance(words, Words)
+    if isinstance(other, Opaque):
+        return None
+    if isinstance(other, Name):
+        return same_words(words.words, (other.letters.lower(),))
+    if isinstance(other, Special):
+        return None if other.name != "empty text" and len(words.words) > 3 else False
+    value = value_of(other)
+    if value is not None and len(words.words) == 1 and len(value.num) == 1:
+        ((mono, coefficient),) = value.num.items()
+        if coefficient == 1 and words.words[0] in _INITIALS.get(mono, ()):
+            return True
+    exact = None if value is None else value.rational
+    counted = [n for n in map(number_word, words.words) if n is not None]
+    if exact is not None and exact in counted:
+        return None
+    return False
+
+
+def vector_entries(form: Form, size: int) -> list[Form] | None:
+    """Entries of a vector written with the unit vectors i, j and k; None if it is none."""
+    value = value_of(form)
+    if value is None or size not in (2, 3) or len(value.den) > 1:
+        return None
+    entries: list[Form] = [Number(Literal(Fraction(0)))] * size
+    names = set()
+    for mono, coefficient in value.num.items():
+        units = [x for x, n in mono if x in ("i", "j", "k") and n == 1]
+        if len(units) != 1 or str(units[0]) not in "ijk"[:size]:
+            return None
+        rest = frozenset((x, n) for x, n in mono if x != units[0])
+        entries["ijk".index(str(units[0]))] = Closed(Value({rest: coefficient}, value.den))
+        names.add(units[0])
+    return entries if names - {"i"} else None
+
+
+def points(form: Sequence) -> Reals | None:
+    """A finite set of reals as one of intervals."""
+    values = [value_of(item) for item in form.items]
+    try:
+        return (
+            union(interval(v, v, closed=(True, True)) for v in values if v is not None)
+            if None not in values
+            else None
+        )
+    except NotClosed:
+        return None

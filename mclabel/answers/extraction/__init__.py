@@ -1,0 +1,1 @@
+"""The final answer of a text: marked, announced, or last."""

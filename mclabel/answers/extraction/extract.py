@@ -1,0 +1,210 @@
+r"""The final answer of a completion.
+
+Marked answers first, the last one winning: `\boxed{}`, `####`, "the answer is". Without any, an
+equation that ends the text, then the last number, unless it is part of a formula.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from mclabel.answers.extraction.boxes import find_boxes, join_boxes
+from mclabel.answers.extraction.conclusions import (
+    chosen_letter,
+    closing_pair,
+    refuses,
+    restated,
+    whole_answer,
+)
+from mclabel.answers.extraction.phrases import (
+    after_phrase,
+    clean,
+    closing_formula,
+    last_number,
+    predicate,
+)
+
+_HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
+_RUN_ON = re.compile(
+    r"\n[ \t]{0,8}(?:#{1,6}[ \t]{0,8}|\*\*)?(?:New |Next )?"
+    r"(?:Problem|Question|Q|Exercise|User|Human|Instruction)(?: ?\d{1,4})? ?(?:\*\*)? ?[:.]|"
+    r"<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|user)\|>|</s>|\[INST\]|"
+    r"\n[ \t]{0,8}#{1,6}[ \t]{0,8}(?:Problem|Question|Instruction)\b"
+)
+_TURN = re.compile(r"(?<=\S)\s{0,8}<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|user)\|>")
+_RUN_ON_MARKS = (
+    "Problem", "Q", "Exercise", "User", "Human", "Inst", "INST", "<|", "</s>",
+)  # fmt: skip
+"""Cheap to look for; without any of them there is no run-on."""
+_ANSWER_MARKS = ("boxed", "nswer", "####")
+_CORRECTIONS = (
+    "wait", "actually", "correction", "sorry", "apologi", "mistake", "incorrect", "wrong",
+    "not right", "scratch that", "let me re", "oops", "second thought", "no,",
+)  # fmt: skip
+_MAX_CORRECTION = 600
+"""Characters after a box in which it may be corrected."""
+_TAG = "<answer>"
+_THOUGHT_END = "</think>"
+_MAX_RUN_ONS = 8
+"""Places to look at for the start of another problem."""
+
+
+def extract_answer(text: str, *, truncated: bool = False) -> str | None:
+    r"""The answer as the text writes it, or None if it gives none.
+
+    Args:
+        text: of a completion, or of a reference solution.
+        truncated: the completion was cut by its length; it has no answer then, whatever it
+            looks like.
+    """
+    if truncated:
+        return None
+    thought, end, rest = text.rpartition(_THOUGHT_END) if "<" in text else ("", "", "")
+    if not end:
+        return _answer(_without_run_on(text))
+    answer = _answer(_without_run_on(rest)) if rest.strip() else None
+    return answer if answer is not None else _marked(thought)
+
+
+def _own_turn(text: str) -> str:
+    """The text up to where another turn of a conversation begins."""
+    if "<|" not in text:
+        return text
+    match = _TURN.search(text)
+    own = text[: match.start()] if match else text
+    return own if own.strip() else text
+
+
+def reference_answer(text: str) -> str:
+    r"""The gold of a reference: what it boxes or gives after `####`, else all of it.
+
+    Words such as "the answer is", or a last number, mark nothing here: the text may be the gold
+    itself.
+    """
+    hashes = _hash_answer(text) if "####" in text else None
+    boxes = find_boxes(text) if "box" in text else []
+    if hashes is not None and (not boxes or hashes[0] > boxes[-1][1]):
+        return hashes[1]
+    return join_boxes(text, boxes) if boxes else text.strip()
+
+
+def inside_box(text: str) -> str | None:
+    r"""What the last balanced `\boxed{}` holds, with those right beside it; None without one."""
+    found = find_boxes(text)
+    return join_boxes(text, found) if found else None
+
+
+def _answer(text: str) -> str | None:
+    answer = _marked(text)
+    if answer is not None:
+        return answer
+    if "\\boxed" in text and not text.rstrip().endswith("}"):
+        return None  # the box was never closed or never filled: no number of it is an answer
+    text = _own_turn(text)
+    if refuses(text):
+        return None
+    for look in (chosen_letter, whole_answer, closing_formula, closing_pair):
+        answer = look(text)
+        if answer is not None:
+            return answer
+    return last_number(text)
+
+
+def _marked(text: str) -> str | None:
+    """The last answer that the text marks as such."""
+    boxes = find_boxes(text) if "\\" in text else []
+    hashes = _hash_answer(text) if "#" in text and "####" in text else None
+    tagged = _tagged(text) if "<" in text else None
+    end = boxes[-1][1] if boxes else -1
+    if tagged is not None and tagged[0] > end:
+        return tagged[1]
+    if boxes:
+        if hashes is not None and hashes[0] > end:
+            return hashes[1]
+        rest = text[end:]
+        if len(rest) > 20:
+            corrected = _corrected(rest[:_MAX_CORRECTION]) or _announced_later(rest)
+            if corrected is not None:
+                return corrected
+        return join_boxes(text, boxes)
+    if hashes is not None:
+        return hashes[1]
+    return after_phrase(text)
+
+
+def _corrected(rest: str) -> str | None:
+    """The answer that what follows a box corrects it to; None if it does not."""
+    lower = rest.lower()
+    if not any(word in lower for word in _CORRECTIONS):
+        return None
+    return after_phrase(rest) or restated(rest)
+
+
+def _announced_later(rest: str) -> str | None:
+    """The final answer that a text announces after its last box, where that is a value."""
+    if "inal answer" not in rest:
+        return None
+    answer = after_phrase(rest.replace('\\"', "").replace('"', ""))
+    return answer if answer and any(c.isdigit() for c in answer) else None
+
+
+def _tagged(text: str) -> tuple[int, str] | None:
+    """Where the last `<answer>` ends, and what it gives."""
+    opening = text.rfind(_TAG)
+    if opening < 0:
+        return None
+    end = text.find("<", opening + len(_TAG))
+    end = len(text) if end < 0 else end
+    inside = text[opening + len(_TAG) : end]
+    answer = _answer(inside) or clean(inside)
+    return (end, answer) if answer else None
+
+
+_HEADING = re.compile(
+    r"(?:step|solution|final|answer|conclusion|part|explanation|therefore|verification|\d+[.)] )",
+    re.IGNORECASE,
+)
+
+
+def _hash_answer(text: str) -> tuple[int, str] | None:
+    """What the last `#### x` gives, unless that is a heading."""
+    found = None
+    for match in _HASHES.finditer(text):
+        if not _HEADING.match(match[1]):
+            found = match
+    if found is None:
+        return _inline_hash_answer(text)
+    answer = predicate(found[1]) or clean(found[1])
+    if len(answer.split()) > 6 and text[found.end() :].strip():
+        return None
+    return (found.start(), answer) if answer else None
+
+
+def _inline_hash_answer(text: str) -> tuple[int, str] | None:
+    """What `… #### x` gives in the middle of a line, where the text ends with it."""
+    place = text.rfind("####")
+    line = text[place + 4 :].partition("\n")[0].strip()
+    if not line or len(line) > _MAX_HASH_LINE or _HEADING.match(line):
+        return None
+    answer = predicate(line) or clean(line)
+    return (place, answer) if answer else None
+
+
+_MAX_HASH_LINE = 100
+
+
+def _without_run_on(text: str) -> str:
+    """The text up to where it begins another problem, if it gave an answer before that."""
+    # Whether one character occurs is known in a hundredth of the time, and backwards is faster.
+    last = max([text.rfind(mark) for mark in _RUN_ON_MARKS if mark[0] in text], default=-1)
+    if last < 0:
+        return text
+    first = min([place for mark in _ANSWER_MARKS if (place := text.find(mark)) >= 0], default=last)
+    if first >= last:
+        return text
+    for match in islice(_RUN_ON.finditer(text, first), _MAX_RUN_ONS):
+        before = text[: match.start()]
+        if before.strip() and _marked(before) is not None:
+            return before
+    return text

@@ -1,0 +1,307 @@
+"""Answers that a text announces in words, ends with, or only mentions last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mclabel.answers.extraction.conclusions import is_denied, outer_sides, restated
+
+_KEYWORDS = ("ans", "correct ", "right ", "best ", "final ", "# ")
+"""An announcement begins with one of these; finding them first is what makes this fast."""
+_MAX_KEYWORDS = 60
+_PHRASE = re.compile(
+    r"(?:"
+    r"(?<![a-z])answers?\b(?: (?:to|of|for) [^.\n:=]{0,80}?)?"
+    r"(?:\*\*|\*|_)?\s{0,3}(?::|=| is\b| are\b| would be\b| should be\b| must be\b| will be\b|\n)"
+    r"|(?<![a-z])(?:correct|right|best|final) (?:option|choice|value|result)\b"
+    r"(?: (?:is|would be)\b|\s*:)"
+    r"|# *(?:final )?(?:answer|result|solution)\b[: ]*\n"
+    r"|(?<=\n)ans\b\.?\s*[:=]"
+    r")"
+    r"(?:\*\*|\*|_)?\s*+:?\s*+(?:therefore|thus|simply|indeed|then|just|actually|equal to|given by|"
+    r"(?:the )?final answer is|the answer is|the number(?: is)?|option|choice)?\s*+:?\s*+",
+    re.IGNORECASE,
+)
+_SKIP_AFTER = re.compile(r"(?:not|wrong|incorrect|correct\b|in the form|of the form|unclear)", re.I)
+_SENTENCE_END = re.compile(
+    r"(?<![.\s][ap])(?<!\b[Aa]pprox)(?![!](?<=[\dn)]!) ?[*(/+=-])[.!?]"
+    r"(?=\s+[A-Z$\\*(\n]|\s*\n|\s*$)|\n[^\S\n]*+\n|\n(?=[A-Z#*])|"
+    r"(?<=[\d$)}%\w]),? (?:because|since|which|as|so that|where|when|given|if)\b|"
+    r"(?<=[\d$)}%\w]),? \(?(?:i\.e\.|that is,|in other words)|"
+    r"(?<=\S),? (?:so|hence|therefore|thus|and (?:so|the|we|that))\b|(?<!\s)\s++I hope\b"
+)
+_BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
+_MATH = re.compile(
+    r"\\\[((?:[^\\]|\\(?![\[\]])){1,1500}+)\\\]|\$\$((?:[^$]|\$(?!\$)){1,1500}+)\$\$|"
+    r"\\\(((?:[^\\]|\\(?![()])){1,800}+)\\\)|(?<!\\)\$([^$\n]{1,800}+)(?<!\\)\$"
+)
+_NUMBER = re.compile(
+    r"(?<![\w.,^_/*\\{}+-])[-+−]?[$€£]?-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))"
+    r"(?:\s?/\s?\d+)?(?:e[+-]?\d+)?(?:\s?%)?"
+)
+_WINDOW = 4000
+"""Only so much of a text's end is searched for announcements, so that cost is bounded."""
+
+
+def after_phrase(text: str) -> str | None:
+    """What follows the last "the answer is" or one of its variants."""
+    text = text[-_WINDOW:]
+    lower = text.lower()
+    lower = lower if len(lower) == len(text) else text
+    for place in sorted(_keyword_places(lower), reverse=True)[:_MAX_KEYWORDS]:
+        match = _PHRASE.match(text, place)
+        if match is None or _SKIP_AFTER.match(text, match.end()):
+            continue
+        rest = text[match.end() :]
+        answer = restated(rest) or _first_sentence(rest)
+        if answer:
+            return answer
+    return None
+
+
+def _keyword_places(lower: str) -> Iterator[int]:
+    for keyword in _KEYWORDS:
+        place = lower.find(keyword)
+        while place >= 0:
+            yield place
+            place = lower.find(keyword, place + 1)
+
+
+def closing_formula(text: str) -> str | None:
+    """The formula that ends a text: what its last equals sign gives, or all of it.
+
+    A few words without a number may follow it, such as its unit.
+    """
+    bare = text[-_WINDOW:].rstrip(".!* \n")
+    end = max(bare.rfind("$") + 1, bare.rfind("\\)") + 2, bare.rfind("\\]") + 2)
+    if end < 2 or not _CLOSING.fullmatch(bare, end):
+        return None
+    last = None
+    for match in _MATH.finditer(bare):
+        last = match
+    if last is None or not _CLOSING.fullmatch(bare, last.end()):
+        return None
+    if is_denied(bare, last.start()):
+        return None
+    return _right_side(next(group for group in last.groups() if group).strip())
+
+
+def _may_hold_math(text: str) -> bool:
+    return "$" in text or "\\(" in text or "\\[" in text
+
+
+_CLOSING = re.compile(
+    r"(?: (?:is|are)(?: (?:the|our|my|your|all|a))?+(?: [a-z]{3,10})?? "
+    r"(?:solutions?|answers?|result))?"
+    r"(?:,? (?!not\b|is\b|or\b|and\b)[A-Za-z]{1,20}){0,6}"
+)
+"""What may stand behind a formula that ends a text."""
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text, unless a formula that is not understood contains it.
+
+    A formula counts as a number where it ends in one after an equals sign, or is one.
+    """
+    text = _last_part_with_a_digit(text[-_WINDOW:]).replace("**", "")
+    text = text if text.isascii() else _IDEOGRAPHS.sub(" ", text)
+    pieces, end = [], 0
+    for match in _MATH.finditer(text) if _may_hold_math(text) else ():
+        value = _right_side(next(group for group in match.groups() if group).strip())
+        plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
+        pieces += [text[end : match.start()], f" {plain} "]
+        end = match.end()
+    prose = "".join([*pieces, text[end:]])
+    found = _last_told(prose)
+    if found is None:
+        return None
+    after = prose[found.end() :]
+    later = _NUMBER.search(prose, found.end())
+    if later and is_denied(prose, later.start()):
+        after = prose[found.end() : later.start()]
+    ordinal = _ORDINAL.match(after)
+    if ordinal and not any(c.isdecimal() for c in after):
+        return found[0]
+    if _TORN.match(after) or _NOT_UNDERSTOOD in after or _holds_number(after):
+        return None
+    unit = _UNIT_AFTER.match(after)
+    return (found[0] + (unit[0] if unit else "")).strip()
+
+
+def _holds_number(after: str) -> bool:
+    """Whether a cardinal number follows."""
+    return any(not _ORDINAL.match(after, match.end()) for match in _DIGITS.finditer(after))
+
+
+def _last_told(prose: str) -> re.Match[str] | None:
+    """The last number that is not denied, in the sentence of the last; one such as 3rd yields."""
+    last_digit = max(map(prose.rfind, "0123456789"))
+    begin = max(prose.rfind(mark, 0, last_digit) for mark in _SENTENCE_MARKS)
+    numbers = [match for match in _NUMBER.finditer(prose, max(begin, 0)) if match[0].strip()]
+    numbers = numbers[-_MAX_NUMBERS:]
+    if not numbers:
+        return None
+    end = max(prose.rfind(mark, 0, numbers[-1].start()) for mark in _SENTENCE_MARKS)
+    told = [m for m in numbers if m.start() > end and not is_denied(prose, m.start())]
+    cardinal = [m for m in told if not _ORDINAL.match(prose, m.end())]
+    if cardinal and cardinal[-1] is not numbers[-1]:
+        last = cardinal[-1]
+        between = prose[last.end() : numbers[-1].start()]
+        return last if not any(c in between for c in "+*/=^") else None
+    return cardinal[-1] if cardinal else told[-1] if told else None
+
+
+_DIGITS = re.compile(r"[0-9]++")
+_MAX_NUMBERS = 12
+_SENTENCE_MARKS = (". ", "\n", "? ", "! ")
+_ORDINAL = re.compile(r"(?:st|nd|rd|th)\b")
+_IDEOGRAPHS = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff01-\uff60]++")
+
+
+def _last_part_with_a_digit(text: str) -> str:
+    """The last paragraph that holds a digit."""
+    parts = text.split("\n\n")
+    return next((part for part in reversed(parts) if _DIGIT.search(part)), "")
+
+
+_DIGIT = re.compile(r"\d")
+_NOT_UNDERSTOOD = "\x00"
+_PLAIN = re.compile(
+    r"-?(?:\\?\$)?-?(?:\d{1,3}(?:(?:,|\{,\}|,\\!)\d{3})+|\d+)?(?:\.\d+)?(?:\s*/\s*\d+)?(?:\\?%|\^\\circ)?|"
+    r"-?\\[dt]?frac\{-?\d+\}\{\d+\}"
+)
+_TORN = re.compile(
+    r"(?!(?:km|cm|mm|m|kg|g|€|£|\$)[²³]?+(?![\w^]))[\w^_{}\\]|\s?[*/^=<>+]\s?[\w(\\]|\s?[-−]\s?\d|\("
+)
+_UNIT_AFTER = re.compile(
+    r" (?:cents|cm|mm|km|kg|g|m|feet|foot|inches|miles|meters|dollars|hours|minutes|seconds|days|"
+    r"weeks|years|degrees|percent|mph|pm|am|p\.m\.|a\.m\.)(?![\w])"
+)
+
+
+_QUALIFIED = re.compile(
+    r"\b(?:except|than|least|most|greater|less|between|not|or|and|even|odd|other|multiples?|up to|"
+    r"thousand|million|billion|hundred|dozen|base|to|power|over|by|times|per|point|quadrant)\b",
+    re.IGNORECASE,
+)
+
+
+_NO_EQUALITY = ("<", ">", "≤", "≥", "≠", "!=", "\\le", "\\ge", "\\ne", "\\not")
+
+
+def _right_side(formula: str) -> str:
+    """What a chain of equalities arrives at; an inequality or a plain formula as it stands."""
+    formula = formula.strip().rstrip(".,")
+    if "\\begin" in formula:
+        _, ends, right = formula.rpartition("\\end")
+        return right.rpartition("=")[2].strip() if ends and "=" in right else formula
+    _, equals, right = outer_sides(formula)
+    if not equals or any(sign in formula for sign in _NO_EQUALITY):
+        return formula
+    return right.strip() or formula
+
+
+def _first_sentence(rest: str) -> str | None:
+    """The answer at the start of what follows an announcement."""
+    rest = rest.lstrip(" \n\t:")[:1500]
+    for pattern in (_BOLD, _MATH):
+        match = pattern.match(rest)
+        if match:
+            inner = next(group for group in match.groups() if group)
+            end = _SENTENCE_END.search(rest, match.end())
+            more = rest[match.end() : end.start() if end else len(rest)]
+            if pattern is _BOLD or not more.strip(" .,"):
+                return clean(inner)
+            joined = rest[: match.end()] + more
+            return clean(joined if len(more.split()) <= 6 else inner)
+    sentence = _first_part(rest)
+    return _essence(sentence) if sentence else None
+
+
+def _first_part(rest: str) -> str:
+    """Up to the end of the sentence, never cutting inside of a formula."""
+    spans = [match.span() for match in _MATH.finditer(rest)]
+    for match in _SENTENCE_END.finditer(rest):
+        if not any(start < match.start() < end for start, end in spans):
+            return rest[: match.start()]
+    return rest
+
+
+def _essence(sentence: str) -> str | None:
+    """A short phrase as it is; of a longer one its bold text, its last formula, or its number."""
+    sentence = clean(sentence)
+    if not sentence:
+        return None
+    letter = _CHOICE_FIRST.match(sentence) if " " in sentence else None
+    if letter:
+        return letter[1] or letter[2]
+    told = predicate(sentence)
+    if told is not None:
+        return told
+    words = sentence.split()
+    if len(words) <= 8 and (len(words) < 4 or not _only_number(sentence)):
+        return sentence
+    for pattern in (_BOLD, _MATH):
+        found = pattern.findall(sentence)
+        if found:
+            last = found[-1] if isinstance(found[-1], str) else next(g for g in found[-1] if g)
+            return clean(_right_side(last))
+    return _only_number(sentence) or (sentence if len(sentence) <= 200 else None)
+
+
+_CHOICE_FIRST = re.compile(
+    r"(?i:for sure|definitely|clearly|probably|most likely|certainly|likely|obviously|indeed|"
+    r"option|choice|the letter|letter)?[ :]{0,2}+"
+    r"(?:([A-H])(?:,(?= [a-z]{2})(?! (?:and|or)\b)|"
+    r"(?= (?:and (?:then|not)|because|since|but|rather|not|it|that|for)\b))"
+    r"|\(?([A-H])\)?(?= (?:and (?:then|not)|is\b|as\b|it's\b|can't)))"
+)
+"""A choice with a remark behind it: `D, it can't be A or B`."""
+_COPULAS = (" is ", " are ", " equals ", " was ", " were ", " be ")
+_COPULA = re.compile(
+    r"(?<! that)(?<! which)(?<! who) (?:is|are|equals|was|were|(?:must|should|would|will) be) "
+    r"(?:equal to |exactly |simply |just )?+"
+)
+
+
+def predicate(sentence: str) -> str | None:
+    """What a sentence says something is: `the largest $n$ is 34`; None if it says more."""
+    if len(sentence) > 300 or not any(word in sentence for word in _COPULAS):
+        return None
+    spans = [match.span() for match in _MATH.finditer(sentence)]
+    places = [
+        match
+        for match in _COPULA.finditer(sentence)
+        if not any(start < match.start() < end for start, end in spans)
+    ]
+    if len(places) != 1:
+        return None
+    told = sentence[places[0].end() :].strip()
+    if not told or len(told.split()) > 5 or not any(c.isdigit() for c in told):
+        return None
+    if _QUALIFIED.search(told) or is_denied(sentence, places[0].end()):
+        return None
+    return clean(told)
+
+
+def _only_number(sentence: str) -> str | None:
+    """The one number of a sentence that says no more than that number."""
+    if _QUALIFIED.search(sentence) or any(c in sentence for c in "\\^=<>≤≥_({["):
+        return None
+    found = [m for m in _NUMBER.finditer(sentence) if m[0].strip()]
+    if len({m[0] for m in found}) != 1 or sum(c.isdigit() for c in sentence) != sum(
+        c.isdigit() for m in found for c in m[0]
+    ):
+        return None
+    unit = _UNIT_AFTER.match(sentence[found[0].end() :])
+    return (found[0][0] + (unit[0] if unit else "")).strip()
+
+
+def clean(answer: str) -> str:
+    """Without Markdown and closing punctuation."""
+    answer = answer.strip().strip("*_`").strip()
+    answer = answer.rstrip(" \n,;:!")
+    if answer.endswith(".") and not answer.endswith(("...", ".m.")):
+        answer = answer[:-1].rstrip("*_` ")
+    return answer

@@ -1,0 +1,1 @@
+"""From the text of an answer to what it means."""

@@ -1,0 +1,212 @@
+"""Reads several answers in one: tuples, lists, sets, alternatives, matrices."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from itertools import pairwise
+from typing import Literal as OneOf
+
+from mclabel.answers.reading.expression import read_expression
+from mclabel.answers.reading.splitting import enclosed, split, split_commas
+from mclabel.answers.reading.words import is_wordy
+from mclabel.answers.values import algebra
+from mclabel.answers.values.forms import (
+    Closed,
+    Equation,
+    Form,
+    Matrix,
+    Number,
+    Opaque,
+    Reader,
+    Sequence,
+    Special,
+    value_of,
+)
+from mclabel.answers.values.literals import Literal
+from mclabel.answers.values.matrices import added, entries, product, scaled
+
+MAX_ITEMS = 100
+
+_BRACKETS = (
+    ("(", ")"), ("\\{", "\\}"), ("{", "}"), ("[", "]"), ("\\langle", "\\rangle"),
+)  # fmt: skip
+_CHOICES = re.compile(r"([CP]) ?\( ?(\d{1,3}) ?, ?(\d{1,2}) ?\)")
+_AND = re.compile(r",? (?:and|&) ")
+_OR = re.compile(r",? or ")
+_SEMICOLON = re.compile(r";")
+_SUCH_THAT = re.compile(r"\||:|\\mid|such that")
+_MATRIX = re.compile(
+    r"\\begin\s*\{(?P<kind>[pbvBV]?matrix|smallmatrix|array|cases|aligned)\}(?:\s*\{[lcr| ]*\})?"
+    r"(?P<body>(?:[^\\]|\\(?!begin|end))*+)\\end\s*\{(?P=kind)\}"
+)
+_ROWS, _CELLS = re.compile(r"\\\\|\\cr\b"), re.compile(r"&")
+_TRANSPOSED = re.compile(r"\^\s*+\{?+\s*+(?:T|\\top|\\intercal|t)\s*+\}?+")
+_DECIMAL_COMMA = re.compile(r"-?\d++,\d++(?! ?\d)[^\d,;=<>≤≥]{0,20}+")
+_AND_SO_ON = frozenset(("...", "\\ldots", "\\dots", "\\cdots", "…"))
+_AROUND = (("", ""), ("(", ")"), ("[", "]"), ("\\{", "\\}"), ("|", "|"))
+
+
+def read_group(text: str, part: Reader) -> Form | None:
+    """What brackets hold, or commas, "and" and "or" separate; None if nothing does."""
+    if text[-1] == ")":
+        counted = _counted_choices(text)
+        if counted is not None:
+            return counted
+    inside = enclosed(text, _BRACKETS)
+    if inside is not None:
+        opening, content, _ = inside
+        if opening in ("\\{", "{"):
+            return _set(content, part, latex=opening == "\\{")
+        items = split_commas(content)
+        if len(items) > MAX_ITEMS:
+            return None
+        if len(items) > 1:
+            return _bracketed(opening, tuple(part(item) for item in items))
+        return part(content) if opening == "(" and not is_wordy(content) else None
+    if text.count(",") + text.count(";") > MAX_ITEMS:
+        return None
+    if ";" in text or " or " in text or " and " in text:
+        rows = _rows(text, part)
+        if rows is not None:
+            return rows
+    if " or " in text:
+        items = _parts(text, _OR)
+        if len(items) > 1 and (not is_wordy(text) or all(len(i.split()) < 4 for i in items)):
+            return Sequence("alternatives", tuple(part(item) for item in items))
+    if any(mark in text for mark in (",", ";", " and ", " & ")):
+        items = _parts(text, _AND)
+        if len(items) > 1 and not _is_sentence(items):
+            decimal = part(text.replace(",", ".")) if _DECIMAL_COMMA.fullmatch(text) else None
+            if len(items) > 2 and items[-1] in _AND_SO_ON:
+                return Sequence("list", tuple(map(part, items[:-1])), ordered=True)
+            return Sequence("list", tuple(part(item) for item in items), decimal)
+    return None
+
+
+def _counted_choices(text: str) -> Sequence | None:
+    """`C(10, 3)` and `P(5, 2)`: points, or the number of choices."""
+    match = _CHOICES.fullmatch(text)
+    n, k = (int(match[2]), int(match[3])) if match else (0, 1)
+    if match is None or k > n:
+        return None
+    number = math.comb(n, k) if match[1] == "C" else math.perm(n, k)
+    items = (Number(Literal(Fraction(n))), Number(Literal(Fraction(k))))
+    return Sequence("tuple", items, single=Number(Literal(Fraction(number))))
+
+
+def _rows(text: str, part: Reader) -> Form | None:
+    """`p = 5, q = 2; p = 7, q = 2` as a list of pairs; None of what gives no names row by row."""
+    for joint in (_SEMICOLON, _OR, _AND):
+        rows = [split_commas(row) for row in split(text, joint) if row.strip()]
+        if len(rows) < 2 or min(map(len, rows)) < 2:
+            continue
+        names = {tuple(item.partition("=")[0].strip() for item in row) for row in rows}
+        if len(names) == 1 and all("=" in item for row in rows for item in row):
+            return Sequence(
+                "list",
+                tuple(
+                    Sequence("tuple", tuple(part(item.partition("=")[2].strip()) for item in row))
+                    for row in rows
+                ),
+            )
+    return None
+
+
+def _parts(text: str, joint: re.Pattern[str]) -> list[str]:
+    return [item for piece in split(text, joint) for item in split_commas(piece) if item]
+
+
+def _is_sentence(items: list[str]) -> bool:
+    """Commas and "and" inside of words that are no list: `a circle, centred at the origin`."""
+    return any(len(item.split()) > 4 and is_wordy(item) for item in items)
+
+
+def _bracketed(opening: str, items: tuple[Form, ...]) -> Form:
+    rows = [item.items for item in items if isinstance(item, Sequence) and item.kind == "bracket"]
+    if opening == "[" and len(rows) == len(items) and len({len(row) for row in rows}) == 1:
+        return Matrix(tuple(rows))
+    return Sequence("bracket" if opening == "[" else "tuple", items)
+
+
+def _set(content: str, part: Reader, *, latex: bool) -> Form | None:
+    if not content:
+        return Special("no solution")
+    builder = split(content, _SUCH_THAT)
+    if len(builder) == 2 and any(c in builder[1] for c in "<>≤≥≠∈="):
+        return part(builder[1])
+    items = split_commas(content)
+    if len(items) > MAX_ITEMS:
+        return None
+    if len(items) == 1 and not latex:
+        return part(content)
+    kind: OneOf["set", "list"] = "set" if latex else "list"
+    return Sequence(kind, tuple(part(item) for item in items))
+
+
+def read_matrix(text: str, part: Reader) -> Form | None:
+    """A matrix, perhaps named, in brackets or times a number; None if it is more than that."""
+    match = _MATRIX.search(text)
+    if match is None or "\\begin" in match["body"]:
+        return None
+    if "\\begin" in text[match.end() :]:
+        return _reckoned(text, part)
+    before, after = text[: match.start()].strip(), text[match.end() :].strip()
+    determinant = match["kind"] in ("vmatrix", "Vmatrix") or (before, after) == ("|", "|")
+    rows = [split(row, _CELLS) for row in split(match["body"], _ROWS) if row.strip(" \\")]
+    if match["kind"] in ("cases", "aligned"):
+        lines = tuple(part("".join(row)) for row in rows)
+        return Sequence("list", lines) if lines and not after else None
+    if not rows or len({len(row) for row in rows}) != 1 or len(rows) * len(rows[0]) > MAX_ITEMS:
+        return None
+    matrix = Matrix(tuple(tuple(part(cell) for cell in row) for row in rows), determinant)
+    if _TRANSPOSED.fullmatch(after):
+        matrix, after = Matrix(tuple(zip(*matrix.rows, strict=True)), determinant), ""
+    if (before, after) in _AROUND:
+        return matrix
+    if after or not before:
+        return None
+    if before.endswith("="):
+        return Equation(Opaque(before[:-1]), matrix, before[:-1].strip())
+    return _scaled(before.rstrip("* "), matrix)
+
+
+def _reckoned(text: str, part: Reader) -> Form | None:
+    """A sum, a difference or a product of matrices of formulas."""
+    found = [*_MATRIX.finditer(text)]
+    gaps = [text[a.end() : b.start()].strip() for a, b in pairwise(found)]
+    around = text[: found[0].start()].strip() + text[found[-1].end() :].strip()
+    if around or len(found) > _MAX_MATRICES or not set(gaps) <= {"+", "-", "*", ""}:
+        return None
+    grids = []
+    for match in found:
+        matrix = read_matrix(match[0], part)
+        grid = entries(matrix) if isinstance(matrix, Matrix) and not matrix.determinant else None
+        if grid is None:
+            return None
+        grids.append(grid)
+    terms = [grids[0]]
+    for gap, grid in zip(gaps, grids[1:], strict=True):
+        if gap in ("*", ""):
+            terms[-1] = product(terms[-1], grid)
+        else:
+            terms.append(grid if gap == "+" else scaled(algebra.number(-1), grid))
+    total = terms[0]
+    for term in terms[1:]:
+        total = added(total, term)
+    return Matrix(tuple(tuple(Closed(value) for value in row) for row in total))
+
+
+_MAX_MATRICES = 6
+
+
+def _scaled(factor: str, matrix: Matrix) -> Form | None:
+    number = algebra.number(-1) if factor == "-" else read_expression(factor)
+    rows = []
+    for row in matrix.rows:
+        values = [value for cell in row if (value := value_of(cell)) is not None]
+        if len(values) < len(row):
+            return None
+        rows.append(tuple(Closed(algebra.multiply(number, value)) for value in values))
+    return Matrix(tuple(rows), matrix.determinant)

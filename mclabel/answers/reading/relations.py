@@ -1,0 +1,253 @@
+"""Reads intervals, their unions and inequalities as sets of real numbers."""
+
+from __future__ import annotations
+
+import re
+
+from mclabel.answers.reading.expression import read_expression
+from mclabel.answers.reading.splitting import enclosed, split
+from mclabel.answers.values import algebra
+from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.forms import (
+    Equation,
+    Form,
+    Piece,
+    Reader,
+    Reals,
+    Relation,
+    Sequence,
+    value_of,
+)
+from mclabel.answers.values.monomials import NotClosed
+from mclabel.answers.values.reals import ALL, all_but, intersection, interval, solve_relation, union
+
+_UNION, _MEET = re.compile(r"∪| U "), re.compile(r"∩")
+_PAIRS = tuple((o, c) for o in "([" for c in ")]")
+_OUTWARD = re.compile(r"([\[\](])([^\[\]()]*),([^\[\](),]*+)([\[\])])")
+_SIGN = re.compile(r"[<>≤≥≠]")
+_OR, _AND = re.compile(r",? or "), re.compile(r",? and ")
+_FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}
+_INFINITE = {"∞": 1, "+∞": 1, "-∞": -1, "- ∞": -1, "infinity": 1, "-infinity": -1}
+_APPLIED = re.compile(r"^([a-zA-Z])\s?\([a-z]\)$")
+_MAX_PIECES = 40
+_MAX_SIGNS = 6
+_SIZE = re.compile(r"\|([^|]*+)\|")
+_REALS = frozenset(("ℝ", "R", "\\mathbb{R}"))
+_MINUS = re.compile(r"\\setminus(?![A-Za-z])|\\backslash(?![A-Za-z])|[\\-](?=[ ]?\\?\{)")
+_ALL_BUT = re.compile(
+    r"(?:x (?:can be|is) )?(?:all|any) real(?: numbers?| values?)?(?: (?:of )?[a-z])?,? "
+    r"(?:except|but|other than|not equal to)(?: for)? (?P<words>.*)"
+)
+_COMMA = re.compile(r",")
+
+
+def read_union(text: str) -> Reals | None:
+    """Intervals joined by ∪ or ∩; None unless the text writes a set of reals beyond doubt.
+
+    (1, 2) alone is also a point, and is left to whoever knows which was meant.
+
+    Raises:
+        NotClosed: an end is not a real number.
+    """
+    but = _ALL_BUT.fullmatch(text)
+    if but:
+        points = _points(but["words"])
+        return _meet([all_but(read_expression(point)) for point in points])
+    parts = split(text, _MINUS)
+    if 1 < len(parts) <= _MAX_PIECES and all(parts):
+        sets = [_piece(part, beyond_doubt=False) for part in parts]
+        first = sets[0]
+        return (
+            None if first is None or None in sets else _less(first, union(filter(None, sets[1:])))
+        )
+    parts = split(text, _UNION)
+    if len(parts) > _MAX_PIECES:
+        raise NotClosed("too many pieces")
+    if len(parts) > 1:
+        sets = [_piece(part, beyond_doubt=False) for part in parts]
+        return union([s for s in sets if s is not None]) if None not in sets else None
+    parts = split(text, _MEET)
+    if len(parts) > 1:
+        sets = [_piece(part, beyond_doubt=False) for part in parts]
+        found = ALL
+        for one in sets:
+            if one is None:
+                return None
+            found = intersection(found, one)
+        return found
+    return _piece(text, beyond_doubt=True)
+
+
+def as_interval(form: Form) -> Reals | None:
+    """The interval that (a, b) or [a, b] can also mean."""
+    if not isinstance(form, Sequence) or len(form.items) != 2:
+        return None
+    if form.kind not in ("tuple", "bracket"):
+        return None
+    low, high = (value_of(item) for item in form.items)
+    if low is None or high is None:
+        return None
+    try:
+        return interval(low, high, closed=(form.kind == "bracket",) * 2)
+    except NotClosed:
+        return None
+
+
+def read_relation(text: str, part: Reader) -> Form | None:
+    """An inequality, a chain of them, alternatives of them, or membership in a set.
+
+    Raises:
+        NotClosed: the inequality is not linear in one variable.
+    """
+    if "∈" in text and not _SIGN.search(text):
+        _, _, rest = text.partition("∈")
+        form = part(rest)
+        return as_interval(form) or form
+    if not _SIGN.search(text):
+        return None
+    for separator, combine in ((_OR, union), (_AND, _meet)):
+        parts = split(text, separator)
+        if len(parts) > 1:
+            sets = [part(one) for one in parts]
+            named = _same_variable(parts, sets, part)
+            return combine(named) if named is not None else None
+    parts = split(text, _COMMA)
+    if len(parts) > 1:
+        named = _same_variable(parts, [part(one) for one in parts], part)
+        return _listed(named) if named is not None else None
+    return _chain(text)
+
+
+def _listed(sets: list[Reals]) -> Reals:
+    """Inequalities between commas all hold, or, where that is impossible, one of them does."""
+    all_hold = _meet(sets)
+    return all_hold if all_hold.pieces else union(sets)
+
+
+def _less(whole: Reals, taken: Reals) -> Reals:
+    """The first set without the second."""
+    rest = whole
+    for piece in taken.pieces:
+        below = Reals((Piece(None, False, piece.low, not piece.low_closed),))
+        above = Reals((Piece(piece.high, not piece.high_closed, None, False),))
+        outside = [
+            side for side, end in ((below, piece.low), (above, piece.high)) if end is not None
+        ]
+        rest = intersection(rest, union(outside))
+    return rest
+
+
+def _points(text: str) -> list[str]:
+    """Excluded numbers: `2`, `x = 2`, `1 and 2`."""
+    parts = re.split(r",? and |, ?", text)
+    return [part.rpartition("=")[2].strip() for part in parts if part.strip()]
+
+
+def _meet(sets: list[Reals]) -> Reals:
+    found = ALL
+    for one in sets:
+        found = intersection(found, one)
+    return found
+
+
+def _same_variable(parts: list[str], forms: list[Form], part: Reader) -> list[Reals] | None:
+    sets = []
+    for form in forms:
+        if isinstance(form, Equation):
+            value = value_of(form.right)
+            if value is None:
+                return None
+            form = interval(value, value, closed=(True, True))
+        if not isinstance(form, Reals):
+            return None
+        sets.append(form)
+    names = {s.variable for s in sets if s.variable}
+    return sets if len(names) < 2 else None
+
+
+def _chain(text: str) -> Reals | Relation | Sequence:
+    """One inequality or a chain of them; a chain of several variables is the set of its links."""
+    signs = _SIGN.findall(text)
+    sides = _SIGN.split(text)
+    if len(signs) > _MAX_SIGNS or not all(side.strip() for side in sides):
+        raise NotClosed("not a chain of inequalities")
+    found: Reals | Relation | None = None
+    links = []
+    for left, sign, right in zip(sides, signs, sides[1:], strict=False):
+        one = _simple(left.strip(), sign, right.strip())
+        if one is None:
+            continue
+        links.append(one)
+        if found is None:
+            found = one
+        elif isinstance(found, Reals) and isinstance(one, Reals) and found.variable == one.variable:
+            found = Reals(intersection(found, one).pieces, found.variable)
+        else:
+            found = Relation(algebra.number(0), strict=False)
+    if found is None:
+        return ALL
+    if len(links) > 1 and not isinstance(found, Reals):
+        return Sequence("set", tuple(links))
+    return found
+
+
+def _simple(left: str, sign: str, right: str) -> Reals | Relation | None:
+    """One inequality; None where it compares with infinity and so says nothing."""
+    if left in _INFINITE or right in _INFINITE:
+        return None
+    left, right = _APPLIED.sub(r"\1", left), _APPLIED.sub(r"\1", right)
+    if right.startswith("|"):
+        left, sign, right = right, _FLIPPED[sign], left
+    inside = _SIZE.fullmatch(left)
+    if inside and sign != "≠":
+        return _bounded(read_expression(inside[1]), sign, read_expression(right))
+    return solve_relation(read_expression(left), sign, read_expression(right))
+
+
+def _bounded(inside: Value, sign: str, bound: Value) -> Reals | Relation:
+    """What |x - a| < r or |x - a| > r says of x."""
+    beyond = sign in (">", "≥")
+    one = solve_relation(inside, sign, bound)
+    other = solve_relation(inside, _FLIPPED[sign], algebra.negate(bound))
+    if not isinstance(one, Reals) or not isinstance(other, Reals) or len(one.pieces) != 1:
+        raise NotClosed("several variables")
+    both = union((one, other)) if beyond else intersection(one, other)
+    return Reals(both.pieces, one.variable)
+
+
+def _piece(text: str, *, beyond_doubt: bool) -> Reals | None:
+    text = text.strip()
+    if text in _REALS:
+        return None if beyond_doubt else ALL
+    if text.startswith("ℝ") and not beyond_doubt:
+        return None
+    braces = enclosed(text, (("\\{", "\\}"), ("{", "}")))
+    if braces and not beyond_doubt:
+        points = [read_expression(one) for one in split(braces[1], _COMMA)]
+        return union(interval(p, p, closed=(True, True)) for p in points)
+    match = _OUTWARD.fullmatch(text)
+    if match and (match[1] == "]" or match[4] == "["):
+        closed = (match[1] == "[", match[4] == "]")
+        return interval(_end(match[2], -1), _end(match[3], 1), closed=closed)
+    inside = enclosed(text, _PAIRS)
+    if inside is None:
+        return None
+    opening, content, closing = inside
+    ends = split(content, re.compile(",|;"))
+    if len(ends) != 2:
+        return None
+    infinite = any(end.replace(" ", "") in _INFINITE for end in ends)
+    if beyond_doubt and not infinite and (opening + closing) in ("()", "[]"):
+        return None
+    closed = (opening == "[", closing == "]")
+    return interval(_end(ends[0], -1), _end(ends[1], 1), closed=closed)
+
+
+def _end(text: str, side: int) -> Value | None:
+    """The end of an interval; None where it is infinite on its own side."""
+    infinite = _INFINITE.get(text.strip())
+    if infinite is None:
+        return read_expression(text.strip())
+    if infinite != side:
+        raise NotClosed("an interval from infinity or to minus infinity")
+    return None

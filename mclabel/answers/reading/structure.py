@@ -1,0 +1,314 @@
+"""Reads a normalised answer: which form it has, from whole texts down to their parts."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from mclabel.answers.effort import spend
+from mclabel.answers.reading.expression import read_expression
+from mclabel.answers.reading.groups import read_group, read_matrix
+from mclabel.answers.reading.progressions import read_progression
+from mclabel.answers.reading.relations import read_relation, read_union
+from mclabel.answers.reading.scalars import (
+    read_based,
+    read_choice,
+    read_clock,
+    read_compound,
+    read_ordinal,
+    read_quantity,
+    read_ratio,
+)
+from mclabel.answers.reading.splitting import enclosed, is_balanced, split
+from mclabel.answers.reading.words import SPECIAL, is_wordy, number_word, plain_words
+from mclabel.answers.values import algebra
+from mclabel.answers.values.forms import (
+    Approximated,
+    Closed,
+    Equation,
+    Form,
+    Name,
+    Number,
+    Opaque,
+    Quantity,
+    Reader,
+    Sequence,
+    Special,
+    Words,
+)
+from mclabel.answers.values.literals import Literal, read_literal
+from mclabel.answers.values.monomials import NotClosed
+
+MAX_DEPTH = 12
+"""Of collections in collections."""
+MAX_LENGTH = 800
+"""Longer texts are numbers or opaque."""
+
+_JUNK = re.compile(r"^(?:[=:≈,;\s]|\.(?!\d))++|(?<![\s,;:=])[\s,;:=]++$|\s[-+*/]$|(?<!\.)\.$")
+_LEAD = re.compile(
+    r"(?:(?:hence|therefore|thus|so),? )?(?:(?:the|our|my) )?(?:(?:final|correct|right) )?"
+    r"(?:answer|solution|option|choice|result|value)(?:s)?(?:(?: is| are|:| =| would be)+ *|"
+    r" +(?=[\d(-]))",
+    re.IGNORECASE,
+)
+_ABOUT = re.compile(
+    r"(?:approximately|approx\.?|about|roughly|around|nearly|almost|exactly) (?=[-$€£\d.\\])",
+    re.IGNORECASE,
+)
+_ALMOST = re.compile(r"≈")
+_DIGITS = re.compile(r"\d[\dA-Fa-f]{0,40}+")
+_EQUALS = re.compile(r"(?<![<>≤≥≠!=])=(?!=)|≈")
+_GROUPS = re.compile(r"[()\[\]]|(?<![\d,.(\[])[1-9]\d{0,2}+(?:,\d{3})++(?!\d|,\d)")
+_IN_RATIO = re.compile(r"[\d.]+(?: to [\d.]+)+")
+_AFFIRMED = re.compile(
+    r"(yes|no|true|false)[,.;:] ?(?=[A-Za-z])(?!(?:yes|no|true|false|[tfyn])\b)", re.IGNORECASE
+)
+_CONDITION = re.compile(
+    r"(?<=\S)[,;]? ?(?:\((?:for |where )?|for |where |with )?(?:any |all |some )?"
+    r"(?:integers? )?([a-z]) ?"
+    r"(?:∈ ?\\mathbb ?\{? ?[ZN] ?\}?\^?\+?|is an? (?:positive |any )?integer)\)?$"
+)
+_FOR_ALL = re.compile(
+    r",? for (?:all|any|every) (?:real (?:numbers? )?|positive )?(?:integers? )?[a-z](?: ?∈ ?ℝ)?$"
+)
+_ARROW = re.compile(r"\\to(?![A-Za-z])")
+_COMMAS = re.compile(r",(?: or| and)?| or | and ")
+_GEOMETRY = re.compile(
+    r"(\\(?:angle|triangle|overline|overrightarrow|odot)|(?:triangle|angle|segment|line|arc|"
+    r"quadrilateral|rectangle|square|point)(?= ))[ {]{0,2}([A-Z]{2,6})\}?"
+)
+_CONGRUENCE = re.compile(
+    r"(?:([a-z]) ?)?\\equiv ?([^≡()\\]{1,60}) ?\(? ?\\?(?:p?mod|bmod) ?\{? ?(\w{1,12}) ?\}? ?\)?"
+)
+_SENTENCE = re.compile(r"[A-Za-z][A-Za-z ]{0,60}? (?:is|are|equals?|was|were) ([^\d\n]*+\d.*+)")
+_BRACES = (("\\{", "\\}"), ("{", "}"))
+_SETS = re.compile(
+    r"[<>≤≥≠∈∪∩∞ℝ]| U |real |[\[(][^\[\](),]*+,[^\[\]()]*+[)\]]|"
+    r"\][^\[\],]*+,[^\[\]]*+[\[\]]|\[[^\[\],]*+,[^\[\]]*+\["
+)
+
+
+def read_form(text: str, depth: int = 0) -> Form:
+    """The form of a normalised text; what nothing else fits is `Opaque`.
+
+    Args:
+        text: as `normalize` gives it.
+        depth: of the collections around it.
+    """
+    spend(20 + len(text) // 4)
+    text = _clean(text)
+    if not any(c.isalnum() or c in "∞∅ℝπ{" for c in text):
+        return Special("empty text")
+    literal = read_literal(text)
+    if literal is not None:
+        return Number(literal)
+    special = SPECIAL.get(text.lower())
+    if special is not None:
+        return Special(special)
+    if depth >= MAX_DEPTH or len(text) > MAX_LENGTH:
+        return Opaque(text)
+    try:
+        form = _read(text, lambda piece: read_form(piece, depth + 1))
+    except NotClosed:
+        form = None
+    return form or _counted(text, depth) or _words(text) or _told(text, depth) or Opaque(text)
+
+
+def _clean(text: str) -> str:
+    text = _JUNK.sub("", text.strip()).strip()
+    lead = _LEAD.match(text)
+    text = text[lead.end() :] if lead and lead.end() < len(text) else text
+    about = _ABOUT.match(text) if text[:1].isalpha() else None
+    return text[about.end() :] if about else text
+
+
+def _words(text: str) -> Form | None:
+    count = number_word(text)
+    if count is not None:
+        return Number(Literal(Fraction(count)))
+    return Words(plain_words(text), text) if is_wordy(text) else None
+
+
+def _told(text: str, depth: int) -> Form | None:
+    """A value told in a sentence: `the area is 12`."""
+    match = _SENTENCE.fullmatch(text)
+    if not match:
+        return None
+    form = read_form(match[1], depth + 1)
+    return None if isinstance(form, Opaque | Words) else form
+
+
+def _counted(text: str, depth: int) -> Form | None:
+    """`five apples`."""
+    first, _, rest = text.partition(" ")
+    count = number_word(first)
+    if count is None or not rest:
+        return None
+    form = read_form(f"{count} {rest}", depth + 1)
+    return form if isinstance(form, Quantity) else None
+
+
+def _read(text: str, part: Reader) -> Form | None:
+    """The first kind of answer that fits, from the most to the least special."""
+    affirmed = _AFFIRMED.match(text)
+    if affirmed:
+        return Words((affirmed[1].lower(),), affirmed[1])
+    text = _without_condition(text)
+    if text[-1].isupper() or text.endswith("}"):
+        named = _GEOMETRY.fullmatch(text)
+        if named:
+            return _name(named[2])
+    congruence = _CONGRUENCE.fullmatch(text) if "\\equiv" in text else None
+    if congruence:
+        return _congruence(congruence, part)
+    if "\\to" in text and "\\lim" not in text:
+        steps = split(text, _ARROW)
+        if len(steps) > 1 and all(steps):
+            return Sequence("tuple", tuple(map(part, steps)))
+    if "..." in text:
+        total = read_progression(text)
+        if total is not None:
+            return Number(Literal(Fraction(total)))
+    form: Form | None = read_clock(text) or read_choice(text, part) or read_ordinal(text)
+    if form is not None:
+        return form
+    if text.isalpha():
+        if len(text) == 1:
+            return Closed(read_expression(text))
+        return _words(text) if is_wordy(text) else _name(text)
+    if "\\begin" in text:
+        matrix = read_matrix(text, part)
+        if matrix is not None:
+            return matrix
+    if text[0] in "{\\" and enclosed(text, _BRACES):
+        return read_group(text, part)
+    text = _without_group_commas(text) if "," in text else text
+    text = text.replace(" to ", ":") if _IN_RATIO.fullmatch(text) else text
+    if _SETS.search(text):
+        form = read_union(text) or read_relation(text, part)
+        if form is not None:
+            return form
+    form = (
+        read_compound(text)
+        or read_group(text, part)
+        or (read_ratio(text, part) if ":" in text else None)
+    )
+    if form is not None:
+        return form
+    if "=" in text or "≈" in text:
+        return _equation(text, part)
+    if "±" in text or "∓" in text:
+        return _plus_minus(text, part)
+    return _scalar(text)
+
+
+def _without_condition(text: str) -> str:
+    """The text without `, k ∈ Z`; the integer is called n then."""
+    if " for " in text:
+        text = _FOR_ALL.sub("", text)
+    match = _CONDITION.search(text)
+    if match is None:
+        return text
+    rest = text[: match.start()]
+    return re.sub(rf"(?<![A-Za-z\\]){match[1]}(?![A-Za-z])", "n", rest) if match[1] else rest
+
+
+def _congruence(match: re.Match[str], part: Reader) -> Form | None:
+    """`x ≡ 2 (mod 3)` by the remainder and the modulus."""
+    modulus = read_expression(match[3]).rational
+    if modulus is None or modulus.denominator != 1 or modulus < 2:
+        return None
+    residues = []
+    for item in split(match[2], _COMMAS):
+        residue = read_expression(item).rational
+        if residue is None or residue.denominator != 1:
+            return None
+        residues.append(Number(Literal(residue % modulus)))
+    name = Words((f"congruence modulo {modulus}",), "")
+    rest = residues[0] if len(residues) == 1 else Sequence("set", tuple(residues))
+    return Sequence("tuple", (name, rest))
+
+
+def _without_group_commas(text: str) -> str:
+    """The text with 1,234 as 1234, except where the next bracket closes: (1,234) is a pair."""
+    pieces, end, enclosed = [], len(text), False
+    for match in reversed([*_GROUPS.finditer(text)]):
+        if len(match[0]) == 1:
+            enclosed = match[0] in ")]"
+        elif not enclosed:
+            pieces += [text[match.end() : end], match[0].replace(",", "")]
+            end = match.start()
+    return "".join([text[:end], *reversed(pieces)])
+
+
+def _name(text: str) -> Form:
+    """Letters that may be a name or a product, unless they spell a function or a constant."""
+    try:
+        value = read_expression(text)
+    except NotClosed:
+        return Name(text, None)
+    if any(len(name) > 1 for name in algebra.symbols(value)) or not algebra.symbols(value):
+        return Closed(value)
+    return Name(text, value)
+
+
+def _scalar(text: str) -> Form | None:
+    """One number, formula or quantity."""
+    based = read_based(text)
+    if based is not None:
+        return based
+    if is_wordy(text):
+        return None
+    quantity = read_quantity(text, read_form)
+    if quantity is not None:
+        return quantity
+    digits = text.upper() if text.isalnum() and _DIGITS.fullmatch(text) else ""
+    return Closed(read_expression(text), digits)
+
+
+_NAME = re.compile(
+    r"\\(?:d?dot|bar|hat|vec|tilde)\{?[A-Za-z]\}?|"
+    r"\\?[A-Za-zπ]+(?:_\{?[A-Za-z\d]+\}?)?'?\s*(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?|"
+    r"[A-Za-z](?:'|\^\{-1\})\s*\([A-Za-z]\)|[A-Za-z]\^\{-1\}\([A-Za-z]\)|"
+    r"(?:m\s*)?\\(?:angle|overline|triangle)\s*\{?[A-Z]{1,3}\}?|"
+    r"\([A-Za-z](?:,\s*[A-Za-z])+\)|[A-Za-z][A-Za-z ,'-]+"
+)
+
+
+def _equation(text: str, part: Reader) -> Form | None:
+    """`x = 5`, a relation between variables, or a chain, which is worth its last member."""
+    if not is_balanced(text):
+        return None
+    if "≈" in text:
+        return _approximation(text, part)
+    sides = [side for side in split(text, _EQUALS) if side]
+    if len(sides) == 1:
+        return part(sides[0]) if len(sides[0]) < len(text) else _scalar(text)
+    left, right = sides[0], sides[-1]
+    if _NAME.fullmatch(left):
+        return Equation(part(left), part(right), left)
+    if _NAME.fullmatch(right):
+        return Equation(part(right), part(left), right)
+    return Equation(part(left), part(right), "")
+
+
+def _approximation(text: str, part: Reader) -> Form | None:
+    """`x ≈ 3.14` as an equation; of `2√3 ≈ 3.46` both sides."""
+    sides = [side for side in split(text, _ALMOST) if side]
+    if len(sides) < 2 or sides[0] == sides[-1]:
+        return part(sides[0]) if sides and sides[0] != text else None
+    head, tail = sides[0], sides[-1]
+    if not any(c.isalnum() or c in "π∞" for c in head):
+        return None
+    if _NAME.fullmatch(head):
+        return Equation(part(head), part(tail), head)
+    return Approximated(part(head), part(tail))
+
+
+def _plus_minus(text: str, part: Reader) -> Form | None:
+    """Both readings of ±, as two answers."""
+    upper = part(text.replace("±", "+").replace("∓", "-"))
+    lower = part(text.replace("±", "-").replace("∓", "+"))
+    if isinstance(upper, Opaque) or isinstance(lower, Opaque):
+        return None
+    return Sequence("list", (upper, lower))

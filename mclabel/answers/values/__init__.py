@@ -1,0 +1,1 @@
+"""What answers mean: exact numbers, closed forms, units, sets, and arithmetic on them."""

@@ -1,0 +1,167 @@
+"""Exact arithmetic on closed forms: rational functions over Q with radicals, π, e, i and logs.
+
+A value is a quotient of two sums of monomials. A monomial maps atoms to exponents: a prime has a
+fractional exponent in (0, 1) (so √12 is 2·3^½), `i` has 1, a symbol any. Products of such radicals
+of primes are linearly independent over Q (Besicovitch 1940), and π, e, logs of primes and symbols
+are treated as independent of everything, so two values built from these alone are equal exactly
+if their canonical forms are. Roots of sums and functions of an argument are opaque atoms: equal
+forms still mean equal values, different forms mean nothing, and `is_canonical` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from mclabel.answers.values.monomials import (
+    NO_ATOMS,
+    UNIT,
+    Atom,
+    Monomial,
+    NotClosed,
+    Polynomial,
+    add_terms,
+    monomials_within,
+    multiply_terms,
+    power_of_monomial,
+)
+from mclabel.answers.values.trigonometry import vanishes
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A closed form. Compare with `same_form`, not with `==`."""
+
+    num: Polynomial
+    den: Polynomial
+
+    @property
+    def rational(self) -> Fraction | None:
+        """Its value where it is a rational number."""
+        if self.den is not UNIT or len(self.num) > 1:
+            return None
+        if not self.num:
+            return Fraction(0)
+        coefficient = self.num.get(NO_ATOMS)
+        return None if coefficient is None else Fraction(coefficient)
+
+
+def number(value: int | Fraction) -> Value:
+    """A rational number."""
+    if isinstance(value, Fraction) and value.denominator == 1:
+        value = value.numerator
+    return Value({NO_ATOMS: value} if value else {}, UNIT)
+
+
+def atom(name: Atom) -> Value:
+    """A symbol, a constant or a function of something."""
+    return Value({frozenset(((name, 1),)): 1}, UNIT)
+
+
+def key(value: Value) -> tuple[object, object]:
+    """Hashable; equal keys mean equal values."""
+    return frozenset(value.num.items()), frozenset(value.den.items())
+
+
+def add(a: Value, b: Value) -> Value:
+    """The sum."""
+    if a.den is b.den or a.den == b.den:
+        return Value(add_terms(a.num, b.num), a.den)
+    return Value(
+        add_terms(multiply_terms(a.num, b.den), multiply_terms(b.num, a.den)),
+        multiply_terms(a.den, b.den),
+    )
+
+
+def negate(a: Value) -> Value:
+    """The opposite."""
+    return Value({m: -c for m, c in a.num.items()}, a.den)
+
+
+def multiply(a: Value, b: Value) -> Value:
+    """The product."""
+    den = a.den if b.den is UNIT else b.den if a.den is UNIT else multiply_terms(a.den, b.den)
+    return Value(multiply_terms(a.num, b.num), den)
+
+
+def divide(a: Value, b: Value) -> Value:
+    """The quotient.
+
+    Raises:
+        NotClosed: `b` is zero.
+    """
+    return multiply(a, inverse(b))
+
+
+def same_form(a: Value, b: Value) -> bool:
+    """Whether both have one canonical form: then they are equal wherever both are defined."""
+    if a.den is b.den or a.den == b.den:
+        left, right = a.num, b.num
+    else:
+        left, right = multiply_terms(a.num, b.den), multiply_terms(b.num, a.den)
+    return left == right or vanishes(add_terms(left, {m: -c for m, c in right.items()}))
+
+
+def is_canonical(a: Value) -> bool:
+    """Whether a value of another form is another value."""
+    return all(_plain_atom(x) for part in (a.num, a.den) for mono in part for x, _ in mono)
+
+
+def symbols(a: Value) -> frozenset[str]:
+    """Free symbols, also those inside of functions."""
+    found: set[str] = set()
+    waiting: list[Monomial] = [*a.num, *a.den]
+    while waiting:
+        for x, _ in waiting.pop():
+            if isinstance(x, str):
+                found.add(x)
+            elif isinstance(x, tuple):
+                waiting.extend(monomials_within(x))
+    return frozenset(found - {"π", "e", "i"})
+
+
+def renamed(a: Value, names: Mapping[str, str]) -> Value:
+    """The value with other names for its symbols, also inside of functions."""
+
+    def monomial(mono: Monomial) -> Monomial:
+        return frozenset((one(x), n) for x, n in mono)
+
+    def key_of(part: Any) -> Any:
+        return tuple(frozenset((monomial(m), c) for m, c in half) for half in part)
+
+    def one(x: Atom) -> Atom:
+        if isinstance(x, str):
+            return names.get(x, x)
+        if isinstance(x, int) or x[0] == "ln":
+            return x
+        if x[0] == "^":
+            return ("^", one(x[1]), monomial(x[2]))
+        return (x[0], *map(key_of, x[1:]))
+
+    num, den = ({monomial(m): c for m, c in half.items()} for half in (a.num, a.den))
+    return Value(num, UNIT if a.den is UNIT else den)
+
+
+def _plain_atom(x: Atom) -> bool:
+    """A power b^m is plain where m is a product of symbols: 2^(ln 3) is 3^(ln 2)."""
+    if not isinstance(x, tuple) or x[0] == "ln":
+        return True
+    return x[0] == "^" and not any(isinstance(y, tuple) for y, _ in x[2])
+
+
+def inverse(a: Value) -> Value:
+    """One over a value.
+
+    Raises:
+        NotClosed: the value is zero.
+    """
+    if not a.num:
+        raise NotClosed("division by zero")
+    if len(a.num) > 1:
+        return Value(a.den, a.num)
+    ((mono, coefficient),) = a.num.items()
+    factor, inverse = power_of_monomial(mono, -1)
+    scaled = {inverse: Fraction(1, 1) / coefficient * factor}
+    return Value(multiply_terms(a.den, scaled), UNIT)

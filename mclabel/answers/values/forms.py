@@ -1,0 +1,187 @@
+"""What an answer can be, once read: numbers, formulas, collections, sets of reals, words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal as OneOf
+
+from mclabel.answers.values.algebra import Value, number
+from mclabel.answers.values.literals import Literal
+from mclabel.answers.values.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A rational number written as such."""
+
+    literal: Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A formula that is exact arithmetic to us."""
+
+    value: Value
+    digits: str = ""
+    """The text in upper case where it could be a number in a base above ten: `2A`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Several letters and nothing else: a name such as ABC, or a product such as xy."""
+
+    letters: str
+    value: Value | None
+    """As a product; None where the letters are too many for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A formula that only sympy can read."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An amount of something; percent and degrees too."""
+
+    amount: Form
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Several answers."""
+
+    kind: OneOf["tuple", "list", "set", "bracket", "alternatives"]
+    """`list` is bare (1, 2), `bracket` is [1, 2], `alternatives` are joined by "or"."""
+    items: tuple[Form, ...]
+    single: Form | None = None
+    """What it is if it is one value: 2,74 with a decimal comma, the point C(10, 3) a binomial."""
+    ordered: bool = False
+    """A bare list of which the order counts: one that goes on (1, 3, 5, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approximated:
+    """A value with an approximation behind it: `2√3 ≈ 3.46`."""
+
+    exact: Form
+    stated: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One interval; a point where both ends are one closed value."""
+
+    low: Value | None
+    """None is minus infinity."""
+    low_closed: bool
+    high: Value | None
+    high_closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reals:
+    """A union of intervals, disjoint and in order."""
+
+    pieces: tuple[Piece, ...]
+    variable: str = ""
+    """Of the inequality that wrote it, if one did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """An inequality in several variables: `difference` is positive, or not negative."""
+
+    difference: Value
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rows of entries."""
+
+    rows: tuple[tuple[Form, ...], ...]
+    determinant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """3:5 or 1:2:3."""
+
+    terms: tuple[Form, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A time of day."""
+
+    seconds: int
+    """Since midnight, or since the last 12 o'clock if `half` is empty."""
+    half: OneOf["", "am", "pm", "24"]
+    ratio: Ratio | None = None
+    """What it would be as a ratio, where it names no half of the day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Based:
+    """A number in a stated base."""
+
+    digits: str
+    base: int
+    value: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A letter of multiple choice, with what it stands for if that is given."""
+
+    letter: str
+    content: Form | None
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """Two sides; `label` where the left one only names what the right one is."""
+
+    left: Form
+    right: Form
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Plain words, lower-cased, without articles; `case` keeps them as written."""
+
+    words: tuple[str, ...]
+    case: str
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """`no solution`, `∞`, `-∞`, `undefined`, `infinitely many`, `empty text`."""
+
+    name: str
+
+
+Form = (
+    Number | Closed | Opaque | Quantity | Sequence | Reals | Relation | Matrix | Ratio | Clock
+    | Based | Choice | Equation | Words | Special | Name | Approximated
+)  # fmt: skip
+
+Reader = Callable[[str], Form]
+"""Reads a part of a text."""
+
+
+def value_of(form: Form) -> Value | None:
+    """The closed form of a number or a formula, else None."""
+    match form:
+        case Number(literal):
+            return number(literal.value)
+        case Closed(value=value) | Name(value=value):
+            return value
+    return None

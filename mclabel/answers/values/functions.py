@@ -1,0 +1,225 @@
+"""Functions of closed forms: exact where the argument allows it, else an opaque atom."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from mclabel.answers.values import algebra, powers
+from mclabel.answers.values.algebra import Value, atom, number
+from mclabel.answers.values.monomials import NO_ATOMS, UNIT, Monomial, NotClosed
+from mclabel.answers.values.sampling import real
+
+MAX_FACTORIAL = 2_000
+MAX_LARGE_FACTORIAL = 10**6
+"""Beyond MAX_FACTORIAL factorials are only written as multiples of one of a round number."""
+_CHUNK = 100
+MAX_BINOMIAL = 10**9
+"""Largest upper number of a binomial; the smaller of its lower numbers is held to MAX_CHOSEN."""
+MAX_CHOSEN = 500
+MAX_SYMBOLIC_CHOSEN = 12
+"""Lower number of a binomial whose upper one is a formula, which becomes a polynomial."""
+
+
+def apply(name: str, argument: Value, base: Value | None) -> Value:
+    """The function of that name, `base` being a logarithm's."""
+    if name == "ln":
+        return powers.logarithm(argument)
+    if name == "lg":
+        base = number(10)
+    if name in ("log", "lg"):
+        if base is None:
+            n = argument.rational
+            exact = None if n is None else _common_logarithm(n)
+            if exact is not None:
+                return number(exact)
+            return algebra.divide(powers.logarithm(argument), atom(powers.BARE_LOG))
+        return algebra.divide(powers.logarithm(argument), powers.logarithm(base))
+    if name == "exp":
+        return powers.power(atom("e"), argument)
+    if name == "cis":
+        sine = algebra.multiply(atom("i"), apply("sin", argument, None))
+        return algebra.add(apply("cos", argument, None), sine)
+    if name in ("sinh", "cosh", "tanh"):
+        return _hyperbolic(name, argument)
+    if name in ("arcsin", "arccos", "arctan"):
+        return _arc(name, argument)
+    if name == "abs":
+        return absolute(argument)
+    if name in ("sqrt", "cbrt"):
+        return powers.power(argument, number(Fraction(1, 2 if name == "sqrt" else 3)))
+    return _exact_trigonometric(name, argument) or _wave(name, argument)
+
+
+def _hyperbolic(name: str, argument: Value) -> Value:
+    """By powers of e."""
+    up, down = (powers.power(atom("e"), one) for one in (argument, algebra.negate(argument)))
+    difference, total = algebra.add(up, algebra.negate(down)), algebra.add(up, down)
+    if name == "tanh":
+        return algebra.divide(difference, total)
+    return algebra.divide(difference if name == "sinh" else total, number(2))
+
+
+def _wave(name: str, argument: Value) -> Value:
+    """A function's atom; of the trigonometric ones a quotient of sine and cosine."""
+    sine, cosine = (atom((wave, algebra.key(argument))) for wave in ("sin", "cos"))
+    match name:
+        case "tan":
+            return algebra.divide(sine, cosine)
+        case "cot":
+            return algebra.divide(cosine, sine)
+        case "sec":
+            return algebra.inverse(cosine)
+        case "csc":
+            return algebra.inverse(sine)
+    return atom((name, algebra.key(argument)))
+
+
+def _common_logarithm(n: Fraction) -> int | None:
+    """Of a power of ten; that much is meant by a bare log of one."""
+    if n.denominator != 1 or not 0 < n < 10**400:
+        return None
+    exponent = len(str(n.numerator)) - 1
+    return exponent if n == 10**exponent else None
+
+
+def _exact_trigonometric(name: str, argument: Value) -> Value | None:
+    """sin, cos and tan of multiples of 15 degrees."""
+    turns = algebra.divide(argument, atom("π")).rational
+    if turns is None or (turns * 12).denominator != 1 or name not in ("sin", "cos", "tan"):
+        return None
+    twelfths = int(turns * 12)
+    if name == "tan":
+        cosine = _sine(twelfths + 6)
+        return algebra.divide(_sine(twelfths), cosine) if cosine.num else None
+    return _sine(twelfths if name == "sin" else twelfths + 6)
+
+
+def _arc(name: str, argument: Value) -> Value:
+    """The angle of a sine, cosine or tangent; exact where it is a multiple of 15 degrees."""
+    wave = "tan" if name == "arctan" else "sin"
+    for twelfths in range(-6, 7) if not algebra.symbols(argument) else ():
+        angle = algebra.multiply(atom("π"), number(Fraction(twelfths, 12)))
+        value = _exact_trigonometric(wave, angle)
+        if value is not None and algebra.same_form(value, argument):
+            if name != "arccos":
+                return angle
+            return algebra.multiply(atom("π"), number(Fraction(6 - twelfths, 12)))
+    return atom((name, algebra.key(argument)))
+
+
+def _sine(twelfths: int) -> Value:
+    """Of that many twelfths of π."""
+    place = twelfths % 24
+    sign = -1 if place > 12 else 1
+    place = min(place % 12, 12 - place % 12)
+    half = Fraction(1, 2)
+    quarter = Fraction(1, 4)
+    terms = {
+        0: (),
+        1: ((6, quarter), (2, -quarter)),
+        2: ((1, half),),
+        3: ((2, half),),
+        4: ((3, half),),
+        5: ((6, quarter), (2, quarter)),
+        6: ((1, Fraction(1)),),
+    }[place]
+    total = number(0)
+    for radicand, coefficient in terms:
+        root = powers.power(number(radicand), number(half))
+        total = algebra.add(total, algebra.multiply(number(sign * coefficient), root))
+    return total
+
+
+def factorial(value: Value) -> Value:
+    """`n!` of an integer within limits."""
+    n = value.rational
+    if n is None:
+        return _symbolic_factorial(value)
+    if n.denominator != 1 or not 0 <= n <= MAX_LARGE_FACTORIAL:
+        raise NotClosed("a factorial out of range")
+    if n <= MAX_FACTORIAL:
+        return number(math.factorial(int(n)))
+    base = int(n) - int(n) % _CHUNK
+    rest = number(math.prod(range(base + 1, int(n) + 1)))
+    return algebra.multiply(atom(("factorial", algebra.key(number(base)))), rest)
+
+
+def _symbolic_factorial(value: Value) -> Value:
+    """(m + c)! as m!·(m+1)…(m+c), so that n·(n-1)! is n!."""
+    shift = Fraction(value.num.get(NO_ATOMS, 0))
+    if value.den is not UNIT or shift.denominator != 1 or abs(shift) > MAX_SYMBOLIC_CHOSEN:
+        return atom(("factorial", algebra.key(value)))
+    rest = algebra.add(value, number(-shift))
+    result = atom(("factorial", algebra.key(rest)))
+    for i in range(1, int(shift) + 1):
+        result = algebra.multiply(result, algebra.add(rest, number(i)))
+    for i in range(0, -int(shift)):
+        result = algebra.divide(result, algebra.add(rest, number(-i)))
+    return result
+
+
+def binomial(top: Value, bottom: Value) -> Value:
+    """`n` over `k`, both integers within limits."""
+    n, k = top.rational, bottom.rational
+    if k is None or k.denominator != 1 or not 0 <= k <= MAX_BINOMIAL:
+        return atom(("binomial", algebra.key(top), algebra.key(bottom)))
+    if n is None:
+        return _symbolic_binomial(top, int(k))
+    if n.denominator != 1 or not k <= n <= MAX_BINOMIAL:
+        raise NotClosed("a binomial out of range")
+    chosen = min(int(k), int(n - k))
+    if chosen > MAX_CHOSEN:
+        raise NotClosed("a binomial out of range")
+    return number(math.comb(int(n), chosen))
+
+
+def _symbolic_binomial(top: Value, k: int) -> Value:
+    """`n(n-1)…(n-k+1)/k!` of a formula n."""
+    if k > MAX_SYMBOLIC_CHOSEN:
+        return atom(("binomial", algebra.key(top), algebra.key(number(k))))
+    product = number(Fraction(1, math.factorial(k)))
+    for i in range(k):
+        product = algebra.multiply(product, algebra.add(top, number(-i)))
+    return product
+
+
+def absolute(value: Value) -> Value:
+    """Exact of a number, an atom of anything with symbols."""
+    if algebra.symbols(value):
+        return atom(("abs", algebra.key(_of_either_sign(value))))
+    size = real(value)
+    if size is None:
+        return _modulus(value)
+    return algebra.negate(value) if size < 0 else value
+
+
+def _of_either_sign(value: Value) -> Value:
+    """The same for a formula and its opposite."""
+    first = min(value.num, key=lambda mono: sorted(map(repr, mono)))
+    return algebra.negate(value) if value.num[first] < 0 else value
+
+
+def _modulus(value: Value) -> Value:
+    """Of a complex number: the root of the sum of the squares of its parts."""
+    if value.den is not UNIT:
+        return algebra.divide(_modulus(Value(value.num, UNIT)), _modulus(Value(value.den, UNIT)))
+    parts: tuple[dict[Monomial, int | Fraction], ...] = ({}, {})
+    for mono, coefficient in value.num.items():
+        rest = frozenset((x, n) for x, n in mono if x != "i")
+        parts[len(rest) != len(mono)][rest] = coefficient
+    total = number(0)
+    for part in parts:
+        one = Value(part, UNIT)
+        if part and real(one) is None:
+            raise NotClosed("parts that are not real numbers")
+        total = algebra.add(total, algebra.multiply(one, one))
+    return powers.power(total, number(Fraction(1, 2)))
+
+
+def rounded(value: Value, *, up: bool) -> Value:
+    """The floor or the ceiling."""
+    n = value.rational
+    if n is None:
+        return atom(("ceil" if up else "floor", algebra.key(value)))
+    return number(math.ceil(n) if up else math.floor(n))

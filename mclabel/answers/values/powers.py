@@ -1,0 +1,293 @@
+"""Powers, roots and logarithms of closed forms."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+from mclabel.answers.effort import spend
+from mclabel.answers.values.algebra import Value, add, atom, divide, inverse, key, multiply, number
+from mclabel.answers.values.monomials import (
+    MAX_TERMS,
+    NO_ATOMS,
+    UNIT,
+    Atom,
+    NotClosed,
+    check_power,
+    check_size,
+    power_of_monomial,
+)
+from mclabel.answers.values.nested import cube_root_parts, split_surd, square_root_parts
+
+BARE_LOG = ("bare log",)
+"""The logarithm of the base that a bare `log` has: 10 or e, as the reader likes."""
+MAX_POWER = 40
+"""Of a sum of several terms."""
+MAX_RADICAND = 10**12
+"""Largest part of a radicand that may be left after dividing out small primes."""
+
+
+def power(base: Value, exponent: Value) -> Value:
+    """The power; positive real roots, and real odd roots of negative numbers.
+
+    Raises:
+        NotClosed: too large, or of no one value.
+    """
+    n = exponent.rational
+    if n is None:
+        return _symbolic_power(base, exponent)
+    if n.denominator == 1:
+        return _whole_power(base, n.numerator)
+    return _root(base, n)
+
+
+def square(a: Value) -> Value:
+    """The square, with a root of a sum undone where it stands alone."""
+    if len(a.num) != 1 or a.den is not UNIT:
+        return multiply(a, a)
+    ((mono, coefficient),) = a.num.items()
+    result = number(Fraction(coefficient) ** 2)
+    for x, exponent in mono:
+        twice = number(Fraction(exponent) * 2)
+        if isinstance(x, tuple) and x[0] == "root":
+            num, den = x[1]
+            result = multiply(result, power(Value(dict(num), dict(den)), twice))
+        elif isinstance(x, int):
+            result = multiply(result, power(number(x), twice))
+        else:
+            result = multiply(result, power(atom(x), twice))
+    return result
+
+
+def logarithm(a: Value) -> Value:
+    """The natural logarithm: of a rational as logs of primes, of e^x as x, else opaque."""
+    n = a.rational
+    if n is not None and n > 0:
+        total = number(0)
+        for prime, exponent in _factors(n.numerator) + _factors(n.denominator, sign=-1):
+            total = add(total, multiply(number(exponent), atom(("ln", prime))))
+        return total
+    if len(a.num) == 1 and a.den is UNIT:
+        ((mono, coefficient),) = a.num.items()
+        factor = Fraction(coefficient)
+        if factor > 0 and mono and all(_is_power_of_e(x) for x, _ in mono):
+            total = logarithm(number(factor))
+            for x, times in mono:
+                logged = Value({x[2]: 1}, UNIT) if isinstance(x, tuple) else number(1)
+                total = add(total, multiply(number(Fraction(times)), logged))
+            return total
+    return atom(("log", key(a)))
+
+
+def _is_power_of_e(x: Atom) -> bool:
+    return x == "e" or (isinstance(x, tuple) and x[:2] == ("^", "e"))
+
+
+def _whole_power(base: Value, n: int) -> Value:
+    if n < 0:
+        return _whole_power(inverse(base), -n)
+    if n == 0:
+        if not base.num:
+            raise NotClosed("zero to the power of zero")
+        return number(1)
+    if len(base.num) == 1 and base.den is UNIT:
+        ((mono, coefficient),) = base.num.items()
+        check_power(coefficient, n)
+        factor, raised = power_of_monomial(mono, n)
+        check_size(factor)
+        return Value({raised: coefficient**n * factor}, UNIT)
+    if base.den is not UNIT:
+        num, den = Value(base.num, UNIT), Value(base.den, UNIT)
+        return divide(_whole_power(num, n), _whole_power(den, n))
+    if n > MAX_POWER or math.comb(n + len(base.num) - 1, n) > MAX_TERMS:
+        return atom(("power", key(base), key(number(n))))
+    result = base
+    for _ in range(n - 1):
+        result = multiply(result, base)
+    return result
+
+
+def _root(base: Value, exponent: Fraction) -> Value:
+    if not base.num:
+        if exponent > 0:
+            return base
+        raise NotClosed("division by zero")
+    if base.den is not UNIT:
+        return divide(
+            _root(Value(base.num, UNIT), exponent), _root(Value(base.den, UNIT), exponent)
+        )
+    if len(base.num) > 1:
+        return _root_of_sum(base, exponent)
+    ((mono, coefficient),) = base.num.items()
+    exponents: dict[Atom, int | Fraction] = {}
+    for x, e in mono:
+        if x == "i" or (not isinstance(x, int) and x not in ("π", "e") and e % 2 == 0):
+            raise NotClosed("a root of several values")
+        exponents[x] = e * exponent
+    result = _rational_root(Fraction(coefficient), exponent)
+    for x, e in exponents.items():
+        if isinstance(x, int):
+            result = multiply(result, _prime_power(x, Fraction(e)))
+        else:
+            result = multiply(result, Value({frozenset(((x, e),)): 1}, UNIT))
+    return result
+
+
+def _root_of_sum(base: Value, exponent: Fraction) -> Value:
+    """An opaque atom of the sum without its rational content, so that √(4a+4b) is 2√(a+b)."""
+    coefficients = [Fraction(c) for c in base.num.values()]
+    content = Fraction(
+        math.gcd(*(c.numerator for c in coefficients)),
+        math.lcm(*(c.denominator for c in coefficients)),
+    )
+    rest = Value({m: Fraction(c) / content for m, c in base.num.items()}, UNIT)
+    if len(base.num) == 2 and abs(exponent) in (Fraction(1, 2), Fraction(1, 3)):
+        plain = denested(base, exponent.denominator)
+        if plain is not None:
+            return plain if exponent > 0 else inverse(plain)
+    root = Value({frozenset(((("root", key(rest)), exponent),)): 1}, UNIT)
+    return multiply(_rational_root(content, exponent), root)
+
+
+def denested(base: Value, degree: int) -> Value | None:
+    """The square or cube root of a + b√d as a sum of plain radicals; None where it is none."""
+    surd = split_surd(base)
+    if surd is None:
+        return None
+    a, b, d = surd
+    if degree == 3:
+        parts = cube_root_parts(a, b, d)
+        if parts is None:
+            return None
+        return add(number(parts[0]), multiply(number(parts[1]), _rational_root(d, Fraction(1, 2))))
+    parts = square_root_parts(a, b, d)
+    if parts is None or parts[1] < 0:
+        return None
+    large, small = (_rational_root(part, Fraction(1, 2)) for part in parts)
+    return add(large, small if b > 0 else multiply(number(-1), small))
+
+
+def _rational_root(n: Fraction, exponent: Fraction) -> Value:
+    if n < 0:
+        if exponent.denominator % 2:
+            sign = -1 if exponent.numerator % 2 else 1
+            return multiply(number(sign), _rational_root(-n, exponent))
+        if exponent.denominator == 2:
+            return multiply(
+                _whole_power(atom("i"), exponent.numerator), _rational_root(-n, exponent)
+            )
+        raise NotClosed("even root of a negative number")
+    result = number(1)
+    for prime, e in _factors(n.numerator) + _factors(n.denominator, sign=-1):
+        result = multiply(result, _prime_power(prime, e * exponent))
+    return result
+
+
+def _prime_power(prime: int, exponent: Fraction) -> Value:
+    whole = math.floor(exponent)
+    check_power(prime, whole)
+    rest = exponent - whole
+    mono = frozenset(((prime, rest),)) if rest else NO_ATOMS
+    return Value({mono: Fraction(prime) ** whole}, UNIT)
+
+
+def _symbolic_power(base: Value, exponent: Value) -> Value:
+    """b^(c·m + …) as atoms b^m to the power c, so that (e^x)² and e^(2x) are one."""
+    if exponent.den is not UNIT:
+        return atom(("power", key(base), key(exponent)))
+    if _has_logarithm(exponent):
+        undone = _undone_logarithms(base, exponent)
+        return atom(("power", key(base), key(exponent))) if undone is None else undone
+    if len(base.num) != 1 or base.den is not UNIT:
+        return atom(("power", key(base), key(exponent)))
+    ((mono, coefficient),) = base.num.items()
+    n = Fraction(coefficient)
+    if n <= 0 or any(not isinstance(x, str) or x == "i" for x, _ in mono):
+        return atom(("power", key(base), key(exponent)))
+    bases = [*mono, *_factors(n.numerator), *_factors(n.denominator, sign=-1)]
+    result = number(1)
+    for m, c in exponent.num.items():
+        if ("i", 1) in m:
+            return atom(("power", key(base), key(exponent)))
+        for x, e in bases:
+            if not m:
+                piece = power(number(x) if isinstance(x, int) else atom(x), number(Fraction(e * c)))
+            else:
+                piece = Value({frozenset(((("^", x, m), e * c),)): 1}, UNIT)
+            result = multiply(result, piece)
+    return result
+
+
+def _has_logarithm(a: Value) -> bool:
+    return any(isinstance(x, tuple) and x[0] in ("ln", "log") for mono in a.num for x, _ in mono)
+
+
+def _undone_logarithms(base: Value, exponent: Value) -> Value | None:
+    """b^E as e^(E ln b) where that is a product of powers of what stands under logarithms.
+
+    So 3^(log_3 5) is 5, 9^(log_3 5) is 25 and e^(2 ln x) is x².
+    """
+    n = base.rational
+    if n == 10 and any(x == BARE_LOG for mono in exponent.num for x, _ in mono):
+        total = multiply(exponent, atom(BARE_LOG))
+    elif base.num == {frozenset((("e", 1),)): 1} and base.den is UNIT:
+        total = exponent
+    elif n is not None and n > 0:
+        total = multiply(exponent, logarithm(base))
+    else:
+        return None
+    result = number(1)
+    for mono, coefficient in total.num.items():
+        c = number(Fraction(coefficient))
+        if not mono:
+            result = multiply(result, power(atom("e"), c))
+            continue
+        ((x, once), *more) = mono
+        if more or once != 1 or not isinstance(x, tuple) or x[0] not in ("ln", "log"):
+            return None
+        inner = number(x[1]) if x[0] == "ln" else Value(dict(x[1][0]), dict(x[1][1]))
+        result = multiply(result, power(_simple(inner), c))
+    return result
+
+
+def _simple(a: Value) -> Value:
+    """The same value, with the denominator that is shared where it is one."""
+    return Value(a.num, UNIT) if a.den == UNIT else a
+
+
+def _factors(n: int, sign: int = 1) -> tuple[tuple[int, int], ...]:
+    """Prime factors of a positive integer with their exponents times `sign`."""
+    spend((n.bit_length() // 128) ** 2)
+    return _found_factors(n, sign)
+
+
+@lru_cache(maxsize=4096)
+def _found_factors(n: int, sign: int) -> tuple[tuple[int, int], ...]:
+    found = []
+    prime = 2
+    while prime * prime <= n and prime < 1000:
+        count = 0
+        while n % prime == 0:
+            n //= prime
+            count += 1
+        if count:
+            found.append((prime, sign * count))
+        prime += 1 if prime == 2 else 2
+    if n > 1:
+        if n >= MAX_RADICAND or (prime >= 1000 and not _is_prime(n)):
+            raise NotClosed("a radicand that is hard to factor")
+        found.append((n, sign))
+    return tuple(found)
+
+
+def _is_prime(n: int) -> bool:
+    """Miller-Rabin, exact below 3.4e14 (Jaeschke 1993)."""
+    if n < 1_000_000:
+        return True
+    twos = ((n - 1) & -(n - 1)).bit_length() - 1
+    for base in (2, 3, 5, 7, 11, 13, 17):
+        x = pow(base, (n - 1) >> twos, n)
+        if x not in (1, n - 1) and all(pow(x, 2**r, n) != n - 1 for r in range(1, twos)):
+            return False
+    return True

@@ -1,0 +1,192 @@
+"""Sets of real numbers as unions of intervals with exact ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+from mclabel.answers.values import algebra
+from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.forms import Piece, Reals, Relation
+from mclabel.answers.values.monomials import NotClosed
+from mclabel.answers.values.sampling import real
+
+ALL = Reals((Piece(None, False, None, False),))
+
+
+def interval(low: Value | None, high: Value | None, *, closed: tuple[bool, bool]) -> Reals:
+    """One interval, None being infinite; the empty set if its ends cross.
+
+    Raises:
+        NotClosed: an end is not a real number.
+    """
+    if low is not None and high is not None:
+        order = _compare(low, high)
+        if order > 0 or (order == 0 and not all(closed)):
+            return Reals(())
+    for end in (low, high):
+        if end is not None:
+            _place(end)
+    return Reals((Piece(low, closed[0] and low is not None, high, closed[1] and high is not None),))
+
+
+def union(sets: Iterable[Reals]) -> Reals:
+    """The union, its touching pieces joined.
+
+    Raises:
+        NotClosed: an end is not a real number.
+    """
+    pieces = sorted((p for s in sets for p in s.pieces), key=_start)
+    joined: list[Piece] = []
+    for piece in pieces:
+        if joined and _touch(joined[-1], piece):
+            joined[-1] = _join(joined[-1], piece)
+        else:
+            joined.append(piece)
+    return Reals(tuple(joined))
+
+
+def intersection(a: Reals, b: Reals) -> Reals:
+    """The intersection.
+
+    Raises:
+        NotClosed: an end is not a real number.
+    """
+    found = []
+    for p in a.pieces:
+        for q in b.pieces:
+            low, low_closed = _tighter(p.low, p.low_closed, q.low, q.low_closed, sign=1)
+            high, high_closed = _tighter(p.high, p.high_closed, q.high, q.high_closed, sign=-1)
+            found.append(interval(low, high, closed=(low_closed, high_closed)))
+    return union(found)
+
+
+def all_but(point: Value) -> Reals:
+    """Every real number except one."""
+    return Reals((Piece(None, False, point, False), Piece(point, False, None, False)))
+
+
+def same_set(a: Reals, b: Reals) -> bool | None:
+    """Whether two sets are equal; None where two ends could not be told apart."""
+    if len(a.pieces) != len(b.pieces):
+        return False
+    unsure = False
+    for p, q in zip(a.pieces, b.pieces, strict=True):
+        if (p.low_closed, p.high_closed) != (q.low_closed, q.high_closed):
+            return False
+        for left, right in ((p.low, q.low), (p.high, q.high)):
+            if (left is None) != (right is None):
+                return False
+            if left is None or right is None or algebra.same_form(left, right):
+                continue
+            if algebra.is_canonical(left) and algebra.is_canonical(right):
+                return False
+            if abs(_place(left) - _place(right)) > 1e-9:
+                return False
+            unsure = True
+    return None if unsure else True
+
+
+def solve_relation(left: Value, sign: str, right: Value) -> Reals | Relation:
+    """The set that `left sign right` describes: of one variable if that occurs linearly.
+
+    Raises:
+        NotClosed: no set of real numbers, or not one that this can find.
+    """
+    if sign in ("<", "≤"):
+        left, right = right, left
+    difference = algebra.add(left, algebra.negate(right))
+    names = algebra.symbols(difference)
+    if not names:
+        raise NotClosed("an inequality between numbers")
+    if len(names) > 1:
+        if sign == "≠":
+            raise NotClosed("several variables")
+        return Relation(difference, strict=sign in "<>")
+    (name,) = names
+    slope, rest = _linear(difference, name)
+    root = algebra.divide(algebra.negate(rest), slope)
+    if sign == "≠":
+        return Reals(all_but(root).pieces, name)
+    closed = sign in ("≤", "≥")
+    if _place(slope) > 0:
+        found = interval(root, None, closed=(closed, False))
+    else:
+        found = interval(None, root, closed=(False, closed))
+    return Reals(found.pieces, name)
+
+
+def _linear(difference: Value, name: str) -> tuple[Value, Value]:
+    """Slope and constant of a polynomial that is linear in its one variable."""
+    if len(difference.den) > 1 or algebra.symbols(Value(difference.den, difference.den)):
+        raise NotClosed("not linear")
+    slope, rest = {}, {}
+    for mono, coefficient in difference.num.items():
+        exponents = dict(mono)
+        if name not in exponents:
+            rest[mono] = coefficient
+            continue
+        if exponents.pop(name) != 1:
+            raise NotClosed("not linear")
+        slope[frozenset(exponents.items())] = coefficient
+    slope_value, rest_value = Value(slope, difference.den), Value(rest, difference.den)
+    if algebra.symbols(slope_value) or algebra.symbols(rest_value) or not slope:
+        raise NotClosed("not linear")
+    return slope_value, rest_value
+
+
+def _place(value: Value) -> float:
+    exact = value.rational
+    if exact is not None and abs(exact) < 2**1000:
+        return float(exact)
+    place = real(value)
+    if place is None:
+        raise NotClosed("an end that is not a real number")
+    return place
+
+
+def _compare(a: Value, b: Value) -> int:
+    if algebra.same_form(a, b):
+        return 0
+    left: float | Fraction | None = a.rational
+    right: float | Fraction | None = b.rational
+    if left is None or right is None:
+        left, right = _place(a), _place(b)
+    return (left > right) - (left < right)
+
+
+def _start(piece: Piece) -> tuple[float, bool]:
+    return (-math.inf if piece.low is None else _place(piece.low), not piece.low_closed)
+
+
+def _touch(first: Piece, second: Piece) -> bool:
+    if first.high is None or second.low is None:
+        return True
+    order = _compare(second.low, first.high)
+    return order < 0 or (order == 0 and (first.high_closed or second.low_closed))
+
+
+def _join(first: Piece, second: Piece) -> Piece:
+    if first.high is None or second.high is None:
+        return Piece(first.low, first.low_closed, None, False)
+    order = _compare(first.high, second.high)
+    if order == 0:
+        closed = first.high_closed or second.high_closed
+        return Piece(first.low, first.low_closed, first.high, closed)
+    last = first if order > 0 else second
+    return Piece(first.low, first.low_closed, last.high, last.high_closed)
+
+
+def _tighter(
+    a: Value | None, a_closed: bool, b: Value | None, b_closed: bool, *, sign: int
+) -> tuple[Value | None, bool]:
+    """The larger of two lower ends, or (sign -1) the smaller of two upper ends."""
+    if a is None:
+        return b, b_closed
+    if b is None:
+        return a, a_closed
+    order = _compare(a, b) * sign
+    if order == 0:
+        return a, a_closed and b_closed
+    return (a, a_closed) if order > 0 else (b, b_closed)

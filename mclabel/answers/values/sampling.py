@@ -1,0 +1,222 @@
+"""Values of closed forms at a sample point, to show that two are not equal.
+
+Agreement proves nothing and is never used as a proof; a clear difference at a point does.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from mclabel.answers.effort import spend
+from mclabel.answers.values.algebra import Value, symbols
+from mclabel.answers.values.monomials import Atom, Polynomial
+from mclabel.answers.values.powers import BARE_LOG
+
+_RELATIVE = 1e-6
+"""Two results that differ by more are different: far above the rounding error of a few dozen
+operations, where no catastrophic cancellation took place (checked against the terms' size)."""
+_POINTS = (
+    (0.7310585786, 1.3862943611, 2.2360679775),
+    (0.1310585786, 0.2362943611, 0.3360679775),
+    (11.7310585786, 17.3862943611, 29.2360679775),
+)
+"""Sizes of symbols; the small and the large ones count where the first say nothing."""
+_WHOLE = frozenset("klmn")
+_MAX_ARGUMENT = 1e6
+_LOG_BASE = "base of a bare log"
+_FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
+    "sin": cmath.sin,
+    "cos": cmath.cos,
+    "tan": cmath.tan,
+    "cot": lambda z: 1 / cmath.tan(z),
+    "sec": lambda z: 1 / cmath.cos(z),
+    "csc": lambda z: 1 / cmath.sin(z),
+    "sinh": cmath.sinh,
+    "cosh": cmath.cosh,
+    "tanh": cmath.tanh,
+    "arcsin": cmath.asin,
+    "arccos": cmath.acos,
+    "arctan": cmath.atan,
+    "abs": lambda z: complex(abs(z)),
+    "factorial": lambda z: complex(math.gamma(z.real + 1)),
+    "floor": lambda z: complex(math.floor(z.real)),
+    "ceil": lambda z: complex(math.ceil(z.real)),
+}
+
+
+def clearly_differ(a: Value, b: Value) -> bool:
+    """Whether the two take clearly different values at one of a few points.
+
+    Only where both are defined over the real numbers: beyond, a root or a logarithm has several
+    values, of which -ln x and ln(1/x) may show different ones.
+    """
+    names = sorted(symbols(a) | symbols(b))
+    for sizes in _POINTS:
+        compared = False
+        for shift in range(len(sizes)):
+            point = {
+                name: _coordinate(name, sizes[(i + shift) % len(sizes)], i, shift)
+                for i, name in enumerate(names)
+            }
+            verdict = _differ_at(a, b, point)
+            if verdict:
+                return True
+            compared |= verdict is False
+            if not names:
+                return False
+        if compared:
+            return False
+    return False
+
+
+def _coordinate(name: str, size: float, place: int, shift: int) -> float:
+    """A symbol's value near a size; that of a letter for whole numbers is one, so (-1)^n has one.
+
+    Args:
+        name: of the symbol.
+        size: about which.
+        place: of the name among the symbols, so that no two have one value.
+        shift: of the point among those of its size.
+    """
+    if name in _WHOLE:
+        return float(math.ceil(size) + place)
+    return size + 0.137 * place + 0.01 * shift
+
+
+def _differ_at(a: Value, b: Value, point: dict[str, float]) -> bool | None:
+    """Whether the values at a point differ, whatever the base of a bare log; None if undefined."""
+    for base in (math.e, 10.0):
+        point[_LOG_BASE] = base
+        left, right = approximate(a, point), approximate(b, point)
+        if left is None or right is None:
+            return None
+        if abs(left - right) <= _RELATIVE * max(abs(left), abs(right), 1e-9):
+            return False
+    return True
+
+
+def approximate(a: Value, point: Mapping[str, float] | None = None) -> complex | None:
+    """The value at a point, or None where it is undefined, out of range or badly conditioned."""
+    try:
+        result = _quotient(a.num, a.den, point or {})
+    except (OverflowError, ZeroDivisionError, ValueError, KeyError):
+        return None
+    return result if cmath.isfinite(result) else None
+
+
+def size_of_difference(a: Value, b: Value) -> float | None:
+    """How far two closed forms without symbols are apart, or None where they have no value."""
+    left, right = approximate(a), approximate(b)
+    return None if left is None or right is None else abs(left - right)
+
+
+def overflows(a: Value) -> bool:
+    """Whether a closed form without symbols is too large for a float, or has such a part."""
+    if symbols(a):
+        return False
+    try:
+        return not cmath.isfinite(_quotient(a.num, a.den, {}))
+    except OverflowError:
+        return True
+    except (ZeroDivisionError, ValueError, KeyError):
+        return False
+
+
+def real(a: Value) -> float | None:
+    """The value of a closed form without symbols that is a real number, else None."""
+    result = approximate(a)
+    if result is None or abs(result.imag) > 1e-12 * max(1.0, abs(result.real)):
+        return None
+    return result.real
+
+
+def _quotient(num: Any, den: Any, point: Mapping[str, float]) -> complex:
+    return _polynomial(num, point) / _polynomial(den, point)
+
+
+def _polynomial(terms: Polynomial, point: Mapping[str, float]) -> complex:
+    spend(1 + 2 * len(terms))
+    total, largest = 0j, 0.0
+    for mono, coefficient in terms.items():
+        term = complex(float(coefficient))
+        for base, exponent in mono:
+            term *= _power(_atom(base, point), exponent, point)
+        total += term
+        largest = max(largest, abs(term))
+    if largest and abs(total) < 1e-9 * largest:
+        raise ValueError("cancellation")
+    return total
+
+
+def _power(base: complex, exponent: int | Fraction, point: Mapping[str, float]) -> complex:
+    """The power; of a negative real number the odd root is the real one."""
+    if exponent.denominator == 1:
+        return base ** float(exponent)
+    if base.imag == 0 and base.real < 0 and exponent.denominator % 2:
+        size = complex(abs(base.real) ** float(exponent))
+        return -size if exponent.numerator % 2 else size
+    return _on_one_branch(base, point) ** float(exponent)
+
+
+def _on_one_branch(z: complex, point: Mapping[str, float]) -> complex:
+    """The same, if it has one root and one logarithm for whoever reads a formula in symbols.
+
+    Raises:
+        ValueError: it has several.
+    """
+    if len(point) > 1 and not (z.imag == 0 and z.real > 0):
+        raise ValueError("several branches")
+    return z
+
+
+def _atom(base: Atom, point: Mapping[str, float]) -> complex:
+    if isinstance(base, int):
+        return complex(base)
+    if isinstance(base, str):
+        constant = _CONSTANTS.get(base)
+        return complex(point[base]) if constant is None else constant
+    match base:
+        case ("ln", prime):
+            return complex(math.log(prime))
+        case ("^", inner, mono):
+            base_value = _on_one_branch(_atom(inner, point), point)
+            return base_value ** _polynomial({mono: 1}, point)
+        case ("power", inner, exponent):
+            raised = _key(exponent, point)
+            if raised.imag or not raised.real.is_integer():
+                return _on_one_branch(_key(inner, point), point) ** raised
+            return _key(inner, point) ** raised
+        case ("root", inner):
+            return _key(inner, point)
+    if base == BARE_LOG:
+        return complex(math.log(point.get(_LOG_BASE, math.e)))
+    if base[0] == "binomial":
+        return _binomial(_key(base[1], point), _key(base[2], point))
+    argument = _key(base[1], point)
+    if abs(argument) > _MAX_ARGUMENT:
+        raise OverflowError("no digits left for the phase of a wave")
+    if base[0].startswith("call "):  # any function: one without symmetries stands for it
+        return cmath.sin(1.7 * argument + 0.3) + 0.31 * argument
+    if base[0] == "log":
+        return cmath.log(_on_one_branch(argument, point))
+    return _FUNCTIONS[base[0]](argument)
+
+
+def _binomial(n: complex, k: complex) -> complex:
+    top, chosen = n.real, k.real
+    size = math.lgamma(top + 1) - math.lgamma(chosen + 1) - math.lgamma(top - chosen + 1)
+    if top < 0 or chosen < 0 or chosen > top:
+        raise ValueError("a binomial of which the sign is not known here")
+    return complex(math.exp(size))
+
+
+def _key(parts: Any, point: Mapping[str, float]) -> complex:
+    num, den = parts
+    return _quotient(dict(num), dict(den), point)
+
+
+_CONSTANTS = {"π": complex(math.pi), "e": complex(math.e), "i": 1j}

@@ -1,0 +1,1 @@
+"""Processes of their own for sympy: bounded in steps, memory and time."""

@@ -1,0 +1,296 @@
+"""Decides in a worker, with sympy, what exact arithmetic cannot. Never imported by the parent.
+
+Texts go through `latex2sympy2_extended` after the guard; closed forms are built node by node.
+Nothing reaches `sympify` or `parse_expr` as a string, and no expression is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
+from sympy.core.relational import Relational
+
+from mclabel.answers.comparison.compare import Comparison
+from mclabel.answers.reading.structure import read_form
+from mclabel.answers.rules import GradeRules
+from mclabel.answers.values.algebra import Value
+from mclabel.answers.values.forms import Closed, Form, Number, Opaque, Reals
+from mclabel.answers.values.monomials import Atom, Polynomial
+from mclabel.answers.values.powers import BARE_LOG
+from mclabel.answers.workers.guard import refusal
+
+_DIGITS = 30
+_BARE_LOG = sympy.Symbol("bare log", positive=True)
+"""The logarithm of the base of a bare `log`, which is e or 10."""
+_POINTS = (
+    (sympy.Rational(37, 23), sympy.Rational(-17, 11), sympy.Rational(41, 29)),
+    (sympy.Rational(-13, 19), sympy.Rational(31, 7), sympy.Rational(-47, 31)),
+    (sympy.Rational(53, 43), sympy.Rational(23, 17), sympy.Rational(5, 7)),
+    (sympy.Rational(2, 31), sympy.Rational(3, 37), sympy.Rational(5, 41)),
+    (sympy.Rational(531, 43), sympy.Rational(673, 37), sympy.Rational(823, 29)),
+)
+_NUM_USUAL = 3
+"""Points to compare at; the others count where these say nothing."""
+_OPERATIONS = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
+_CONFIG = ConversionConfig(lowercase_symbols=False)
+_TO_LATEX = str.maketrans({
+    "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "∞": "\\infty ", "π": "\\pi ", "*": "\\cdot ",
+    "°": "^{\\circ}",
+})  # fmt: skip
+_FUNCTIONS: Mapping[str, Any] = {
+    "sin": sympy.sin, "cos": sympy.cos, "tan": sympy.tan, "cot": sympy.cot, "sec": sympy.sec,
+    "csc": sympy.csc, "sinh": sympy.sinh, "cosh": sympy.cosh, "tanh": sympy.tanh,
+    "arcsin": sympy.asin, "arccos": sympy.acos, "arctan": sympy.atan, "log": sympy.log,
+    "abs": sympy.Abs, "factorial": sympy.factorial, "floor": sympy.floor, "ceil": sympy.ceiling,
+}  # fmt: skip
+
+
+_SIMPLIFIED: tuple[Callable[[sympy.Expr], Any], ...] = (
+    sympy.expand,
+    lambda one: sympy.simplify(sympy.sqrtdenest(one)),
+    lambda one: sympy.simplify(one.rewrite(sympy.exp)),
+    lambda one: sympy.expand_complex(one),
+    lambda one: sympy.simplify(sympy.logcombine(one, force=True)),
+    lambda one: sympy.simplify(_over_the_reals(one)),
+)
+"""Ways to bring a difference to zero, the cheapest first."""
+
+
+def decide(answer: str, gold: str, rules: GradeRules) -> bool | None:
+    """Whether a normalised answer means what a normalised gold means; None if undecided."""
+    return Comparison(rules, prove).same(read_form(answer), read_form(gold))
+
+
+def parses(gold: str) -> bool:
+    """Whether every part of a normalised gold that needs the LaTeX parser gets through it."""
+    form = read_form(gold)
+    return not isinstance(form, Opaque) or (
+        refusal(form) is None and _parsed(form.text) is not None
+    )
+
+
+def prove(answer: Form, gold: Form) -> bool | None:
+    """Whether two formulas or sets are equal."""
+    if refusal(answer) is not None or refusal(gold) is not None:
+        return None
+    left, right = _expression(answer), _expression(gold)
+    if left is None or right is None:
+        return None
+    if isinstance(left, Relational) or isinstance(right, Relational):
+        left, right = _solved(left), _solved(right)
+    if isinstance(left, sympy.Set) or isinstance(right, sympy.Set):
+        return _same_sets(left, right)
+    if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+        return None
+    return _same_expressions(left, right)
+
+
+def _same_expressions(left: sympy.Expr, right: sympy.Expr) -> bool | None:
+    left, right = _positive_under_logarithms(left, right)
+    difference = left - right
+    if difference == 0:
+        return True
+    if difference.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
+        return False if left.is_finite and right.is_infinite else None
+    bases = (sympy.Integer(1), sympy.log(10)) if difference.has(_BARE_LOG) else (None,)
+    for base in bases:
+        sides = (left, right) if base is None else [s.subs(_BARE_LOG, base) for s in (left, right)]
+        if not _differ_somewhere(*sides):
+            difference = sides[0] - sides[1]
+            break
+    else:
+        return False
+    if difference == 0:
+        return True
+    for simplified in _SIMPLIFIED:
+        try:
+            if simplified(difference) == 0:
+                return True
+        except (NotImplementedError, PermissionError, AttributeError):
+            continue  # sympy cannot, would have to parse a text, or stumbles: the next may not
+    return None
+
+
+def _over_the_reals(one: sympy.Expr) -> sympy.Expr:
+    """With real symbols and what stands under a root as a product: √(x² + 2x + 1) is |x + 1|."""
+    real = one.subs({s: sympy.Symbol(s.name, real=True) for s in one.free_symbols})
+    return real.replace(
+        lambda node: node.is_Pow and node.exp == sympy.S.Half and node.free_symbols,
+        lambda node: sympy.sqrt(sympy.factor(node.base)),
+    )
+
+
+def _positive_under_logarithms(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both with symbols taken as positive where a log occurs: ln x² is 2 ln x to a human."""
+    if not (left.has(sympy.log) or right.has(sympy.log)):
+        return left, right
+    names = {s: sympy.Symbol(s.name, positive=True) for s in left.free_symbols | right.free_symbols}
+    return left.subs(names), right.subs(names)
+
+
+def _differ_somewhere(left: sympy.Expr, right: sympy.Expr) -> bool:
+    """Whether they differ at a point at which every root and logarithm has one value."""
+    names = sorted(left.free_symbols | right.free_symbols, key=lambda s: s.name)
+    branched = [*_branched(left), *_branched(right)] if names else []
+    compared = 0
+    for number, point in enumerate(_POINTS):
+        if compared and number >= _NUM_USUAL:
+            return False
+        values = {s: point[i % 3] + sympy.Rational(i, 7) for i, s in enumerate(names)}
+        values = {s: abs(v) if s.is_positive else v for s, v in values.items()}
+        if not all(sympy.N(one.subs(values)).is_positive for one in branched):
+            continue
+        a, b = (sympy.N(side.subs(values), _DIGITS) for side in (left, right))
+        if not (a.is_number and b.is_number and a.is_finite and b.is_finite):
+            continue
+        compared += 1
+        size = abs(a) + abs(b)
+        if sympy.N(abs(a - b) - size * sympy.Float(10) ** (-_DIGITS // 2), _DIGITS).is_positive:
+            return True
+        if not names:
+            return False
+    return False
+
+
+def _branched(side: sympy.Expr) -> list[sympy.Expr]:
+    """What stands in symbols under roots and logarithms: where negative, they have many values."""
+    inner = [one.args[0] for one in side.atoms(sympy.log)]
+    inner += [one.base for one in side.atoms(sympy.Pow) if not one.exp.is_integer]
+    return [one for one in inner if not one.is_positive]
+
+
+def _solved(one: Any) -> Any:
+    """The set that an inequality in one real variable describes."""
+    if not isinstance(one, Relational):
+        return one
+    names = one.free_symbols
+    if len(names) != 1 or isinstance(one, sympy.Eq):
+        return None
+    (name,) = names
+    real = sympy.Dummy(real=True)
+    return sympy.solve_univariate_inequality(one.subs(name, real), real, relational=False)
+
+
+def _same_sets(left: Any, right: Any) -> bool | None:
+    if not (isinstance(left, sympy.Set) and isinstance(right, sympy.Set)):
+        return None
+    if left == right:
+        return True
+    difference = sympy.SymmetricDifference(left, right).doit()
+    empty = difference.is_empty
+    return None if empty is None else bool(empty)
+
+
+def _expression(form: Form) -> Any:
+    match form:
+        case Closed(value=value):
+            return _built(value)
+        case Number(literal):
+            return _rational(literal.value)
+        case Reals(pieces):
+            return sympy.Union(
+                *(
+                    sympy.Interval(
+                        -sympy.oo if p.low is None else _built(p.low),
+                        sympy.oo if p.high is None else _built(p.high),
+                        not p.low_closed,
+                        not p.high_closed,
+                    )
+                    for p in pieces
+                )
+            )
+        case Opaque(text):
+            return _parsed(text)
+    return None
+
+
+def _parsed(text: str) -> Any:
+    """What the LaTeX parser makes of a text; None if it makes nothing of it."""
+    try:
+        result = _Parser(config=_CONFIG).parse(text.translate(_TO_LATEX))
+    except MemoryError:
+        raise
+    except Exception:  # the parser raises bare Exception for every text it does not know
+        return None
+    if isinstance(result, list | tuple):
+        result = result[0] if len(result) == 1 else None
+    if not isinstance(result, sympy.Expr | Relational | sympy.Set):
+        return None
+    renamed = {s: sympy.Symbol(_plain_name(s.name)) for s in result.free_symbols}
+    return _worked_out(result.subs(renamed) if renamed else result)
+
+
+def _worked_out(result: Any) -> Any:
+    """Integrals, sums, products, limits and derivatives replaced by what they are.
+
+    None of an integral without bounds, and of a derivative of what does not depend on its
+    variable as written: dy/dx is not 0.
+    """
+    if not result.has(*_OPERATIONS):
+        return result
+    for one in result.atoms(sympy.Derivative):
+        if not one.expr.has(*one.variables):
+            return None
+    if any(len(limits) == 1 for one in result.atoms(sympy.Integral) for limits in one.limits):
+        return None
+    found = result.doit()
+    return None if found.has(*_OPERATIONS, sympy.Piecewise) else found
+
+
+class _Parser(_Latex2Sympy):  # type: ignore[misc]
+    """The LaTeX parser, except that it would hand the text of a number to `sympify`."""
+
+    def parse_number(self, text: str) -> sympy.Rational:
+        return _rational(Fraction(text.replace(",", "")))
+
+
+def _plain_name(name: str) -> str:
+    return name.replace("{", "").replace("}", "").replace("\\", "")
+
+
+def _built(value: Value) -> sympy.Expr:
+    return _polynomial(value.num) / _polynomial(value.den)
+
+
+def _polynomial(terms: Polynomial) -> sympy.Expr:
+    return sympy.Add(
+        *(
+            sympy.Mul(_rational(c), *(_atom(x) ** _rational(e) for x, e in mono))
+            for mono, c in terms.items()
+        )
+    )
+
+
+def _rational(n: Any) -> sympy.Rational:
+    return sympy.Rational(int(n.numerator), int(n.denominator))
+
+
+def _atom(x: Atom) -> sympy.Expr:
+    if isinstance(x, int):
+        return sympy.Integer(x)
+    if isinstance(x, str):
+        constants = {"π": sympy.pi, "e": sympy.E, "i": sympy.I}
+        return constants.get(x) or sympy.Symbol(x)
+    match x:
+        case ("ln", prime):
+            return sympy.log(prime)
+        case ("^", base, mono):
+            return _atom(base) ** _polynomial({mono: 1})
+        case ("power", base, exponent):
+            return _key(base) ** _key(exponent)
+        case ("root", inner):
+            return _key(inner)
+    if x == BARE_LOG:
+        return _BARE_LOG
+    if x[0] == "binomial":
+        return sympy.binomial(_key(x[1]), _key(x[2]))
+    known = _FUNCTIONS.get(x[0])
+    return (known or sympy.Function(_plain_name(x[0].replace(" ", "_"))))(_key(x[1]))
+
+
+def _key(parts: Any) -> sympy.Expr:
+    return _polynomial(dict(parts[0])) / _polynomial(dict(parts[1]))

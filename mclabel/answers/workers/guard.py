@@ -1,0 +1,146 @@
+"""What is not even sent to the worker: formulas that could grow, and texts that are none.
+
+The worker survives anything, by its limits; the guard saves the time that a kill and a
+replacement cost, and keeps all but plain formulas away from the LaTeX parser.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mclabel.answers.values.algebra import Value, symbols
+from mclabel.answers.values.forms import Closed, Form, Number, Opaque, Reals
+from mclabel.answers.values.monomials import UNIT, Monomial, monomials_within
+from mclabel.answers.values.sampling import approximate, overflows
+
+MAX_LENGTH = 300
+MAX_NESTING = 20
+MAX_DIGITS = 100
+"""In one number."""
+MAX_OPERATORS = 2
+"""Integrals, sums, products and limits in one formula."""
+MAX_INTEGRATED = 2
+"""Functions in an integral."""
+MAX_EXPONENTS = 5_000
+"""Product of all exponents written as numbers."""
+MAX_ARGUMENT = 100
+"""Of a factorial or a binomial that is not worked out here."""
+
+_COMMANDS = frozenset(
+    "frac sqrt binom sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp pi "
+    "alpha beta gamma delta epsilon theta lambda mu rho sigma tau phi omega Delta Gamma Omega Phi "
+    "lfloor rfloor lceil rceil infty cdot det int sum prod lim to gcd".split()
+)
+_COUNTING = frozenset(("factorial", "binomial"))
+_FUNCTIONS = frozenset(
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp sqrt".split()
+)
+_VARIABLE_POWER = re.compile(r"(?<![a-z\\])[a-df-z]\s*+\^\s*+\{?+\s*+-?+\s*+[a-z]")
+_OPERATORS = frozenset(("int", "sum", "prod", "lim"))
+_COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
+_LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS}}}")
+_SIGNS = re.compile(r"[\w\s+\-*/^=()\[\]{}|!.,<>≤≥≠∞π°\\]*", re.ASCII)
+_TORN = re.compile(
+    r"[<>]\s*+[<>]|[+*/=^]\s*+[<>]|[-+*/=^<>]\s*+(?:[)\]}]|$)|\\(?:sum|prod|lim)(?!\s*+_)"
+)
+"""An operator or a relation without its right side, a sum or a limit of which no bound is told."""
+_JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
+"""A number behind something, or an empty group: no notation for anything."""
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
+_EXPONENT = re.compile(r"\^\s*+[({]?+\s*+[({]?+\s*+-?+\s*+(\d++)")
+_TOWER = re.compile(
+    r"\^[\s{(]*+-?+\s*+\d[\d.]*+[\s})]*+\^[\s{(]*+-?+\s*+\d|"
+    r"\^(?:[^!^)]|\)(?!\s*+!))*+\)\s*+!"
+)
+_LARGE_ARGUMENT = re.compile(
+    r"(?<!\d)\d{4,}+\s*+[)}]?+\s*+!|![\s)}]*+!|"
+    r"\\binom(?:[^A-Za-z^\d]|\d{1,3}+(?!\d))*+(?:\d{4}|\^)"
+)
+
+
+def refusal(form: Form) -> str | None:
+    """Why a form is not sent to the worker; None if it is."""
+    match form:
+        case Number():
+            return None
+        case Closed(value):
+            return _refuse_value(value)
+        case Reals(pieces):
+            ends = (end for piece in pieces for end in (piece.low, piece.high) if end is not None)
+            return next(filter(None, map(_refuse_value, ends)), None)
+    if not isinstance(form, Opaque):
+        return "no_formula"
+    return refuse_text(form.text)
+
+
+def refuse_text(text: str) -> str | None:
+    """Why a text is not parsed; None if it may be."""
+    if len(text) > MAX_LENGTH:
+        return "too_long"
+    if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
+        return "no_formula"
+    if _JUXTAPOSED.search(text) or _TORN.search(text):
+        return "no_formula"
+    commands = _COMMAND.findall(text)
+    if any(name not in _COMMANDS for name in commands):
+        return "unknown_command"
+    if sum(name in _OPERATORS for name in commands) > MAX_OPERATORS:
+        return "too_large"
+    if "int" in commands and _is_hard_to_integrate(text, commands):
+        return "too_large"
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "({[") - (char in ")}]")
+        deepest = max(deepest, depth)
+    if deepest > MAX_NESTING or depth:
+        return "nested_too_deep"
+    if _LONG_NUMBER.search(text) or _LARGE_ARGUMENT.search(text) or _TOWER.search(text):
+        return "too_large"
+    size = 1
+    for exponent in _EXPONENT.findall(text):
+        size *= max(1, int(exponent[:7]))
+        if size > MAX_EXPONENTS:
+            return "too_large"
+    return None
+
+
+def _is_hard_to_integrate(text: str, commands: list[str]) -> bool:
+    """Whether sympy would search in vain: several functions at once, or a variable's power x^x."""
+    functions = text.count("e^") + sum(name in _FUNCTIONS for name in commands)
+    return functions > MAX_INTEGRATED or bool(_VARIABLE_POWER.search(text))
+
+
+def _refuse_value(value: Value) -> str | None:
+    """Why sympy is not asked about a closed form; None if it is.
+
+    Exponents and arguments are bounded, so that no single operation of the worker takes long.
+    """
+    waiting: list[tuple[Monomial, int]] = [
+        (mono, 0) for part in (value.num, value.den) for mono in part
+    ]
+    while waiting:
+        mono, depth = waiting.pop()
+        for x, exponent in mono:
+            if max(abs(exponent.numerator), exponent.denominator) > MAX_EXPONENTS:
+                return "too_large"
+            if not isinstance(x, tuple):
+                continue
+            if depth == MAX_NESTING:
+                return "nested_too_deep"
+            if x[0] in _COUNTING and any(_is_above(key, MAX_ARGUMENT) for key in x[1:]):
+                return "too_large"
+            if x[0] == "power" and _is_above(x[2], MAX_EXPONENTS):
+                return "too_large"
+            waiting.extend((inner, depth + 1) for inner in monomials_within(x))
+    return "too_large" if overflows(value) else None
+
+
+def _is_above(key: Any, limit: int) -> bool:
+    """Whether an argument is a number larger than that; one with symbols is none."""
+    num, den = (dict(part) for part in key)
+    value = Value(num, UNIT if den == UNIT else den)
+    if symbols(value):
+        return False
+    size = approximate(value)
+    return size is None or abs(size) > limit

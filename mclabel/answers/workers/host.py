@@ -1,0 +1,183 @@
+"""The process that forks a child for every question: sympy is loaded here once.
+
+Run as `python -m mclabel.answers.workers.host FD BYTES`, by the pool. A fork server of our own
+rather than that of `multiprocessing`, because that one imports the caller's main module into every
+worker, refuses to start from daemonic processes, and is shared with whatever else the caller's
+program does.
+
+A child begins in the state in which the host was when it had warmed up, whatever was asked before,
+so that an answer and what it costs depend on the question alone: `attempt` says how the cost is
+bounded. Questions come as JSON, one a line, and so do results; when the socket closes, since its
+owner closed it or died by whatever way, all children are killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mclabel.answers.workers.attempt import attempt
+from mclabel.answers.workers.confined import confine, watch_parent
+
+MAX_MESSAGE = 1 << 16
+
+
+@dataclass(slots=True)
+class _Child:
+    """A process at work on one question."""
+
+    question: int
+    pid: int
+    output: bytearray = field(default_factory=bytearray)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve until the control socket closes.
+
+    Args:
+        argv: the file descriptor of the control socket, and the children's memory limit in bytes;
+            without them, only try whether a host can start here.
+    """
+    if not argv:
+        _warm_up()
+        print("the answer checker's workers can start here")
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _warm_up()
+    memory = int(argv[1])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    with socket.socket(fileno=int(argv[0])) as control:
+        _Host(control, memory).serve()
+
+
+def _warm_up() -> None:
+    """Import, and run once what builds its tables on first use."""
+    from mclabel.answers.rules import DEFAULT_RULES
+    from mclabel.answers.workers.attempt import settle_chance
+    from mclabel.answers.workers.equivalence import decide
+
+    settle_chance()
+    for answer, gold in (
+        ("\\sin^{-1} x", "\\arcsin x"),
+        ("\\sin^2 x", "1-\\cos^2 x"),
+        ("\\sin 2x", "2\\sin x\\cos x"),
+        ("\\sin^{3/2} x", "\\sqrt{1-\\cos^2 x}"),
+        ("|x|<3", "x^2<9"),
+        ("\\int_0^1 x^2 dx", "1/2"),
+        ("\\int_0^{π} \\sin x dx", "π"),
+        ("\\int_{-∞}^{∞} e^{-x^2} dx", "1"),
+        ("\\int_0^1 \\frac{1}{1+x^2} dx", "1"),
+        ("\\int_0^∞ \\frac{\\sin x}{x} dx", "1"),
+        ("\\sum_{k=0}^{n} \\binom{n}{k}", "3^n"),
+        ("\\sum_{n=1}^{∞} \\frac{1}{n^3}", "1"),
+        ("\\lim_{x \\to 0} \\frac{\\sin x}{x}", "2"),
+    ):
+        decide(answer, gold, DEFAULT_RULES)
+    gc.collect()
+    gc.freeze()  # a child's collections leave the pages that it shares with the host alone
+
+
+class _Host:
+    """Forks a child for each question and passes on what it finds."""
+
+    def __init__(self, control: socket.socket, memory: int) -> None:
+        self._control = control
+        self._memory = memory
+        self._pid = os.getpid()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+        self._children: dict[int, _Child] = {}
+        """By the descriptor on which a child writes what it found."""
+        self._open = True
+
+    def serve(self) -> None:
+        """Until the control socket closes."""
+        self._send({"host": self._pid})
+        buffer = bytearray()
+        try:
+            while self._open:
+                for key, _ in self._selector.select():
+                    if key.fd == self._control.fileno():
+                        self._take(buffer)
+                    elif key.fd in self._children:
+                        self._hear(key.fd)
+        finally:
+            for child in self._children.values():
+                _kill(child.pid)
+
+    def _take(self, buffer: bytearray) -> None:
+        data = self._control.recv(MAX_MESSAGE)
+        if not data:
+            self._open = False
+        buffer += data
+        while (end := buffer.find(b"\n")) >= 0:
+            message = json.loads(buffer[:end])
+            del buffer[: end + 1]
+            if "kill" in message:
+                for child in self._children.values():
+                    if child.question == message["kill"]:
+                        _kill(child.pid)
+            else:
+                self._fork(message)
+
+    def _fork(self, question: dict[str, Any]) -> None:
+        ours, theirs = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError:  # no process to be had: the pool asks again
+            os.close(ours)
+            os.close(theirs)
+            self._send({"id": question["id"], "died": 0})
+            return
+        if pid:
+            os.close(theirs)
+            self._children[ours] = _Child(question["id"], pid)
+            self._selector.register(ours, selectors.EVENT_READ)
+            return
+        self._control.close()
+        try:
+            watch_parent(self._pid)
+            confine(self._memory)
+            attempt(question, theirs)
+        finally:
+            os._exit(0)
+
+    def _hear(self, descriptor: int) -> None:
+        """Read a child's pipe; at its end the child has ended, too."""
+        child = self._children[descriptor]
+        data = os.read(descriptor, MAX_MESSAGE)
+        if data:
+            child.output += data
+            return
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        del self._children[descriptor]
+        _, status = os.waitpid(child.pid, 0)
+        found = json.loads(child.output) if child.output.endswith(b"\n") else {}
+        if not found:
+            found = {"died": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
+        self._send({"id": child.question, **found})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

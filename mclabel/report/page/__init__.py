@@ -1,0 +1,1 @@
+"""The HTML report of runs, trainings and evaluations."""

@@ -1,0 +1,265 @@
+"""The report's part on best-of-N: curves, differences, where more samples hurt, who was fooled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mclabel.errors import ShardError
+from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM, scorer_of
+from mclabel.report.page.charts import band, layout, line, size_axis, spread
+from mclabel.report.page.html import Html, details, figure, join, ranged, table, tag
+from mclabel.report.runs import BEST_OF_N, Run, read_json
+
+MAX_FOOLED_SHOWN = 5
+PLAIN = {PASS: ("ink", "dot"), MAJORITY: ("ink", "solid"), RANDOM: ("quiet", "dash")}
+_NEEDED = ("accuracy", "differences", "pair_accuracy", "over_optimisation", "groups")
+
+
+def read_evaluation(run: Run) -> Mapping[str, Any]:
+    """What `mclabel eval best-of-n` has measured.
+
+    Raises:
+        ShardError: the evaluation was written by another version.
+    """
+    report = read_json(run.store, BEST_OF_N) or {}
+    result = report.get("result")
+    if not isinstance(result, Mapping) or any(key not in result for key in _NEEDED):
+        raise ShardError(
+            f"{run.location}/{BEST_OF_N}: of another version. Run `mclabel eval best-of-n` again; "
+            "what it has sampled and scored is kept"
+        )
+    return report
+
+
+def best_of_n_part(report: Mapping[str, Any], identity: str) -> Html:
+    """Everything about one evaluation.
+
+    Args:
+        report: as `read_evaluation` gives it.
+        identity: begins the ids of its plots.
+    """
+    result = report["result"]
+    size = str(result["num_samples"])
+    left_out = (
+        f" {report['num_excluded']} problems were left out, since scorers were trained on them."
+    )
+    intro = tag(
+        "p",
+        f"{result['num_problems']:,} problems, {size} sampled solutions of each. Accuracy at N is "
+        "the mean over all subsets of N samples; bands: 95% intervals by bootstrap over problems.",
+        left_out if report["num_excluded"] else "",
+        f" {report['num_unscored']} samples could not be scored." if report["num_unscored"] else "",
+    )
+    return join(
+        intro,
+        _curves(result, f"{identity}-curves"),
+        _falls(result, report["num_fooled"], f"{identity}-falls"),
+        _pairs(result, f"{identity}-pairs"),
+        _groups(result, size),
+        _fooled(report["fooled"]),
+    )
+
+
+def _curves(result: Mapping[str, Any], identity: str) -> Html:
+    accuracy, differences = result["accuracy"], result["differences"]
+    sizes = list(accuracy[MAJORITY])
+    data: list[dict[str, Any]] = []
+    scorers: list[str] = []
+    for method in sorted(accuracy, key=lambda m: (m.startswith("vote:"), m not in PLAIN)):
+        scorer = scorer_of(method)
+        main = scorer not in scorers
+        if main:
+            scorers.append(scorer)
+        number = len([s for s in scorers[: scorers.index(scorer)] if s not in PLAIN])
+        values = [accuracy[method][n]["value"] for n in sizes]
+        low, high = ([accuracy[method][n][end] for n in sizes] for end in ("low", "high"))
+        colour, dash = PLAIN.get(method, (f"c{number % 8}", "solid"))
+        if not main and not method.startswith("vote:"):
+            continue
+        common = {"legendgroup": method, "visible": True if main else "legendonly"}
+        if method not in (RANDOM, PASS):
+            data.append(band(sizes, low, high, colour, **common))
+        style = {"color": colour, "dash": dash if main else "dash", "width": 2 if main else 1.2}
+        data.append(line(method, number, sizes, values, line=style, **common))
+        data[-1]["marker"]["color"] = colour
+    spec = {
+        "data": data,
+        "layout": layout(
+            "Accuracy by N",
+            "N, samples to choose from",
+            "accuracy of the chosen answer",
+            xaxis=size_axis(sizes),
+            tall=True,
+        ),
+    }
+    last = sizes[-1]
+    rows = []
+    for method in accuracy:
+        less = differences[last][method].get(MAJORITY)
+        rows.append(
+            [
+                method,
+                *(_interval(accuracy[method][n]) for n in sizes),
+                "" if less is None or method == PASS else _interval(less, "+.3f"),
+                "" if less is None or method == PASS else f"{less['p_value']:.3f}",
+            ]
+        )
+    head = ["method", *(f"N={n}" for n in sizes), f"N={last}: less majority", "p"]
+    numbers = table(head, rows, caption="Accuracy by method and N, 95% intervals")
+    return figure(
+        identity,
+        spec,
+        numbers,
+        "One aggregation of each scorer; a click in the legend shows and hides. vote: majority "
+        "weighted by the scorer. pass: some sample is right. The numbers hold all methods.",
+    )
+
+
+def _falls(result: Mapping[str, Any], num_fooled: Mapping[str, int], identity: str) -> Html:
+    """Over-optimisation: what choosing from all samples loses against the best N."""
+    found = result["over_optimisation"]
+    size = str(result["num_samples"])
+    names = sorted(found, key=lambda name: found[name]["fall"]["value"])
+    falls = [found[name]["fall"] for name in names]
+    values = [f["value"] for f in falls]
+    data = [
+        line(
+            "change",
+            0,
+            values,
+            names,
+            mode="markers",
+            showlegend=False,
+            error_x=spread(values, [f["low"] for f in falls], [f["high"] for f in falls]),
+        )
+    ]
+    spec = {
+        "data": data,
+        "layout": layout(
+            "Does more choice help?",
+            f"change from the best N to N={size}",
+            "",
+            xaxis={"zeroline": True},
+            yaxis={"automargin": True},
+            rows=len(names),
+        ),
+    }
+    rows = [
+        [
+            name,
+            str(one["best_size"]),
+            f"{one['best']:.3f}",
+            f"{one['last']:.3f}",
+            "" if str(one["best_size"]) == size else _interval(one["fall"], "+.3f"),
+            num_fooled[name],
+        ]
+        for name, one in found.items()
+    ]
+    numbers = table(
+        ["scorer", "best N", "accuracy there", f"N={size}", "change", "fooled"],
+        rows,
+        caption="Over-optimisation",
+        marked=[one["fall"]["high"] < 0 for one in found.values()],
+    )
+    return figure(
+        identity,
+        spec,
+        numbers,
+        "Left of zero a scorer chooses worse among more samples: it is over-optimised. Fooled: "
+        "problems with a right sample of which a wrong one scores higher.",
+    )
+
+
+def _pairs(result: Mapping[str, Any], identity: str) -> Html:
+    found = {k: e for k, e in result["pair_accuracy"].items() if e["value"] is not None}
+    names = sorted(found, key=lambda name: found[name]["value"])
+    values = [found[name]["value"] for name in names]
+    low, high = ([found[name][end] for name in names] for end in ("low", "high"))
+    data = [
+        line(
+            "pairs",
+            0,
+            values,
+            names,
+            mode="markers",
+            showlegend=False,
+            error_x=spread(values, low, high),
+        )
+    ]
+    spec = {
+        "data": data,
+        "layout": layout(
+            "Pairs ranked right",
+            "share",
+            "",
+            xaxis={"range": [0, 1.02]},
+            yaxis={"automargin": True},
+            rows=len(names),
+        ),
+    }
+    rows = [[name, _interval(found[name])] for name in reversed(names)]
+    numbers = table(
+        ["scorer", "share"],
+        rows,
+        caption="Pairs whose right sample scores higher than the wrong one",
+    )
+    return figure(
+        identity,
+        spec,
+        numbers,
+        "Of a right and a wrong sample of one problem, how often the right one scores higher; half "
+        "is chance.",
+    )
+
+
+def _groups(result: Mapping[str, Any], size: str) -> Html:
+    first: dict[str, str] = {}
+    for method in result["pair_accuracy"]:
+        first.setdefault(scorer_of(method), method)
+    methods = [RANDOM, MAJORITY, *first.values(), PASS]
+    parts = []
+    for kind, groups in result["groups"].items():
+        rows = []
+        for name, group in groups.items():
+            cells = [group["accuracy"][method][size] for method in methods]
+            values = [_share(cell["value"]) for cell in cells]
+            rows.append([name, group["num_problems"], *values])
+        head = [kind.replace("_", " "), "problems", *methods]
+        parts.append(table(head, rows, caption=f"Accuracy at N={size} by {kind.replace('_', ' ')}"))
+    return join(*parts) if parts else Html("")
+
+
+def _fooled(fooled: Mapping[str, list[Mapping[str, Any]]]) -> Html:
+    parts = []
+    first: dict[str, str] = {}
+    for name in fooled:
+        first.setdefault(scorer_of(name), name)
+    for name in first.values():
+        cases = fooled[name]
+        if not cases:
+            continue
+        shown = [
+            tag(
+                "article",
+                tag("h4", f"{case['problem_id']}, gold {case['answer']}"),
+                tag("p", case["problem"], class_="quoted"),
+                tag("h5", f"chosen, wrong, score {case['score']:.3f}"),
+                tag("p", case["chosen"], class_="quoted"),
+                tag("h5", f"the best right one, score {case['right_score']:.3f}"),
+                tag("p", case["right"], class_="quoted"),
+            )
+            for case in cases[:MAX_FOOLED_SHOWN]
+        ]
+        parts.append(
+            details(f"What fooled {name}: {len(shown)} examples with the widest gaps", *shown)
+        )
+    return join(tag("h3", "What fooled the scorers"), *parts) if parts else Html("")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _interval(estimate: Mapping[str, Any], form: str = ".3f") -> Html:
+    return ranged(estimate["value"], estimate["low"], estimate["high"], form)

@@ -1,0 +1,240 @@
+"""One labelled solution, step by step, at the head of the report: how it is chosen and shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mclabel.records import LabeledSolution, Outcome, StepLabel
+from mclabel.report.page.html import Html, join, tag
+
+MIN_STEPS, MAX_STEPS = 3, 9
+"""Of a solution that is quick to read."""
+MAX_CHARACTERS = 1500
+"""Of its text."""
+MAX_SHOWN = 14
+"""Steps; of a longer solution those around its first error."""
+_BEFORE = 8
+"""Of them before the first error."""
+
+OUTCOMES = {
+    Outcome.RIGHT: "right",
+    Outcome.WRONG: "wrong",
+    Outcome.TRUNCATED: "cut",
+    Outcome.UNGRADED: "ungraded",
+}
+_WORDS = {True: "sound", False: "wrong", None: "no verdict"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A solution and what decided that it is shown."""
+
+    row: LabeledSolution
+    has_truth: bool
+    truth: int | None
+    """True first error; None is none, or not known."""
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, float]:
+        """The higher, the more it shows of what a label is.
+
+        Wrong, with the first error after its first step and before its last; labelled where the
+        error truly is, as far as known; quick to read; the fall of the value at the first error.
+        """
+        row, at = self.row, self.row.first_error
+        count = len(row.steps)
+        inside = row.solution.outcome is Outcome.WRONG and at is not None and 0 < at < count - 1
+        return (
+            inside,
+            not self.has_truth or self.truth == at,
+            MIN_STEPS <= count <= MAX_STEPS
+            and len(row.solution.text) + len(row.problem.text) <= MAX_CHARACTERS,
+            self.fall or 0.0,
+        )
+
+    @property
+    def fall(self) -> float | None:
+        """Value of the step before the first error less the value there."""
+        at = self.row.first_error
+        if not at:
+            return None
+        before, there = (shown_value(step) for step in self.row.steps[at - 1 : at + 1])
+        return None if before is None or there is None else before - there
+
+
+def more_telling(one: Example | None, other: Example) -> Example:
+    """The one of two that is shown: the higher rank, then the lower id, in whatever order met."""
+    if one is None:
+        return other
+    ids = [example.row.solution.id for example in (one, other)]
+    if one.rank != other.rank:
+        return max(one, other, key=lambda example: example.rank)
+    return one if ids[0] <= ids[1] else other
+
+
+def shown_value(step: StepLabel) -> float | None:
+    """As labelled, else the expected value of a Bayesian estimator."""
+    return step.mean if step.value is None else step.value
+
+
+def example_part(example: Example, *, run: str = "") -> Html:
+    """The solution with its problem and, of every step, value, interval, counts and decision.
+
+    Args:
+        example: which one.
+        run: its run, where there are several.
+    """
+    row = example.row
+    start, end = _window(row)
+    steps = [_step(example, number) for number in range(start, end)]
+    count = len(row.steps)
+    left_out = "" if end - start == count else f"Steps {start} to {end - 1} of {count} are shown. "
+    return tag(
+        "article",
+        tag("h3", "One solution, step by step"),
+        tag("p", row.problem.text, class_="prose problem"),
+        _verdicts(example),
+        tag("ol", *steps, class_="steps", start=str(start)),
+        tag("p", left_out, _reading(example), class_="quiet"),
+        tag("p", _rule(example), f" Run {run}." if run else "", class_="quiet"),
+        class_="example",
+    )
+
+
+def _window(row: LabeledSolution) -> tuple[int, int]:
+    """Which steps are shown."""
+    start = max(0, min((row.first_error or 0) - _BEFORE, len(row.steps) - MAX_SHOWN))
+    return start, min(len(row.steps), start + MAX_SHOWN)
+
+
+def _verdicts(example: Example) -> Html:
+    row = example.row
+    outcome = row.solution.outcome
+    facts: list[tuple[str, list[object]]] = [
+        ("Answer", [_short(row.solution.prediction), " ", _chip(outcome, OUTCOMES[outcome])]),
+        ("Gold", [_short(row.problem.answer)]),
+        ("First error, labelled", [_place(row.first_error)]),
+    ]
+    if example.has_truth:
+        same = example.truth == row.first_error
+        chip = _chip("" if same else "differs", "agrees" if same else "differs")
+        facts.append(("First error, in truth", [_place(example.truth), " ", chip]))
+    return tag(
+        "dl",
+        *(tag("div", tag("dt", name), tag("dd", *parts)) for name, parts in facts),
+        class_="facts",
+    )
+
+
+def _step(example: Example, number: int) -> Html:
+    row = example.row
+    label = row.steps[number]
+    value, word = shown_value(label), _WORDS[label.hard]
+    chips = []
+    if number == row.first_error:
+        also = example.has_truth and example.truth == number
+        chips.append(_chip("error", "first error, also in truth" if also else "first error"))
+    elif example.has_truth and number == example.truth:
+        chips.append(_chip("differs", "first error in truth"))
+    said = tag(
+        "div",
+        tag("p", *chips, class_="chips") if chips else "",
+        tag("div", row.solution.steps[number].text.strip(), class_="prose"),
+    )
+    measures = tag(
+        "div",
+        tag(
+            "div",
+            tag("strong", word, class_=f"word {word.replace(' ', '-')}"),
+            _bar(value, label),
+            tag("span", "?" if value is None else f"{value:.2f}", class_="value"),
+            class_="line",
+        ),
+        tag("p", _known(row, number), class_="quiet"),
+        class_="measures",
+    )
+    figure = tag("span", str(number), class_="number", aria_hidden="true")
+    body = tag("div", tag("div", figure, said, class_="said"), measures, class_="step-body")
+    none = "" if value is not None else f" no-value {word.replace(' ', '-')}"
+    style = {} if value is None else {"style": f"--v:{value:.4f}"}
+    return tag("li", body, class_=f"step{none}", aria_label=f"Step {number}, {word}", **style)
+
+
+def _bar(value: float | None, label: StepLabel) -> Html:
+    """A bar as long as the value, a line over it as long as the interval."""
+    inner = []
+    if value is not None:
+        inner.append(tag("span", class_="fill"))
+    if label.low is not None and label.high is not None:
+        ends = f"--from:{label.low:.4f};--to:{label.high:.4f}"
+        inner.append(tag("span", class_="range", style=ends))
+    kind = "value-bar unknown" if value is None else "value-bar"
+    return tag("span", *inner, class_=kind, aria_hidden="true")
+
+
+def _known(row: LabeledSolution, number: int) -> str:
+    """Counts, interval and, of a Bayesian estimator, the chance of the first error."""
+    label = row.steps[number]
+    counts = label.counts
+    parts = []
+    if counts.num_rollouts:
+        rest = [
+            f"{count} {name}"
+            for count, name in (
+                (counts.num_wrong, "wrong"),
+                (counts.num_truncated, "cut"),
+                (counts.num_ungraded, "unknown"),
+            )
+            if count
+        ]
+        parts.append(", ".join([f"{counts.num_right} of {counts.num_rollouts} right", *rest]))
+    if label.low is not None and label.high is not None:
+        parts.append(f"95% {label.low:.2f} to {label.high:.2f}")
+    if row.posterior is not None:
+        parts.append(f"chance of first error {row.posterior[number]:.2f}")
+    if label.is_outcome:
+        parts.append("last step: the outcome itself")
+    elif not counts.num_rollouts:
+        parts.append("no rollouts of its own")
+    return " · ".join(parts)
+
+
+def _reading(example: Example) -> str:
+    at = example.row.first_error
+    if not at or example.fall is None:
+        return "A step's value is the share of rollouts from there that end right."
+    before, there = (shown_value(step) for step in example.row.steps[at - 1 : at + 1])
+    return (
+        "A step's value is the share of rollouts from there that end right: it falls from "
+        f"{before:.2f} to {there:.2f} at step {at}, the first one labelled wrong."
+    )
+
+
+def _rule(example: Example) -> str:
+    """Why it is this solution, in words."""
+    inside, agrees, quick, _ = example.rank
+    if not inside:
+        return (
+            "No wrong solution has its first error after the first step and before the last; of "
+            "the others this one is the most telling."
+        )
+    truly = ", labelled where it truly is" if example.has_truth and agrees else ""
+    read = f", {MIN_STEPS} to {MAX_STEPS} steps" if quick else ""
+    return (
+        "Chosen by rule, as a clear case and not as a typical one: of the wrong solutions with "
+        f"the first error inside{truly}{read}, the one whose value falls most there."
+    )
+
+
+def _chip(kind: str, words: str) -> Html:
+    return tag("span", words, class_=f"chip {kind}")
+
+
+def _place(index: int | None) -> str:
+    return "none" if index is None else f"step {index}"
+
+
+def _short(answer: str | None) -> Html:
+    if answer is None:
+        return tag("span", "none", class_="quiet")
+    return join(tag("span", answer if len(answer) <= 80 else f"{answer[:79]}…"))

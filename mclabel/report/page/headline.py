@@ -1,0 +1,234 @@
+"""The head of the report: what matters most.
+
+Figures with intervals (what was labelled, at what cost, how good it is, what a scorer brings), one
+solution step by step, and the plot of choosing among samples. Tables follow below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mclabel.evaluation.bootstrap import FEW_PROBLEMS, Estimate
+from mclabel.report.page.cards import Fact, card, range_bar
+from mclabel.report.page.choice_headline import choice_card, choice_plot, main_choice
+from mclabel.report.page.example import example_part
+from mclabel.report.page.facts import RunFacts
+from mclabel.report.page.html import Html, join, table, tag
+from mclabel.report.page.wording import (
+    amount,
+    duration,
+    percent,
+    percent_range,
+    plural,
+    points,
+    points_range,
+)
+
+MAX_CHOICES = 3
+"""Evaluations that stand at the head; the others have sections of their own."""
+
+
+def headline(
+    runs: Sequence[RunFacts],
+    evaluations: Mapping[str, Mapping[str, Any]],
+    trainings: Mapping[str, Mapping[str, Any]],
+) -> Html:
+    """The head.
+
+    Args:
+        runs: labelling runs.
+        evaluations: by name, what `read_evaluation` gives.
+        trainings: by name, `report.json` of scorers; shown where nothing else is there.
+    """
+    choices = {
+        name: main_choice(report["result"])
+        for name, report in list(evaluations.items())[:MAX_CHOICES]
+    }
+    many = len(choices) > 1
+    cards = [*_label_cards(runs)] if len(runs) == 1 else []
+    cards += [choice_card(choice, name if many else "") for name, choice in choices.items()]
+    if not choices:
+        cards.append(_trained(trainings) if trainings else _nothing_chosen())
+    example = next((run for run in runs if run.example is not None), None)
+    below = []
+    if example is not None and example.example is not None:
+        below.append(example_part(example.example, run=example.name if len(runs) > 1 else ""))
+    if choices:
+        name, choice = next(iter(choices.items()))
+        below.append(choice_plot(choice, "choice", name if len(evaluations) > 1 else ""))
+    if len(cards) == len(below) == 1:  # one card fits beside what is below it
+        cards, below = [], [*cards, *below]
+    return join(
+        _side_by_side(runs) if len(runs) > 1 else Html(""),
+        tag("div", *cards, class_="cards") if cards else Html(""),
+        tag("div", *below, class_="pair" if len(below) > 1 else "single") if below else Html(""),
+    )
+
+
+def _label_cards(runs: Sequence[RunFacts]) -> list[Html]:
+    run = runs[0]
+    if not run.all.num_solutions:
+        return [_nothing_labelled()]
+    return [tag("div", _labelled(run), _cost(run), class_="stack"), _quality(run)]
+
+
+def _labelled(run: RunFacts) -> Html:
+    right, error = run.shares.right, run.shares.with_error
+    steps = plural(sum(run.hard.values()), "step")
+    return card(
+        "What was labelled",
+        plural(run.all.num_solutions, "solution"),
+        f"to {plural(run.all.num_problems, 'problem')}, in {steps}",
+        [
+            Fact("end right", percent(right), percent_range(right)),
+            Fact("labelled with an error", percent(error), percent_range(error)),
+        ],
+    )
+
+
+def _cost(run: RunFacts) -> Html:
+    per, alone = run.cost.tokens_per_solution, run.cost.tokens_per_solution_unshared
+    facts = [Fact("tokens a solution", f"{per:,.0f}")]
+    if alone > per:
+        facts.append(Fact("if no prefix were shared", f"{alone:,.0f}"))
+    if run.job is None:
+        facts.append(Fact("time", "not recorded"))
+    else:
+        starts = f"in {run.job.num_starts} starts" if run.job.num_starts > 1 else ""
+        facts.append(Fact("time", duration(run.job.elapsed_s), starts))
+        gpus = run.job.gpu_hours
+        facts.append(Fact("GPU-hours", f"{gpus:,.2f}" if gpus else "none"))
+    return card(
+        "At what cost",
+        f"{amount(per * run.all.num_solutions)} tokens",
+        f"in {plural(run.num_rollouts, 'rollout')}",
+        facts,
+    )
+
+
+def _quality(run: RunFacts) -> Html:
+    title, quality, gap = "How good the labels are", run.all.quality, run.shares.gap
+    held = [
+        Fact("values less outcomes", points(gap), f"{points_range(gap)}{_held(gap)}")
+        for _ in range(gap.value is not None)
+    ]
+    if quality is None or quality.first_error_accuracy.value is None:
+        return card(
+            title,
+            "Not known",
+            "Which steps are wrong in truth is not known of these problems. Values less outcomes: "
+            "mean value of steps less the share of them whose solution ends right.",
+            held,
+            note=join(
+                _command("mclabel eval labels"),
+                Html(" compares labels with human ones, or another run's."),
+            ),
+            quiet=True,
+        )
+    found = quality.first_error_accuracy
+    facts = [
+        Fact(name, percent(one), percent_range(one))
+        for name, one in (
+            ("where there is one", quality.first_error_accuracy_wrong),
+            ("step precision", quality.precision),
+            ("step recall", quality.recall),
+        )
+    ]
+    note = (
+        "Against exact truth. Step precision and recall: of wrong steps. Values less outcomes: "
+        "mean value of steps less the share of them whose solution ends right."
+    )
+    if quality.num_problems < FEW_PROBLEMS:
+        note += f" Under {FEW_PROBLEMS} problems: the intervals are too narrow."
+    return card(
+        title,
+        percent(found),
+        f"of first errors labelled where they truly are, none for none ({percent_range(found)})",
+        [*facts, *held],
+        bar=range_bar(found),
+        note=note,
+    )
+
+
+def _held(gap: Estimate) -> str:
+    """A remark on a gap whose interval does not hold zero; else nothing."""
+    if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
+        return ""
+    return ", too high" if gap.low > 0 else ", too low"
+
+
+def _side_by_side(runs: Sequence[RunFacts]) -> Html:
+    """What one would compare of several runs."""
+    rows: list[list[object]] = []
+    for run in runs:
+        quality = run.all.quality
+        found = [] if quality is None else [quality.first_error_accuracy]
+        there = [] if quality is None else [quality.first_error_accuracy_wrong]
+        rows.append(
+            [
+                run.name,
+                f"{run.all.num_solutions:,}",
+                *(_measured(e) for e in (run.shares.right, run.shares.with_error)),
+                f"{run.cost.tokens_per_solution:,.0f}",
+                *(_measured(e[0]) if e else "-" for e in (found, there)),
+            ]
+        )
+    head = [
+        "run",
+        "solutions",
+        "end right",
+        "with an error",
+        "rollout tokens a solution",
+        "first errors found",
+        "where there is one",
+    ]
+    return table(head, rows, caption="The runs in short, 95% intervals")
+
+
+def _measured(estimate: Estimate) -> Html:
+    if estimate.value is None:
+        return Html("-")
+    shown = tag("small", percent_range(estimate))
+    return join(Html(percent(estimate)), range_bar(estimate), shown)
+
+
+def _trained(trainings: Mapping[str, Mapping[str, Any]]) -> Html:
+    facts = []
+    for name, report in list(trainings.items())[:MAX_CHOICES]:
+        auc = (report.get("validation") or {}).get("auc")
+        measured = f"AUC on held-out ones {auc:.2f}" if isinstance(auc, float) else ""
+        count = report.get("num_solutions")
+        trained_on = "not ended" if count is None else plural(count, "solution")
+        facts.append(Fact(name, trained_on, measured))
+    note = join(Html("What they bring: "), _command("mclabel eval best-of-n"))
+    return card(
+        "What was trained", plural(len(trainings), "scorer"), "trained on", facts, note=note
+    )
+
+
+def _nothing_chosen() -> Html:
+    return card(
+        "What a PRM brings",
+        "Not measured",
+        join(
+            _command("mclabel train"),
+            Html(" trains one on labels, "),
+            _command("mclabel eval best-of-n"),
+            Html(" measures what it brings."),
+        ),
+        quiet=True,
+    )
+
+
+def _command(line: str) -> Html:
+    return tag("code", line)
+
+
+def _nothing_labelled() -> Html:
+    return card(
+        "What was labelled",
+        "No solution",
+        "All problems were left out or set aside; the log of the job has the reasons.",
+        quiet=True,
+    )

@@ -1,0 +1,94 @@
+"""The health of a run, in the terminal and in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from mclabel.evaluation.health import MIN_SEEN, Figure, Finding, Health, run_health, share_text
+from mclabel.evaluation.health_checks import CHECKS
+from mclabel.report.page.html import Html, join, table, tag
+from mclabel.report.runs import Run
+from mclabel.report.terminal.grid import Grid
+
+STYLES = {"error": "bold red", "warning": "yellow"}
+NOTE = (
+    f"Of fewer than {MIN_SEEN} nothing is concluded. Problems: with four completions and more. "
+    "docs/evaluation.md has the reasons for the thresholds."
+)
+
+
+def finding_lines(health: Health) -> Iterator[Text]:
+    """For a terminal, a line a finding; a remedy is given once."""
+    given: set[str] = set()
+    for finding in health.findings:
+        remedy = "" if finding.remedy in given else f" {finding.remedy}."
+        given.add(finding.remedy)
+        line = Text.assemble((f"{finding.severity}: ", STYLES[finding.severity]))
+        yield line.append(f"{finding.text}.{remedy}")
+
+
+def health_grid(health: Health) -> Grid:
+    """Every figure, and from where on it is a finding."""
+    return Grid(
+        title="Health of the run",
+        header=("", "share", "of", "warning from", "error from", ""),
+        rows=tuple(_rows(health)),
+        note=NOTE,
+    )
+
+
+def health_part(runs: Sequence[Run]) -> Html:
+    """The section of the report: findings with their remedies, then every figure.
+
+    Args:
+        runs: of labels.
+
+    Raises:
+        ShardError: shards of one cannot be read.
+    """
+    parts = []
+    for run in runs:
+        if (health := run_health(run.store)) is None:
+            continue
+        title = f"Health of {run.name}" if len(runs) > 1 else "Health"
+        parts.append(_findings(run.name, health))
+        parts.append(
+            tag(
+                "details",
+                tag("summary", f"{title}: every figure"),
+                table(health_grid(health).header, list(_rows(health)), caption=title),
+                tag("p", NOTE, class_="quiet"),
+            )
+        )
+    return join(*parts)
+
+
+def _findings(name: str, health: Health) -> Html:
+    if not health.findings:
+        return tag("p", f"{name}: nothing stands against training on these labels.")
+    rows = [[f.severity, f.text, f.remedy, f.why] for f in health.findings]
+    errors = [finding.severity == "error" for finding in health.findings]
+    return table(["", "what", "what to change", "why"], rows, caption=name, marked=errors)
+
+
+def _rows(health: Health) -> Iterator[tuple[str, ...]]:
+    found: dict[str, Finding] = {finding.check: finding for finding in health.findings}
+    for name, figure in health.figures.items():
+        check = CHECKS[name]
+        yield (
+            check.name,
+            share_text(figure),
+            f"{figure.total:,}",
+            f"{check.warning:.0%}",
+            "-" if check.error is None else f"{check.error:.1%}".replace(".0%", "%"),
+            found[name].severity if name in found else "",
+        )
+    ungraded = health.figures["rollouts_ungraded"].count
+    for reason, count in health.ungraded.items():
+        share = share_text(Figure(count=count, total=ungraded))
+        yield f"rollouts without a verdict: {reason}", share, f"{ungraded:,}", "-", "-", ""
+    if health.median_steps is not None:
+        yield "steps of a solution, median", f"{health.median_steps:g}", "", "", "", ""
+        yield "steps of a solution, most", f"{health.max_steps}", "", "", "", ""

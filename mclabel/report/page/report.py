@@ -1,0 +1,278 @@
+"""`mclabel report`: one HTML file that shows whether labels, and what came of them, can be trusted.
+
+It needs no network and no server. Every plot has its numbers as a table below it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from mclabel.data.outputs import output_file
+from mclabel.errors import ConfigError
+from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.label_quality import LabelQuality
+from mclabel.report.page import run_charts
+from mclabel.report.page.choices import best_of_n_part, read_evaluation
+from mclabel.report.page.facts import Group, RunFacts, run_facts
+from mclabel.report.page.headline import headline
+from mclabel.report.page.health import health_part
+from mclabel.report.page.html import Html, join, page, ranged, section, table, tag
+from mclabel.report.page.training import read_training, setting, training_part
+from mclabel.report.runs import Run, find_runs
+from mclabel.report.terminal.solutions import QUALITY_ROWS
+
+_NOTE = (
+    "First error found: labelled where it truly is, none for none. Precision and recall: of wrong "
+    "steps. False positives: of sound steps. Lucky answers: right through a wrong step."
+)
+_GROUP_FIGURES = {
+    "found": "first_error_accuracy",
+    "where there is one": "first_error_accuracy_wrong",
+    "precision": "precision",
+    "recall": "recall",
+    "false positives": "false_positive_rate",
+    "lucky": "right_through_wrong",
+}
+
+
+def write_report(places: Sequence[str], out: str) -> Path:
+    """Write the report.
+
+    Args:
+        places: outputs of `mclabel label`, `eval best-of-n` and `train`, or folders that hold some.
+        out: HTML file; one that is there is replaced.
+
+    Returns:
+        Where it lies.
+
+    Raises:
+        ShardError: a place is no run, or is of another version.
+        ConfigError: `out` cannot be written.
+    """
+    runs = find_runs(places)
+    path = output_file(out, "-o ")
+    content = make_report(runs)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(content, encoding="utf-8", errors="backslashreplace")
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"-o {out}: cannot be written ({error.strerror})") from error
+    return path
+
+
+def make_report(runs: Sequence[Run]) -> str:
+    """The page."""
+    labelled = [run_facts(run) for run in runs if run.kind == "labels"]
+    chosen = {run.name: read_evaluation(run) for run in runs if run.kind == "best_of_n"}
+    trained = [run for run in runs if run.kind == "prm"]
+    trainings = {run.name: read_training(run) for run in trained}
+    sections: list[tuple[str, str, Html]] = [
+        ("headline", "In short", headline(labelled, chosen, trainings)),
+    ]
+    if labelled:
+        sections += [
+            ("health", "Health of the run", health_part([r for r in runs if r.kind == "labels"])),
+            ("runs", "What was run", _what_was_run(labelled)),
+            ("quality", "Label quality", _quality(labelled)),
+            ("step-values", "Values of steps", _values(labelled)),
+        ]
+        if (kinds := _kinds(labelled)) is not None:
+            sections.append(("kinds", "By kind of problem", kinds))
+    for number, (run_name, report) in enumerate(chosen.items()):
+        name = f"Best of N: {run_name}" if len(chosen) > 1 else "Best of N"
+        sections.append((f"choice-{number}", name, best_of_n_part(report, f"n{number}")))
+    if trained:
+        sections.append(("scorers", "Scorers", training_part(trained)))
+    names = ", ".join(run.name for run in runs)
+    links = [tag("li", tag("a", title, href=f"#{identity}")) for identity, title, _ in sections]
+    header = tag(
+        "header",
+        tag("div", tag("h1", "mclabel report"), tag("p", names, class_="quiet")),
+        tag("button", "Theme: auto", type="button", id="theme"),
+    )
+    body = tag("main", *(section(i, title, content) for i, title, content in sections))
+    return page(
+        f"mclabel: {names}"[:120],
+        header,
+        tag("nav", tag("ol", *links), aria_label="Sections"),
+        body,
+    )
+
+
+def _what_was_run(runs: Sequence[RunFacts]) -> Html:
+    head = ["", *(run.name for run in runs)]
+
+    def row(name: str, *cells: object) -> list[object]:
+        return [name, *cells]
+
+    outcomes = [dict(run.all.outcomes) for run in runs]
+    counts = [
+        row("problems", *(f"{r.all.num_problems:,}" for r in runs)),
+        row("solutions", *(f"{r.all.num_solutions:,}" for r in runs)),
+        *(
+            row(f"of them {name}", *(f"{o.get(name, 0):,}" for o in outcomes))
+            for name in ("right", "wrong", "truncated", "ungraded")
+        ),
+        *(
+            row(f"steps: {name}", *(f"{r.hard[name]:,}" for r in runs))
+            for name in ("sound", "wrong", "no verdict")
+        ),
+        row("rollouts", *(f"{r.num_rollouts:,}" for r in runs)),
+        row(
+            "rollout tokens",
+            *(f"{r.cost.tokens_per_solution * r.all.num_solutions:,.0f}" for r in runs),
+        ),
+        row("rollout tokens a solution", *(f"{r.cost.tokens_per_solution:,.0f}" for r in runs)),
+        row(
+            "without sharing prefixes",
+            *(f"{r.cost.tokens_per_solution_unshared:,.0f}" for r in runs),
+        ),
+        row(
+            "label sources",
+            *(", ".join(f"{k} {v:,}" for k, v in r.sources.most_common()) for r in runs),
+        ),
+    ]
+    jobs = [run.job for run in runs]
+    if not any(jobs):
+        counts.append(row("time, GPU-hours, faults", *("not recorded" for _ in runs)))
+    recorded = (
+        {}
+        if not any(jobs)
+        else {
+            "starts of the job": [j and f"{j.num_starts}" for j in jobs],
+            "seconds": [j and f"{j.elapsed_s:,.0f}" for j in jobs],
+            "GPU-hours": [j and f"{j.gpu_hours:,.2f}" for j in jobs],
+            "engines lost and survived": [j and f"{j.num_failures}" for j in jobs],
+            "completions taken over after a kill": [j and f"{j.num_replayed:,}" for j in jobs],
+        }
+    )
+    counts += [row(name, *(cell or "not recorded" for cell in c)) for name, c in recorded.items()]
+    keys = sorted({key for run in runs for key in run.config})
+    versions = sorted({key for run in runs for key in run.versions})
+    differs = [len({str(run.config.get(key)) for run in runs}) > 1 for key in keys]
+    settings = [
+        [
+            f"{key} (differs)" if different else key,
+            *(setting(run.config.get(key, "not there")) for run in runs),
+        ]
+        for key, different in zip(keys, differs, strict=True)
+    ]
+    parts = [
+        table(head, counts, caption="What the runs hold, and what they cost"),
+    ]
+    if any(differs):
+        changed = [
+            [key, *row[1:]]
+            for key, row, different in zip(keys, settings, differs, strict=True)
+            if different
+        ]
+        parts.append(table(head, changed, caption="Settings that differ"))
+    opened = [
+        table(head, settings, caption="Semantic configuration", marked=differs),
+        table(
+            head,
+            [[key, *(run.versions.get(key, "") for run in runs)] for key in versions],
+            caption="Versions",
+        ),
+    ]
+    parts.append(tag("details", tag("summary", "Configuration and versions"), *opened))
+    return join(*parts)
+
+
+def _quality(runs: Sequence[RunFacts]) -> Html:
+    known = {run.name: run.all.quality for run in runs if run.all.quality is not None}
+    parts = []
+    if known:
+        rows: list[list[object]] = [
+            [name, *(f"{getattr(q, f'num_{name}'):,}" for q in known.values())]
+            for name in ("problems", "solutions")
+        ]
+        rows += [
+            [name.strip(), *(_estimate(getattr(q, field)) for q in known.values())]
+            for name, field in QUALITY_ROWS.items()
+        ]
+        numbers = table(["", *known], rows, caption="Labels against exact truth [95% interval]")
+        parts += [
+            run_charts.quality_plot(known, "quality-plot", numbers),
+            tag("p", _NOTE, class_="quiet"),
+        ]
+    else:
+        parts.append(
+            tag(
+                "p",
+                "The truth of these steps is not known, so what can be shown is how labels hang "
+                "together: with outcomes below, and between runs.",
+            )
+        )
+    parts.append(run_charts.error_plot(runs))
+    if len(runs) > 1:
+        parts.append(_agreement(runs))
+    return join(*parts)
+
+
+def _agreement(runs: Sequence[RunFacts]) -> Html:
+    rows: list[list[object]] = []
+    for one, other in combinations(runs, 2):
+        both = one.first_errors.keys() & other.first_errors.keys()
+        same = sum(one.first_errors[key] == other.first_errors[key] for key in both)
+        either = [
+            key
+            for key in both
+            if one.first_errors[key] is not None or other.first_errors[key] is not None
+        ]
+        agreed = sum(one.first_errors[key] == other.first_errors[key] for key in either)
+        rows.append(
+            [
+                f"{one.name}, {other.name}",
+                len(both),
+                f"{same / len(both):.3f}" if both else "-",
+                f"{agreed / len(either):.3f}" if either else "-",
+            ]
+        )
+    head = ["runs", "distinct solutions of both", "same first error", "where either has one"]
+    return table(head, rows, caption="Agreement of runs on the same solutions")
+
+
+def _values(runs: Sequence[RunFacts]) -> Html:
+    plots = [
+        run_charts.value_plot(runs),
+        run_charts.reliability_plot(runs),
+        run_charts.place_plot(runs),
+    ]
+    shown = [plot for plot in plots if plot is not None]
+    return join(*shown) if shown else tag("p", "No step of these runs has a value.")
+
+
+def _kinds(runs: Sequence[RunFacts]) -> Html | None:
+    parts = []
+    for run in runs:
+        for key, groups in run.groups.items():
+            with_truth = any(group.quality for group in groups.values())
+            figures = _GROUP_FIGURES if with_truth else {}
+            name = key.replace("_", " ")
+            rows = [_group_row(kind, group, figures) for kind, group in groups.items()]
+            title = f"{run.name}: by {name}" if len(runs) > 1 else f"By {name}"
+            head = [name, "problems", "solutions", "right", "labelled with an error", *figures]
+            parts.append(table(head, rows, caption=title))
+    return join(*parts, tag("p", _NOTE, class_="quiet")) if parts else None
+
+
+def _group_row(kind: str, group: Group, figures: Mapping[str, str]) -> list[object]:
+    count = group.num_solutions
+    quality: LabelQuality | None = group.quality
+    return [
+        kind,
+        group.num_problems,
+        count,
+        f"{group.outcomes.get('right', 0) / count:.2f}",
+        f"{group.num_with_error / count:.2f}",
+        *("-" if quality is None else _estimate(getattr(quality, f)) for f in figures.values()),
+    ]
+
+
+def _estimate(estimate: Estimate) -> Html:
+    return ranged(estimate.value, estimate.low, estimate.high)

@@ -1,0 +1,1 @@
+"""What is printed: tables, solutions with their values, progress."""

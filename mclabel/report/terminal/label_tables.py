@@ -1,0 +1,191 @@
+"""The tables of `mclabel eval labels`: a row a group of problems."""
+
+from __future__ import annotations
+
+from mclabel.evaluation.bootstrap import FEW_PROBLEMS
+from mclabel.evaluation.label_report import ALL, GroupReport, LabelReport
+from mclabel.report.terminal.grid import Grid, estimate_text, number_text
+
+FIRST_ERRORS = {
+    "first error": "first_error_accuracy",
+    "where there is one": "first_error_accuracy_wrong",
+    "right by a wrong step": "right_through_wrong",
+}
+WRONG_STEPS = {
+    "precision": "precision",
+    "recall": "recall",
+    "F1": "f1",
+    "sound, labelled wrong": "false_positive_rate",
+    "kappa": "kappa",
+}
+FEW = "(!)"
+"""Marks a group of few problems."""
+AGAINST = {
+    "arith": "exact truth",
+    "processbench": "human labels of ProcessBench",
+    "prm800k": "human labels of PRM800K",
+    "run": "another run's labels",
+}
+
+
+def label_grids(report: LabelReport) -> list[Grid]:
+    """Every table of a report that has something to show."""
+    grids = [
+        *_quality(report),
+        _calibration(report),
+        _intervals(report),
+        _shape(report),
+        _positions(report),
+    ]
+    return [grid for grid in grids if grid.rows]
+
+
+def _quality(report: LabelReport) -> list[Grid]:
+    if report.truth is None:
+        return []
+    unknown = report.groups[ALL].num_unknown
+    note = (
+        "First error: labelled where it truly is, none for none. Right by a wrong step: of right "
+    )
+    note += "answers."
+    if unknown:
+        note += f" {unknown:,} solutions are unknown to the truth and left out."
+    groups = [
+        (_named(name, group), group.quality)
+        for name, group in report.groups.items()
+        if group.quality
+    ]
+    if any(group.num_problems < FEW_PROBLEMS for group in report.groups.values()):
+        note += f" {FEW}: under {FEW_PROBLEMS} problems, where intervals are too narrow."
+    return [
+        Grid(
+            title=f"First errors against {AGAINST[report.truth]} [95% interval]",
+            header=("", "problems", "solutions", *FIRST_ERRORS),
+            rows=tuple(
+                (
+                    name,
+                    f"{quality.num_problems:,}",
+                    f"{quality.num_solutions:,}",
+                    *(estimate_text(getattr(quality, field)) for field in FIRST_ERRORS.values()),
+                )
+                for name, quality in groups
+            ),
+            note=note,
+        ),
+        Grid(
+            title=f"Wrong steps against {AGAINST[report.truth]}",
+            header=("", *WRONG_STEPS),
+            rows=tuple(
+                (name, *(estimate_text(getattr(quality, field)) for field in WRONG_STEPS.values()))
+                for name, quality in groups
+            ),
+            note="From the first error on steps are wrong. Kappa: agreement over steps, beyond "
+            "chance.",
+        ),
+    ]
+
+
+def _calibration(report: LabelReport) -> Grid:
+    rows = [
+        (
+            _named(group, found),
+            pair,
+            f"{one.num_predictions:,}",
+            estimate_text(one.ece),
+            estimate_text(one.brier),
+            estimate_text(one.base_brier),
+        )
+        for group, found in report.groups.items()
+        for pair, one in found.calibration.items()
+    ]
+    return Grid(
+        title="Do the values hold",
+        header=("", "predicted, observed", "steps", "ECE", "Brier", "Brier of the mean"),
+        rows=tuple(rows),
+        note="Outcome: what became of the solution itself, an independent draw. Sound: in truth. "
+        "Reference: another run's rollouts. Brier of the mean: of predicting the overall "
+        "share every time. Noise adds to ECE, and to its interval once more.",
+    )
+
+
+def _intervals(report: LabelReport) -> Grid:
+    rows = [
+        (
+            _named(group, found),
+            source,
+            f"{one.num_intervals:,}",
+            f"{one.num_unchecked:,}",
+            f"{one.reference_rollouts:.0f}",
+            estimate_text(one.coverage),
+            estimate_text(one.holds_share),
+            estimate_text(one.width),
+        )
+        for group, found in report.groups.items()
+        for source, one in found.intervals.items()
+        if source != ALL or len(found.intervals) > 2
+    ]
+    return Grid(
+        title="Do the intervals hold (95% nominal)",
+        header=(
+            "",
+            "source",
+            "intervals",
+            "unchecked",
+            "rollouts",
+            "coverage",
+            "hold the share",
+            "width",
+        ),
+        rows=tuple(rows),
+        note="Unchecked: the reference holds no rollouts of its own there; if many, the others are "
+        "a selection. Rollouts: of the reference behind an interval, none seen by the labels. "
+        "Coverage: mean posterior chance that the value lies inside, given both runs' rollouts. "
+        "Hold the share: hold the reference's own share, which is noisy, so this is too low.",
+    )
+
+
+def _shape(report: LabelReport) -> Grid:
+    def row(name: str, group: GroupReport) -> tuple[str, ...]:
+        cost = group.cost
+        return (
+            _named(name, group),
+            estimate_text(group.monotonicity.rising_solutions),
+            estimate_text(group.monotonicity.rising_pairs),
+            number_text(cost.rollouts_per_solution),
+            number_text(cost.tokens_per_solution),
+            number_text(cost.tokens_per_solution_unshared),
+        )
+
+    return Grid(
+        title="Rising labels, and cost",
+        header=(
+            "",
+            "solutions that rise",
+            "pairs that rise",
+            "rollouts",
+            "tokens",
+            "without sharing",
+        ),
+        rows=tuple(row(name, group) for name, group in report.groups.items()),
+        note="Rising: a step labelled sound after one labelled wrong. Rollouts and their tokens: a "
+        "solution; identical prefixes of a problem are rolled out once.",
+    )
+
+
+def _positions(report: LabelReport) -> Grid:
+    curves = report.groups[ALL].positions
+    parts = sorted({(p.low, p.high) for curve in curves.values() for p in curve})
+    means = {name: {(p.low, p.high): p.value for p in curve} for name, curve in curves.items()}
+    return Grid(
+        title="Values by position in the solution",
+        header=("", *(f"{low:.0%} to {high:.0%}" for low, high in parts)),
+        rows=tuple(
+            (name, *(estimate_text(found.get(part)) for part in parts))
+            for name, found in means.items()
+        ),
+        note="The last step, whose label is the outcome, is left out.",
+    )
+
+
+def _named(name: str, group: GroupReport) -> str:
+    return f"{name} {FEW}" if group.num_problems < FEW_PROBLEMS else name

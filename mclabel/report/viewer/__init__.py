@@ -1,0 +1,1 @@
+"""The viewer of labelled solutions: its index, its server, its pages' data."""

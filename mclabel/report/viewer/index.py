@@ -1,0 +1,207 @@
+"""An index of labelling runs for looking at them: a temporary DuckDB file beside the shards.
+
+The shards stay the truth: the index holds what is filtered, sorted, searched and listed, and where
+each solution lies. It follows a run that is still being written: `refresh` adds the shards that it
+does not know yet.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mclabel.data.shards.catalog import Catalog, read_catalog
+from mclabel.data.shards.shard import read_shard
+from mclabel.report.runs import Run
+from mclabel.report.viewer.index_tables import INSERT, TABLES, prepared
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+MEMORY = "128MB"
+THREADS = 2
+SHARDS_A_BATCH = 32
+ROWS_A_BATCH = 4096
+
+
+class _Shard(NamedTuple):
+    """A labels shard that was read, and the blocks in it that were new."""
+
+    run: int
+    name: str
+    rollouts: str | None
+    blocks: tuple[str, ...]
+
+
+class Index:
+    """Solutions of one or more runs, for any number of threads."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        """Make an empty index; `refresh` fills it.
+
+        Args:
+            runs: labelling runs.
+        """
+        import duckdb
+
+        self.runs = list(runs)
+        self._folder = tempfile.mkdtemp(prefix="mclabel-view-")
+        self._database = duckdb.connect(
+            str(Path(self._folder) / "index.duckdb"),
+            config={
+                "memory_limit": MEMORY,
+                "threads": THREADS,
+                "temp_directory": str(Path(self._folder) / "spill"),
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+            },
+        )
+        self._database.execute("SET enable_external_access = false")
+        self._database.execute(TABLES)
+        self._local = threading.local()
+        self._writing = threading.Lock()
+        self._known: set[tuple[int, str]] = set()  # number of the run, and block
+        self._superseded: list[Mapping[str, frozenset[str]]] = [{} for _ in self.runs]
+        self._num_rows = 0
+        self.num_pending = 0
+        """Shards that were seen and are not in the index yet."""
+        self.version = 0
+        """Rises with every change."""
+
+    def close(self) -> None:
+        """Remove the index."""
+        self._database.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def refresh(self) -> bool:
+        """Add the shards that have been committed since; whether there were any.
+
+        Raises:
+            ShardError: a shard is torn or of another version.
+        """
+        import pyarrow as pa
+
+        with self._writing:
+            catalogs = [read_catalog(run.store) for run in self.runs]
+            fresh = [
+                (number, name, new)
+                for number, catalog in enumerate(catalogs)
+                for name, blocks in sorted(catalog.by_file().items())
+                if (new := [block for block in blocks if (number, block) not in self._known])
+            ]
+            dropped = [self._drop(number, catalog) for number, catalog in enumerate(catalogs)]
+            self.num_pending = len(fresh)
+            stores = [run.store for run in self.runs]
+            batch: list[pa.Table] = []
+            shards: list[_Shard] = []
+            for number, name, blocks in fresh:
+                metadata, table = read_shard(stores[number], name, "labels")
+                table = table.append_column("row", pa.array(range(len(table)), pa.uint32()))
+                parts = [
+                    part.append_column("block", pa.array([block] * len(part), pa.string()))
+                    for block, part in zip(
+                        blocks,
+                        catalogs[number].parts(stores[number], name, blocks, metadata, table),
+                        strict=True,
+                    )
+                ]
+                table = pa.concat_tables(parts)
+                batch.append(prepared(table, number, name))
+                shards.append(_Shard(number, name, metadata["rollouts"], tuple(blocks)))
+                rows = sum(part.num_rows for part in batch)
+                if len(batch) == SHARDS_A_BATCH or rows >= ROWS_A_BATCH:
+                    self._insert(batch, shards)
+                    batch, shards = [], []
+            if batch:
+                self._insert(batch, shards)
+            changed = bool(fresh) or any(dropped)
+            if changed and len(self.runs) > 1:
+                self._compare()
+            return changed
+
+    def query(
+        self, sql: str, arguments: Sequence[Any] = (), *, asked: pa.Table | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows by column name.
+
+        Args:
+            sql: what to ask.
+            arguments: of its question marks.
+            asked: a table that `sql` knows by this name.
+        """
+        cursor = self._cursor()
+        if asked is not None:
+            cursor.register("asked", asked)
+        try:
+            answer = cursor.execute(sql, list(arguments))
+            names = [column[0] for column in answer.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+        finally:
+            if asked is not None:
+                cursor.unregister("asked")
+
+    def column(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
+        """The first column of the rows, as an array."""
+        columns = self._cursor().execute(sql, list(arguments)).fetchnumpy()
+        return next(iter(columns.values()))
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        if not hasattr(self._local, "cursor"):
+            self._local.cursor = self._database.cursor()
+        cursor: duckdb.DuckDBPyConnection = self._local.cursor
+        return cursor
+
+    def _insert(self, batch: Sequence[pa.Table], shards: Sequence[_Shard]) -> None:
+        import pyarrow as pa
+
+        cursor = self._cursor()
+        incoming = pa.concat_tables(batch)
+        cursor.register("incoming", incoming)
+        cursor.execute("BEGIN")
+        cursor.execute(INSERT, [self._num_rows])
+        rows = [(shard.run, shard.name, shard.rollouts) for shard in shards]
+        cursor.executemany("INSERT INTO shards VALUES (?, ?, ?)", rows)
+        cursor.execute("COMMIT")
+        cursor.unregister("incoming")
+        self._num_rows += incoming.num_rows
+        self._known |= {(shard.run, block) for shard in shards for block in shard.blocks}
+        self.num_pending -= len(shards)
+        self.version += 1
+
+    def _drop(self, run: int, catalog: Catalog) -> bool:
+        """Remove rows that a run's plan has superseded since; whether there were any."""
+        before, self._superseded[run] = self._superseded[run], catalog.superseded
+        fresh = [
+            (run, block, problem_id)
+            for block, ids in catalog.superseded.items()
+            if (run, block) in self._known
+            for problem_id in ids - before.get(block, frozenset())
+        ]
+        if fresh:
+            self._cursor().executemany(
+                "DELETE FROM solutions WHERE run = ? AND block = ? AND problem_id = ?", fresh
+            )
+            self.version += 1
+        return bool(fresh)
+
+    def _compare(self) -> None:
+        """Find the solutions whose first error another run labels elsewhere."""
+        cursor = self._cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("DELETE FROM differing")
+        cursor.execute(
+            """
+            INSERT INTO differing
+            SELECT one.id FROM solutions one JOIN (
+                SELECT key FROM solutions GROUP BY key
+                HAVING count(DISTINCT coalesce(first_error, -1)) > 1 AND count(DISTINCT run) > 1
+            ) USING (key)
+            """
+        )
+        cursor.execute("COMMIT")
+        self.version += 1

@@ -1,0 +1,222 @@
+"""Which solutions of a run are listed, in which order: filters and search over the index."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.errors import DataError
+from mclabel.evaluation.grouping import GROUP_KEYS
+from mclabel.records import Outcome
+from mclabel.report.viewer.index import Index
+
+MAX_PAGE = 200
+MAX_FACET_VALUES = 40
+MAX_WORDS = 12
+_KEPT = 16
+"""Answers to questions that are kept: moving through one needs no new search."""
+
+MARKS = {
+    "lucky": "outcome = 'right' AND "
+    "CASE WHEN has_truth THEN truth IS NOT NULL ELSE first_error IS NOT NULL END",
+    "truth": "has_truth AND truth IS DISTINCT FROM first_error",
+    "runs": "id IN (SELECT id FROM differing)",
+    "truncated": "outcome = 'truncated' OR num_truncated > 0",
+    "unknown": "outcome = 'ungraded' OR num_ungraded > 0",
+    "undecided": "list_contains(list_transform(hard, lambda h: h IS NULL), true)",
+}
+"""`lucky`: a right answer through a wrong step, in truth where it is known, else by label.
+`truth`, `runs`: the first error is labelled elsewhere than in truth, than by another run.
+`undecided`: a step has no label."""
+
+SORTS = {
+    "": "id",
+    "width": "width DESC NULLS LAST, id",
+    "fall": "fall DESC NULLS LAST, id",
+    "steps": "num_steps DESC, id",
+    "tokens": "num_tokens DESC NULLS LAST, id",
+}
+"""`fall`: the largest fall of the value from a step to the next."""
+
+_LISTED = (
+    "id, solution_id, sample_index, problem, answer, prediction, outcome, first_error, truth, "
+    "has_truth, num_steps, vals, hard, width, num_truncated, num_ungraded, "
+    "outcome = 'right' AND has_truth AND truth IS NOT NULL AS lucky"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked for."""
+
+    run: int = 0
+    words: str = ""
+    """All of them must occur in the problem or the solution, "in quotes" as they stand."""
+    outcome: str = ""
+    error: str = ""
+    """`any`, `none`, or the 0-based index of the first error."""
+    mark: str = ""
+    width: float = 0.0
+    """Of the widest interval, at least."""
+    sort: str = ""
+    facets: tuple[tuple[str, str], ...] = field(default=())
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str], num_runs: int) -> Question:
+        """From the parameters of a URL.
+
+        Raises:
+            DataError: a parameter has no meaning.
+        """
+        try:
+            asked = cls(
+                run=int(query.get("run", 0)),
+                words=query.get("q", "")[:500],
+                outcome=query.get("outcome", ""),
+                error=query.get("error", ""),
+                mark=query.get("mark", ""),
+                width=float(query.get("width") or 0),
+                sort=query.get("sort", ""),
+                facets=tuple((name, query[name]) for name in GROUP_KEYS if query.get(name)),
+            )
+        except ValueError as error:
+            raise DataError(f"run, width: must be numbers ({error})") from error
+        allowed = {
+            "run": asked.run in range(num_runs),
+            "outcome": asked.outcome in ("", *Outcome),
+            "error": asked.error in ("", "any", "none")
+            or (asked.error.isdecimal() and len(asked.error) < 7),
+            "mark": asked.mark == "" or asked.mark in MARKS,
+            "sort": asked.sort in SORTS,
+            "width": 0 <= asked.width <= 1,
+        }
+        if wrong := [name for name, fine in allowed.items() if not fine]:
+            raise DataError(f"{wrong[0]}={query.get(wrong[0])!r}: not known here")
+        return asked
+
+    def where(self) -> tuple[str, list[Any]]:
+        """The condition in SQL, and its arguments."""
+        parts, arguments = ["run = ?"], list[Any]([self.run])
+        if self.outcome:
+            parts.append("outcome = ?")
+            arguments.append(self.outcome)
+        if self.error in ("any", "none"):
+            parts.append(f"first_error IS {'NOT ' if self.error == 'any' else ''}NULL")
+        elif self.error:
+            parts.append("first_error = ?")
+            arguments.append(int(self.error))
+        if self.mark:
+            parts.append(MARKS[self.mark])
+        if self.width:
+            parts.append("width >= ?")
+            arguments.append(self.width)
+        for name, value in self.facets:
+            parts.append(f"{name} = ?")
+            arguments.append(value)
+        for word in _words(self.words):
+            parts.append("contains(search, ?)")
+            arguments.append(word)
+        return " AND ".join(f"({part})" for part in parts), arguments
+
+
+class Listing:
+    """Pages of the answers to questions, for any number of threads."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._kept: OrderedDict[tuple[int, Question], NDArray[np.int32]] = OrderedDict()
+        self._lock = Lock()
+
+    def ids(self, question: Question) -> NDArray[np.int32]:
+        """Ids of all solutions that are asked for, in order."""
+        key = (self._index.version, question)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        where, arguments = question.where()
+        sql = f"SELECT id FROM solutions WHERE {where} ORDER BY {SORTS[question.sort]}"
+        found: NDArray[np.int32] = self._index.column(sql, arguments)
+        with self._lock:
+            self._kept[key] = found
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+    def page(self, question: Question, offset: int, limit: int) -> dict[str, Any]:
+        """`total` and the `rows` from `offset` on.
+
+        Args:
+            question: what is asked for.
+            offset: of the first row, 0-based.
+            limit: at most MAX_PAGE rows.
+        """
+        ids = self.ids(question)
+        shown = [int(i) for i in ids[max(0, offset) :][: max(1, min(limit, MAX_PAGE))]]
+        marks = ", ".join("?" * len(shown)) or "NULL"
+        rows = self._index.query(f"SELECT {_LISTED} FROM solutions WHERE id IN ({marks})", shown)
+        by_id = {row.pop("id"): row for row in rows}
+        return {
+            "total": len(ids),
+            "offset": max(0, offset),
+            "rows": [by_id[i] for i in shown],
+        }
+
+    def place(self, question: Question, solution_id: str) -> dict[str, Any]:
+        """Where a solution stands in the answer: `offset` or None, and who is before and after."""
+        ids = self.ids(question)
+        own = self._index.query(
+            "SELECT id FROM solutions WHERE run = ? AND solution_id = ?",
+            [question.run, solution_id],
+        )
+        at = np.flatnonzero(ids == own[0]["id"]) if own else np.array([], dtype=np.int64)
+        if not len(at):
+            return {"offset": None, "total": len(ids), "previous": None, "next": None}
+        offset = int(at[0])
+        near = {
+            "previous": int(ids[offset - 1]) if offset else None,
+            "next": int(ids[offset + 1]) if offset + 1 < len(ids) else None,
+        }
+        names = {
+            row["id"]: row["solution_id"]
+            for row in self._index.query(
+                "SELECT id, solution_id FROM solutions WHERE id IN (?, ?)", list(near.values())
+            )
+        }
+        return {
+            "offset": offset,
+            "total": len(ids),
+            **{way: None if i is None else names[i] for way, i in near.items()},
+        }
+
+
+def counts(index: Index, run: int) -> dict[str, Any]:
+    """How many solutions of a run there are of each kind that can be filtered by."""
+    marks = ", ".join(f"count(*) FILTER ({sql}) AS {name}" for name, sql in MARKS.items())
+    total = index.query(f"SELECT count(*) AS total, {marks} FROM solutions WHERE run = ?", [run])[0]
+    by: dict[str, dict[str, int]] = {}
+    most_first = "n DESC, kind"
+    orders = {"outcome": most_first, "first_error": "kind"} | dict.fromkeys(GROUP_KEYS, most_first)
+    for name, order in orders.items():
+        rows = index.query(
+            f"SELECT {name} AS kind, count(*) AS n FROM solutions WHERE run = ? AND {name} IS NOT "
+            f"NULL GROUP BY ALL ORDER BY {order} LIMIT {MAX_FACET_VALUES}",
+            [run],
+        )
+        if rows:
+            by[name] = {str(row["kind"]): row["n"] for row in rows}
+    return {"total": total.pop("total"), "marks": total, "by": by}
+
+
+def _words(text: str) -> list[str]:
+    """Words and quoted phrases, lowercased."""
+    words = []
+    for number, part in enumerate(text.lower().split('"')):
+        words += [part] if number % 2 else part.split()
+    return [word for word in words if word.strip()][:MAX_WORDS]

@@ -1,0 +1,199 @@
+"""The viewer's server: pages, and JSON over the index and the shards, for this machine alone.
+
+What a model wrote travels as JSON and is put on the page as text. Three fences besides: a random
+token, without which nothing is served (in the URL once, then in a cookie); the Host header, which
+must name this machine, against rebound names; a Content-Security-Policy under which no script runs
+that is not a file of this package.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mclabel.errors import MclabelError
+from mclabel.report.runs import run_identity
+from mclabel.report.viewer.detail import Details
+from mclabel.report.viewer.following import Follower
+from mclabel.report.viewer.index import Index
+from mclabel.report.viewer.listing import Listing, Question, counts
+from mclabel.report.viewer.scoring import Scorers
+from mclabel.report.viewer.selection import Selection
+
+STATIC = Path(__file__).parents[1] / "static"
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "font-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+def make_app(index: Index, follower: Follower, scorers: Scorers, *, token: str) -> ASGIApp:
+    """The viewer as an ASGI application.
+
+    Args:
+        index: of the runs shown.
+        follower: keeps the index up to date.
+        scorers: PRMs shown beside the labels.
+        token: what a visitor must know.
+    """
+    api = _Api(index, follower, scorers)
+    answers: dict[str, Callable[[Mapping[str, str]], Any]] = {
+        "state": api.state,
+        "solutions": api.solutions,
+        "place": api.place,
+        "summary": api.summary,
+        "export": api.export,
+        "solution": api.solution,
+        "rollouts": api.rollouts,
+        "grades": api.grades,
+        "scores": api.scores,
+        "text": api.text,
+    }
+    app = Starlette(
+        routes=[
+            Route("/", _page),
+            *(Route(f"/api/{name}", partial(_answer, made)) for name, made in answers.items()),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ]
+    )
+    return _Fence(app, token)
+
+
+class _Api:
+    """What the pages ask for; every method takes the parameters of the URL."""
+
+    def __init__(self, index: Index, follower: Follower, scorers: Scorers) -> None:
+        self._index, self._follower, self._scorers = index, follower, scorers
+        self._listing, self._details = Listing(index), Details(index)
+        self._selection = Selection(index, self._listing)
+        self._identities = [run_identity(run) for run in index.runs]
+
+    def state(self, query: Mapping[str, str]) -> dict[str, Any]:
+        run = self._number(query, "run")
+        return {
+            "runs": [one.name for one in self._index.runs],
+            "identities": self._identities,
+            "prms": list(self._scorers.folders),
+            "version": self._index.version,
+            "pending": self._index.num_pending,
+            "fault": self._follower.fault,
+            "counts": counts(self._index, run),
+        }
+
+    def solutions(self, query: Mapping[str, str]) -> dict[str, Any]:
+        offset, limit = self._number(query, "offset"), self._number(query, "limit", 50)
+        return self._listing.page(self._question(query), offset, limit)
+
+    def place(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._listing.place(self._question(query), query.get("id", ""))
+
+    def summary(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._selection.summary(self._question(query))
+
+    def export(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._selection.part(self._question(query), self._number(query, "offset"))
+
+    def solution(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._details.solution(self._number(query, "run"), query.get("id", ""))
+
+    def rollouts(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._details.rollouts(*self._step(query), self._number(query, "offset"))
+
+    def grades(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._details.grades(*self._step(query))
+
+    def scores(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._scorers.scores(
+            *self._details.texts(self._number(query, "run"), query.get("id", ""))
+        )
+
+    def text(self, query: Mapping[str, str]) -> dict[str, Any]:
+        run, offset = self._number(query, "run"), self._number(query, "offset")
+        return self._details.more(run, query.get("id", ""), query.get("what", ""), offset)
+
+    def _question(self, query: Mapping[str, str]) -> Question:
+        return Question.parse(query, len(self._index.runs))
+
+    def _step(self, query: Mapping[str, str]) -> tuple[int, str, int]:
+        return self._number(query, "run"), query.get("id", ""), self._number(query, "step")
+
+    def _number(self, query: Mapping[str, str], name: str, default: int = 0) -> int:
+        raw = query.get(name) or str(default)
+        if not raw.isascii() or not raw.isdecimal() or len(raw) > 9:
+            raise MclabelError(f"{name}={raw[:40]!r}: must be a number")
+        if name == "run" and int(raw) >= len(self._index.runs):
+            raise MclabelError(f"run={raw}: there are {len(self._index.runs)}")
+        return int(raw)
+
+
+async def _page(request: Request) -> Response:
+    return FileResponse(STATIC / "viewer" / "index.html")
+
+
+async def _answer(made: Callable[[Mapping[str, str]], Any], request: Request) -> Response:
+    try:
+        content, status = await run_in_threadpool(made, request.query_params), 200
+    except MclabelError as error:
+        content, status = {"error": str(error)}, 404
+    body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
+
+
+class _Fence:
+    """Lets in who comes from this machine and knows the token; puts the headers on everything."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        request = Request(scope)
+        await (self._refusal(request) or self._app)(scope, receive, guarded)
+
+    def _refusal(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "").rpartition(":")
+        if (host[0] or host[2]) not in HOSTS:
+            return PlainTextResponse("mclabel view: this address is not served", 421)
+        if request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("mclabel view: only looked at", 405)
+        cookie = f"mclabel_{(request.scope.get('server') or ('', 0))[1]}"
+        if self._same(request.query_params.get("token", "")):
+            response = RedirectResponse(request.url.remove_query_params("token"), 303)
+            response.set_cookie(cookie, self._token, httponly=True, samesite="lax")
+            return response
+        if self._same(request.cookies.get(cookie, "")):
+            return None
+        return PlainTextResponse(
+            "mclabel view: open the address that the command printed, with its token", 403
+        )
+
+    def _same(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self._token.encode())

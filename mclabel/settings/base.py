@@ -1,0 +1,381 @@
+"""Settings: each component declares its own, once, in the module that uses them.
+
+A configuration nests them: `estimator: {kind: posterior, rollouts: 64}` holds the settings of the
+component that `kind` names, and a key of another component's is an error.
+
+A field is *semantic* if it changes what a label means, or *operational* (engines, paths, sizes:
+free to change when a run is resumed). The identity of a run is made of the semantic fields of the
+components that are chosen; a field at the default that it was born with is left out, so that a
+later release may add fields without orphaning a run.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from mclabel.components import NotAllowed, component_name, component_names, find_component
+from mclabel.errors import ConfigError
+from mclabel.faults import fault_text
+from mclabel.settings.rules import check_rules
+
+OPERATIONAL = "operational"
+"""Marks a field that does not change what a label means."""
+SENSITIVE = "sensitive"
+"""Marks a field into which a secret could be put by mistake: messages do not repeat its value."""
+CONTENT = "content"
+"""Marks a field that names a file of which the content counts, and not the place."""
+NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
+"""Types of errors: one that carries all errors of a component's settings, and one of its name."""
+
+
+@dataclass(frozen=True)
+class Harmless:
+    """Marks a field by whose values somebody's code could run, or a secret leave the machine.
+
+    A document may hold harmless values of it; any other must be given on the command line as well.
+    Of a mapping each value counts alone.
+    """
+
+    is_harmless: Callable[[Any], bool]
+    risk: str
+    """What another value does: a clause of which the key is the subject."""
+
+
+RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
+"""Marks a field that trusts the code of models."""
+
+
+@dataclass(frozen=True)
+class Born:
+    """Marks a field whose default has changed: identities leave it out at its first default."""
+
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost(AfterValidator):
+    """Checks a bound on a number; made by `at_most`."""
+
+    limit: int
+
+
+def at_most(limit: int, why: str) -> AtMost:
+    """A bound on a number, with its reason in the message.
+
+    Args:
+        limit: the largest number that is taken.
+        why: a clause, such as "all of them are held in memory".
+    """
+
+    def check(value: int | None) -> int | None:
+        if value is not None and value > limit:
+            raise ValueError(f"must be at most {limit:,}, not {value:,}: {why}")
+        return value
+
+    return AtMost(check, limit)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Annotates a text that must be one of the names of a dict, where these stand once."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic take the names alone."""
+        return core_schema.literal_schema(list(self.names))
+
+
+@dataclass(frozen=True)
+class Named:
+    """Annotates a text that must name a component of a kind that has no settings of its own."""
+
+    component_kind: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic take the names of components; a built-in one is not imported for that."""
+        return core_schema.no_info_after_validator_function(self._check, core_schema.str_schema())
+
+    def _check(self, name: str) -> str:
+        if name not in component_names(self.component_kind):
+            try:
+                find_component(self.component_kind, name)
+            except ConfigError as error:
+                raise _fault(error) from error
+        return name
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, and an unknown key is an error.
+
+    The docstring under a field is its description, from which the reference of keys is made. What
+    must hold between fields is a method that is marked by `mclabel.settings.rule`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Keys of earlier versions, and the keys of these settings that stand in their place."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, content: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        return check_rules(cls, content, handler)
+
+    def identity(self) -> dict[str, Any]:
+        """The semantic fields that differ from the defaults they were born with, as JSON values."""
+        return {
+            name: found
+            for name, info in type(self).model_fields.items()
+            if OPERATIONAL not in info.metadata
+            and not _is_at_birth(info, found := _plain(getattr(self, name), whole=False))
+        }
+
+    def semantic(self) -> dict[str, Any]:
+        """All semantic fields, also those at their defaults, as JSON values: for the record."""
+        return {
+            name: _plain(getattr(self, name), whole=True)
+            for name, info in type(self).model_fields.items()
+            if OPERATIONAL not in info.metadata
+        }
+
+    def changed(self, **changes: Any) -> Self:
+        """A copy with other values, checked like any.
+
+        Raises:
+            ValidationError: a value is of the wrong type or range.
+        """
+        return type(self).model_validate({**dict(self), **changes})
+
+
+def content_fields(
+    settings: Settings, parents: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where settings name files of which the content counts.
+
+    Args:
+        settings: that may nest others.
+        parents: names of the fields that lead to them.
+
+    Returns:
+        The path of names to each such field that is set, and its value.
+    """
+    for name, info in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from content_fields(value, (*parents, name))
+        elif CONTENT in info.metadata and value is not None:
+            yield (*parents, name), value
+
+
+def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Values that a document alone must not set.
+
+    Args:
+        settings: that may nest others.
+        parent: dotted path to them, with a dot at its end.
+
+    Returns:
+        Of each its dotted key, itself, and what it does.
+    """
+    for name, info in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from harmful_values(value, f"{parent}{name}.")
+        for mark in info.metadata:
+            if isinstance(mark, Harmless):
+                values = (
+                    {f"{name}.{key}": one for key, one in value.items()}
+                    if isinstance(value, Mapping)
+                    else {name: value}
+                )
+                for key, one in values.items():
+                    if not mark.is_harmless(one):
+                        yield f"{parent}{key}", one, mark.risk
+
+
+class ComponentSettings(Settings):
+    """Base of the settings of components that a configuration chooses by `kind`.
+
+    The settings class of a component is the attribute `Settings` of its class.
+    """
+
+    component_kind: ClassVar[str]
+    """The kind of component, as in `mclabel.components`."""
+
+    kind: str = ""
+    """Name of the component: a built-in one, one of another package, or `module:Class`."""
+
+    def identity(self) -> dict[str, Any]:
+        """As of all settings; always with `kind`."""
+        return {"kind": self.kind, **super().identity()}
+
+    @property
+    def component(self) -> Any:
+        """The class of the component."""
+        return find_component(self.component_kind, self.kind)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Settings that are made in Python know their component by the class they stand in."""
+        if not self.kind:
+            owner = _Owner(type(self))
+            object.__setattr__(self, "kind", component_name(self.component_kind, owner))
+
+
+class _Owner:
+    """The place of the class in whose body a settings class stands."""
+
+    def __init__(self, settings: type) -> None:
+        self.__module__ = settings.__module__
+        self.__qualname__ = settings.__qualname__.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Annotates a field that holds the settings of the component which its `kind` names.
+
+    The value may be settings, a mapping with `kind`, or the name alone.
+    """
+
+    component_kind: str
+    default: str
+    """Kind of a mapping that does not name one."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Lets pydantic check a value by `settings`."""
+        return core_schema.no_info_plain_validator_function(
+            self.settings, serialization=core_schema.plain_serializer_function_ser_schema(dict)
+        )
+
+    def settings(self, value: Any) -> ComponentSettings:
+        """The checked settings of a component.
+
+        Raises:
+            PydanticCustomError: there is no such component, or its settings are wrong; carries
+                all errors.
+        """
+        if isinstance(value, ComponentSettings):
+            if value.component_kind != self.component_kind:
+                raise _fault(
+                    ConfigError(
+                        f"must be settings of one of the {self.component_kind}, is settings of one "
+                        f"of the {value.component_kind} ({value.kind}). Give those, a name or keys"
+                    )
+                )
+            return value
+        content = {"kind": value} if isinstance(value, str) else value
+        if not isinstance(content, Mapping):
+            raise _fault(
+                ConfigError(f"must be a name or keys with kind, is a {type(value).__name__}")
+            )
+        try:
+            kind = self.kind_of(content)
+            if not isinstance(kind, str):
+                raise ConfigError(f"kind must be a name, is {kind!r}")
+            settings = settings_class(self.component_kind, kind)
+        except ConfigError as error:
+            raise _fault(error, ".kind") from error
+        try:
+            return settings.model_validate({**content, "kind": kind})
+        except ValidationError as error:
+            raise PydanticCustomError(
+                NESTED_FAULTS,
+                "{faults}",
+                {
+                    "faults": joined_faults(error, kind),
+                    "cause": error,
+                    "model": settings,
+                    "name": kind,
+                },
+            ) from error
+
+    def kind_of(self, content: Mapping[str, Any]) -> Any:
+        """The name of the component whose settings a mapping holds.
+
+        Raises:
+            ConfigError: no component is meant.
+        """
+        return content.get("kind", self.default)
+
+
+def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
+    """The settings class of a component.
+
+    Raises:
+        ConfigError: there is no such component, or what it calls its settings are none.
+    """
+    target = find_component(component_kind, name)
+    settings = getattr(target, "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, ComponentSettings)):
+        raise ConfigError(
+            f"{name}: its attribute Settings is {settings!r}, must be a class derived from "
+            f"the settings of {component_kind} (docs/extending.md)"
+        )
+    if missing := sorted(getattr(target, "__abstractmethods__", ())):
+        raise ConfigError(
+            f"{name}: has no {', '.join(missing)}, which every one of the {component_kind} must "
+            "have (docs/extending.md)"
+        )
+    return settings
+
+
+def joined_faults(error: ValidationError, name: str) -> str:
+    """All that is wrong with settings, on one line; `name` stands for a fault of no one key."""
+    return "; ".join(
+        f"{'.'.join(map(str, fault['loc'])) or name}: {fault_text(fault)}"
+        + (f", not {fault['input']!r}" if fault["type"] == "literal_error" else "")
+        for fault in error.errors()
+    )
+
+
+def _fault(error: ConfigError, key: str = "") -> PydanticCustomError:
+    """A fault of a component's name; `key` is that of the name, below the component's."""
+    about = {"message": str(error)}
+    if isinstance(error, NotAllowed):
+        about |= {"name": error.name, "why": error.why, "key": key}
+    return PydanticCustomError(COMPONENT_FAULT, "{message}", about)
+
+
+def _plain(value: Any, *, whole: bool) -> Any:
+    if isinstance(value, Settings):
+        return value.semantic() if whole else value.identity()
+    if isinstance(value, Mapping):
+        return {key: _plain(one, whole=whole) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, whole=whole) for one in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if whole or getattr(value, field.name) != field.default
+        }
+    return value
+
+
+def _is_at_birth(info: FieldInfo, found: Any) -> bool:
+    if info.is_required():
+        return False
+    born = next((mark.default for mark in info.metadata if isinstance(mark, Born)), None)
+    if born is None:
+        born = info.get_default(call_default_factory=True)
+    return bool(found == _plain(born, whole=False))
