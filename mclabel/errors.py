@@ -21,6 +21,13 @@ class EngineDied(EngineError):
     """An engine that died under its work. Another may do it: blocks are leased anew."""
 
 
+class ComponentError(MclabelError):
+    """A component of somebody's own that fails, hangs or breaks its protocol."""
+
+    trace = ""
+    """The traceback of what it raised, as text: it survives the way from another process."""
+
+
 class CheckerError(MclabelError):
     """A checker that fails on whatever it grades."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
+from mclabel.boundary import is_under_way, on_hang
 from mclabel.components import outside_components
-from mclabel.errors import MclabelError
-from mclabel.stop import Stopped, signalled, stop_signals
+from mclabel.errors import ComponentError, MclabelError
+from mclabel.stop import Stopped, end_at_once, end_soon, signalled, stop_signals
 
 EXIT_BAD_LINES = 1
 EXIT_DAMAGED = 1
@@ -25,6 +27,8 @@ OUR_FAULT = (
     "This is a fault of mclabel, not of your input. Please report it with these lines, the command "
     "and the versions in the output's run.json"
 )
+
+logger = logging.getLogger(__name__)
 
 # Messages carry text of users and models: nothing in it is markup or an emoji code.
 _errors = Console(stderr=True, emoji=False)
@@ -44,9 +48,13 @@ def clear_exits() -> Iterator[None]:
     fault of the program wherever it comes up, and is said, too. Any other exception is one: it
     keeps its traceback, with the request to report it, unless it comes of a stop.
     """
-    with stop_signals():
+    with on_hang(_end_hung), stop_signals():
         try:
             yield
+        except ComponentError as error:
+            if is_under_way():  # in a thread for which Python would wait for ever
+                end_soon(EXIT_USER_ERROR)
+            fail(_told(error), EXIT_USER_ERROR)
         except MclabelError as error:
             fail(str(error), EXIT_USER_ERROR)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
@@ -64,6 +72,32 @@ def clear_exits() -> Iterator[None]:
                 fail(f"{stop.message}. While ending: {_one_line(error)}", stop.exit_code)
             error.add_note(_whose_fault())
             raise
+
+
+def show_tracebacks() -> None:
+    """Print the traceback of what a component of somebody's own raised before its message."""
+    _Shown.tracebacks = True
+
+
+class _Shown:
+    """What this process prints of an error."""
+
+    tracebacks = False
+
+
+def _told(error: ComponentError) -> str:
+    """The message of a failed component; its traceback before it where it was asked for."""
+    logger.info("%s%s", error.trace, error)
+    if error.trace and _Shown.tracebacks:
+        _errors.print(error.trace, markup=False, highlight=False, soft_wrap=True)
+    more = "" if _Shown.tracebacks or not error.trace else ". --traceback shows the whole way"
+    return f"{error}{more}"
+
+
+def _end_hung(error: ComponentError) -> None:
+    """End a command of which a component does not return: nothing else can be done about it."""
+    _errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    end_at_once(EXIT_USER_ERROR)
 
 
 def _one_line(error: Exception) -> str:

@@ -87,9 +87,7 @@ def stop_signals() -> Iterator[None]:
             os.close(writer)
             sys.unraisablehook = hook
         else:  # the process is about to end, and a second one may come
-            last = threading.Timer(LAST_S, end_at_once, [128 + _State.number])
-            last.daemon = True
-            last.start()
+            end_soon(128 + _State.number)
 
 
 def signalled() -> Stopped | None:
@@ -194,6 +192,13 @@ def _watch(reader: int) -> None:
         elif time.monotonic() - first > SAME_S:
             end_at_once(128 + signals[0])
     os.close(reader)
+
+
+def end_soon(exit_code: int) -> None:
+    """End this process after `LAST_S` seconds, if it has not ended by itself by then."""
+    last = threading.Timer(LAST_S, end_at_once, [exit_code])
+    last.daemon = True
+    last.start()
 
 
 def end_at_once(exit_code: int) -> None:

@@ -180,12 +180,14 @@ def test_what_is_wrong_with_a_component_is_said_at_the_start(
     assert "Traceback" not in message and not (tmp_path / "out").exists()
 
 
-def test_a_failure_in_a_component_names_it_beside_the_traceback(
+def test_a_failure_in_a_component_is_one_line_that_names_it(
     installed: Path, tmp_path: Path
 ) -> None:
     write_problems(tmp_path, 2)
     done = mclabel(installed, *job(tmp_path, "estimator={kind: nothing}"))
     message = " ".join(done.stderr.split())
-    assert done.returncode == 1 and "Traceback" in message
-    assert "nothing: this job uses components from outside mclabel" in message
-    assert "mend it (docs/extending.md" in message
+    assert done.returncode == 2 and "Traceback" not in message
+    assert message.endswith(
+        "mclabel: nothing: wanted gave None, must give a sequence of indices. Mend it "
+        "(docs/extending-estimator.md), and run the same command again: what was whole is kept"
+    )

@@ -7,15 +7,25 @@ would roll out for hours and learn nothing: it ends the job.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
+from mclabel import boundary
+from mclabel.boundary import Boundary, shown
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.errors import CheckerError, MclabelError
 from mclabel.records import Problem, Verdict
+
+T = TypeVar("T")
+
+PATIENCE = 1.5
+"""Times `HANG_S` for what a checker awaits, such as a server: its own waiting comes on top."""
 
 MAX_FAILURES = 32
 """Grades that fail alike, and none that does not before them, which end a job."""
@@ -30,28 +40,47 @@ def make_checker(settings: CheckerSettings) -> Checker:
 
     Raises:
         ConfigError: its code cannot be imported.
+        ComponentError: it cannot be made, or lacks a name or a version.
     """
-    return GuardedChecker(settings.component(settings))
+    around = Boundary.named("checkers", settings.kind)
+    with around.calling("__init__"):
+        checker = settings.component(settings)
+    for name in ("name", "version"):
+        value = getattr(checker, name, None)
+        if not isinstance(value, str) or not value:
+            raise around.broken(
+                "__init__", f"leaves self.{name} at {shown(value)}, must set a text"
+            )
+    return GuardedChecker(checker, around)
 
 
 class GuardedChecker(Checker):
-    """A checker whose exceptions are counted."""
+    """A checker whose exceptions are counted, and whose answers are checked."""
 
-    def __init__(self, checker: Checker) -> None:
+    def __init__(self, checker: Checker, around: Boundary) -> None:
         """Stand around a checker.
 
         Args:
             checker: that grades.
+            around: its boundary.
         """
         self.name, self.version = checker.name, checker.version
-        self._checker = checker
+        self._checker, self._boundary = checker, around
+        self._last = time.monotonic()
         self._file = inspect.getfile(type(checker).grade)
         self._has_graded = False
         self._failures: Counter[str] = Counter()
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
         """Ask the checker; see `Checker`."""
-        return await self._checker.refuse(problem, aside)
+        with self._boundary.calling("refuse"):
+            coroutine = self._checker.refuse(problem, self._watched("refuse", aside))
+        with self._boundary.awaiting("refuse"):
+            reason = await self._returned("refuse", coroutine)
+        if reason is not None and not isinstance(reason, str):
+            fault = f"gave {shown(reason)}, must give a reason as a text, or None"
+            raise self._boundary.broken("refuse", fault)
+        return reason
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> Sequence[Grade]:
         """Grade completions; see `Checker`.
@@ -61,26 +90,93 @@ class GuardedChecker(Checker):
         Raises:
             CheckerError: every grade so far has ended with an exception, and `MAX_FAILURES` of them
                 with the same one.
+            ComponentError: the checker does not give one grade a completion.
         """
+        with self._boundary.calling("grade"):
+            coroutine = self._checker.grade(items, self._watched("grade", aside))
         try:
-            grades = await self._checker.grade(items, aside)
+            found = await self._returned("grade", coroutine)
         except MclabelError:  # has a message for the user
             raise
         except Exception as error:  # whatever a checker raises: it did not decide
             if len(items) > 1:
                 return [grade for item in items for grade in await self.grade([item], aside)]
-            grades = [raised_grade(error, self._file)]
+            found = [raised_grade(error, self._file)]
+        grades = self._grades(found, len(items))
         for grade in grades:
             self._count(grade)
         return grades
 
     def key(self, answer: str) -> str:
         """Ask the checker; see `Checker`."""
-        return self._checker.key(answer)
+        with self._boundary.calling("key"):
+            found = self._checker.key(answer)
+        if not isinstance(found, str):
+            raise self._boundary.broken("key", f"gave {shown(found)}, must give a text")
+        return found
 
     def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
         """Ask the checker; see `Checker`."""
-        return self._checker.group(answers)
+        with self._boundary.calling("group"):
+            found = self._checker.group(answers)
+        lengths = [len(group) for group in answers]
+        if not isinstance(found, Sequence) or [len(group) for group in found] != lengths:
+            fault = f"gave {shown(found)}, must give a number, or None, for each of its answers"
+            raise self._boundary.broken("group", fault)
+        return found
+
+    def _watched(self, method: str, aside: Aside) -> Aside:
+        """Runs the checker's functions elsewhere, each of which must return."""
+        if self._boundary.ours:
+            return aside
+
+        def watched(work: Callable[[], T], /) -> Awaitable[T]:
+            def run() -> T:
+                with self._boundary.watching(method):
+                    return work()
+
+            return aside(run)
+
+        return watched
+
+    async def _returned(self, method: str, coroutine: Any) -> Any:
+        """What a coroutine of the checker gives.
+
+        Raises:
+            ComponentError: it is none, or no call of the checker has ended for too long.
+        """
+        if not inspect.iscoroutine(coroutine):
+            fault = f"gave {shown(coroutine)} at once, must be a coroutine (async def {method})"
+            raise self._boundary.broken(method, fault)
+        if self._boundary.ours:
+            return await coroutine
+        task = asyncio.ensure_future(_run(self._boundary.steps(method, coroutine)))
+        begun, limit = time.monotonic(), PATIENCE * boundary.HANG_S
+        try:
+            while not (await asyncio.wait({task}, timeout=limit))[0]:
+                silent = time.monotonic() - max(begun, self._last)
+                if silent >= limit:
+                    raise self._boundary.broken(method, f"has not returned for {silent:.0f} s")
+            self._last = time.monotonic()
+            return task.result()
+        finally:
+            task.cancel()
+
+    def _grades(self, found: object, number: int) -> list[Grade]:
+        """Grades of so many completions, if they are that.
+
+        Raises:
+            ComponentError: they are not.
+        """
+        if not isinstance(found, Sequence) or isinstance(found, str):
+            raise self._boundary.broken("grade", f"gave {shown(found)}, must give a list of grades")
+        if len(found) != number:
+            fault = f"gave {len(found)} grades of {number} completions, must give one of each"
+            raise self._boundary.broken("grade", fault)
+        for grade in found:
+            if (wrong := _fault(grade)) is not None:
+                raise self._boundary.broken("grade", wrong)
+        return list(found)
 
     def _count(self, grade: Grade) -> None:
         if grade.failure is None:
@@ -96,6 +192,27 @@ class GuardedChecker(Checker):
                 "checker=…)), and run the same command again: what was sampled is kept, and the "
                 "mended checker grades it"
             )
+
+
+async def _run(steps: Awaitable[T]) -> T:
+    return await steps
+
+
+def _fault(grade: object) -> str | None:
+    """What is wrong with a grade, as a predicate; None if nothing is."""
+    if not isinstance(grade, Grade):
+        return f"gave {shown(grade)} among its grades, must give Grade"
+    if not isinstance(grade.verdict, Verdict):
+        allowed = ", ".join(f"Verdict.{one.name}" for one in Verdict)
+        return f"gave verdict={shown(grade.verdict)}, must give one of {allowed}"
+    for name in ("reason", "layer"):
+        if not isinstance(getattr(grade, name), str):
+            return f"gave {name}={shown(getattr(grade, name))}, must give a text"
+    for name in ("answer", "failure"):
+        value = getattr(grade, name)
+        if value is not None and not isinstance(value, str):
+            return f"gave {name}={shown(value)}, must give a text, or None"
+    return None
 
 
 def shown_reason(reason: str) -> str:

@@ -12,11 +12,20 @@ from mclabel.cli.evaluate import evaluate
 from mclabel.cli.options import settings
 from mclabel.cli.output import console
 from mclabel.cli.simulate import simulate
-from mclabel.exits import clear_exits
+from mclabel.exits import clear_exits, show_tracebacks
+
+TRACEBACK = "--traceback"
 
 
 class _Commands(click.Group):
     """Ends with messages in place of tracebacks."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Takes `--traceback` wherever it stands."""
+        if TRACEBACK in args:
+            show_tracebacks()
+            args = [one for one in args if one != TRACEBACK]
+        return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with clear_exits():
@@ -29,6 +38,12 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mclabel")
+@click.option(
+    TRACEBACK,
+    is_flag=True,
+    expose_value=False,
+    help="Show where a component of your own has failed, too. May stand anywhere.",
+)
 def main() -> None:
     """Process labels and process reward models, without human labels."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mclabel.engines.base import Engine, EngineStats, Policy, PolicyPreview
+from mclabel.engines.checked import CheckedEngine
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import EngineSettings, Example, PolicySettings
 from mclabel.errors import ConfigError
@@ -43,6 +44,7 @@ def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
 
     Raises:
         ConfigError: it is no class of an engine.
+        ComponentError: an engine of somebody's own cannot be made.
     """
     target = policy.engine.component
     if not (isinstance(target, type) and issubclass(target, Engine)):
@@ -50,5 +52,6 @@ def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
             f"policy.engine={policy.engine.kind}: must be a class derived from "
             "mclabel.engines.Engine (docs/extending.md)"
         )
-    engine: Engine = target(policy, seed=seed)
-    return engine
+    if target.__module__.partition(".")[0] == "mclabel":
+        return target(policy, seed=seed)
+    return CheckedEngine(target, policy, seed=seed)

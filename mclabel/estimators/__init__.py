@@ -19,6 +19,7 @@ from mclabel.estimators.base import (
     outcome_estimate,
     outcome_label,
 )
+from mclabel.estimators.checked import CheckedEstimator, begin_estimator, begin_learner
 from mclabel.estimators.paths import (
     ROOT,
     ProblemPaths,
@@ -42,6 +43,7 @@ ESTIMATORS: Mapping[str, str] = {
 __all__ = [
     "ESTIMATORS",
     "ROOT",
+    "CheckedEstimator",
     "Estimator",
     "EstimatorSettings",
     "Follow",
@@ -53,6 +55,8 @@ __all__ = [
     "RunLearner",
     "SolutionPath",
     "answer_class",
+    "begin_estimator",
+    "begin_learner",
     "decide_together",
     "distinct_prefixes",
     "outcome_estimate",

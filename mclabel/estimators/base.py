@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field
 
+from mclabel.boundary import Boundary
 from mclabel.estimators.paths import ProblemPaths, RecordedRollout
 from mclabel.records import Counts, LabelSource, Outcome
 from mclabel.seeds import ID_LENGTH
@@ -266,7 +267,8 @@ def decide_together(estimators: Iterable[Estimator]) -> None:
         if estimator.is_due:
             due[type(estimator)].append(estimator)
     for kind, alike in due.items():
-        kind.decide_together(alike)
+        with Boundary.around("estimators", kind).calling("decide_together"):
+            kind.decide_together(alike)
 
 
 def outcome_label(outcome: Outcome) -> bool | None:

@@ -10,13 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mclabel.estimators import Estimator, decide_together
+from mclabel.estimators import CheckedEstimator, decide_together
 from mclabel.work.desk import Desk
 
 WINDOW_S = 0.015
 """How long the first of a batch waits for others."""
 MAX_TOGETHER = 64
 """Decisions at a time: some milliseconds, in which the desk does nothing else."""
+
+
+_Asking = tuple[CheckedEstimator, int]
+"""An estimator, and the number of its problem's prefixes."""
 
 
 class Decisions:
@@ -29,15 +33,20 @@ class Decisions:
             desk: where decisions are computed.
         """
         self._desk = desk
-        self._due: list[tuple[Estimator, asyncio.Future[Sequence[int]]]] = []
+        self._due: list[tuple[_Asking, asyncio.Future[Sequence[int]]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def wanted(self, estimator: Estimator) -> Sequence[int]:
-        """What the estimator wants, decided with all others that ask in the same moment."""
+    async def wanted(self, estimator: CheckedEstimator, num_prefixes: int) -> Sequence[int]:
+        """What the estimator wants, decided with all others that ask in the same moment.
+
+        Args:
+            estimator: whose decision is due.
+            num_prefixes: that its problem has by now.
+        """
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[Sequence[int]] = loop.create_future()
-        self._due.append((estimator, turn))
+        self._due.append(((estimator, num_prefixes), turn))
         if len(self._due) >= MAX_TOGETHER:
             self._begin()
         elif self._timer is None:
@@ -54,9 +63,9 @@ class Decisions:
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    async def _decide(self, due: list[tuple[Estimator, asyncio.Future[Sequence[int]]]]) -> None:
+    async def _decide(self, due: list[tuple[_Asking, asyncio.Future[Sequence[int]]]]) -> None:
         try:
-            found = await self._desk.run(self.together, [estimator for estimator, _ in due])
+            found = await self._desk.run(self.together, [asking for asking, _ in due])
         except Exception as error:  # to whoever asked
             for _, turn in due:
                 if not turn.done():
@@ -66,7 +75,7 @@ class Decisions:
             if not turn.done():
                 turn.set_result(wanted)
 
-    def together(self, estimators: Sequence[Estimator]) -> list[Sequence[int]]:
+    def together(self, asking: Sequence[_Asking]) -> list[Sequence[int]]:
         """What each wants, decided in one batch."""
-        decide_together(estimators)
-        return [estimator.wanted() for estimator in estimators]
+        decide_together(checked.estimator for checked, _ in asking)
+        return [checked.wanted(num_prefixes) for checked, num_prefixes in asking]

@@ -23,6 +23,8 @@ from mclabel.estimators import (
     ProblemPaths,
     RunLearner,
     answer_class,
+    begin_estimator,
+    begin_learner,
 )
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.journal import LabelJournal
@@ -51,8 +53,7 @@ def run_learner(settings: LabelSettings) -> RunLearner | None:
     Raises:
         ConfigError: a file that the settings name cannot be read.
     """
-    learner: RunLearner | None = settings.estimator.component.learner(settings.estimator, read_text)
-    return learner
+    return begin_learner(settings.estimator, read_text)
 
 
 @dataclass(kw_only=True)
@@ -148,8 +149,7 @@ async def label_problem(
         return _left_out(problem, Fault("solution_too_long", str(error)), settings)
     num_rolled = labels.num_tokens
     if shared.learner is not None and learns:
-        record = shared.learner.record
-        await desk.run(record, paths, run.estimator, num_tokens=num_rolled)
+        await desk.run(run.checked.learned_by, shared.learner, paths, num_tokens=num_rolled)
     labels.num_tokens += sampled.num_tokens
     return labels
 
@@ -203,7 +203,7 @@ async def _estimate(
             free_outcomes=not sampling.chosen_by_outcome,
         )
         paths = ProblemPaths(paths=table.paths, answer_class=answer_class(problem.answer))
-        estimator = settings.estimator.component.begin(
+        estimator = begin_estimator(
             settings.estimator, paths, knowledge=knowledge, min_gain_per_token=min_gain
         )
         return paths, EstimatorRun(estimator, table, policy.decode)

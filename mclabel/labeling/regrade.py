@@ -18,7 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mclabel.checkers import Grade, GradeItem
-from mclabel.estimators import EstimatorSettings, ProblemPaths, answer_class
+from mclabel.estimators import (
+    EstimatorSettings,
+    ProblemPaths,
+    answer_class,
+    begin_estimator,
+)
 from mclabel.labeling.grading import grade_recorded
 from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
@@ -141,7 +146,7 @@ def _judge(
 ) -> tuple[list[LabeledSolution], list[Rollout], int]:
     first = rows[0]
     paths = ProblemPaths(paths=table.paths, answer_class=answer_class(problem.answer))
-    estimator = settings.component.begin(
+    estimator = begin_estimator(
         settings,
         paths,
         knowledge=None if first.priors is None else read_knowledge(first.priors),

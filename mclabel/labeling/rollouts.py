@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mclabel.checkers import Checker, GradeItem
 from mclabel.engines import Policy
-from mclabel.estimators import Estimator, Judgement
+from mclabel.estimators import CheckedEstimator, Judgement
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.grading import CUT, Graded, graded
 from mclabel.labeling.journal import LabelJournal
@@ -116,22 +116,24 @@ Ended = tuple[int, Completion | None, Rollout]
 class EstimatorRun:
     """An estimator and the table of prefixes that its rollouts are recorded in."""
 
-    def __init__(self, estimator: Estimator, table: PrefixTable, decode: Decode | None) -> None:
+    def __init__(
+        self, checked: CheckedEstimator, table: PrefixTable, decode: Decode | None
+    ) -> None:
         """Begin.
 
         Args:
-            estimator: of the problem.
+            checked: estimator of the problem.
             table: of its prefixes; counts are added to it, and prefixes if the estimator follows
                 all.
             decode: of the policy's tokens; None where the way of each rollout is on record.
         """
-        self.estimator, self.table, self._decode = estimator, table, decode
+        self.checked, self.table, self._decode = checked, table, decode
         self.rollouts: list[Rollout] = []
         """Those that were recorded."""
 
     def record(self, ended: Iterable[Ended]) -> None:
         """Count rollouts and give them to the estimator."""
-        follow, decode = self.estimator.follow, self._decode
+        follow, decode = self.checked.estimator.follow, self._decode
         for number, completion, rollout in ended:
             prefix = self.table.prefixes[number]
             prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
@@ -141,13 +143,13 @@ class EstimatorRun:
                 received = self.table.grown(number, rollout, completion.ids, decode)
             else:
                 received = self.table.received(number, rollout)
-            self.estimator.record(received)
+            self.checked.record(received)
             self.rollouts.append(rollout)
 
     def judge(self) -> list[Judgement]:
         """The labels, once nothing is wanted and nothing due."""
         self.rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-        return self.estimator.judge([prefix.counts for prefix in self.table.prefixes])
+        return self.checked.judge([prefix.counts for prefix in self.table.prefixes])
 
 
 async def roll_out(
@@ -167,7 +169,7 @@ async def roll_out(
     Raises:
         NoRoom: rollouts are wanted, and one of the solutions' prefixes leaves none for them.
     """
-    estimator, prefixes = run.estimator, run.table.prefixes
+    checked, prefixes = run.checked, run.table.prefixes
     is_checked = False
 
     async def one(number: int) -> Ended:
@@ -181,9 +183,9 @@ async def roll_out(
         Neither, if the decision is due to be made with those of other problems.
         """
         run.record(ended)
-        if estimator.is_due:
+        if checked.is_due:
             return None, None
-        wanted = estimator.wanted()
+        wanted = checked.wanted(len(prefixes))
         return wanted, None if wanted or not is_last else run.judge()
 
     pending: deque[int] = deque()
@@ -194,7 +196,7 @@ async def roll_out(
             ended = [task.result() for task in done]
             wanted, judgements = await desk.run(advance, ended, is_last=not (running or pending))
             if wanted is None:
-                wanted = await decisions.wanted(estimator)
+                wanted = await decisions.wanted(checked, len(prefixes))
                 is_over = not (wanted or running or pending)
                 judgements = await desk.run(run.judge) if is_over else None
             if judgements is not None:
@@ -222,9 +224,9 @@ def replay(run: EstimatorRun, recorded: dict[tuple[str, int], Rollout]) -> int:
     Returns:
         How many rollouts were wanted and are not on record.
     """
-    estimator, prefixes = run.estimator, run.table.prefixes
+    checked, prefixes = run.checked, run.table.prefixes
     num_missing = 0
-    while wanted := estimator.wanted():
+    while wanted := checked.wanted(len(prefixes)):
         for number in wanted:
             prefix = prefixes[number]
             rollout = recorded.pop((prefix.id, prefix.num_asked), None)
@@ -233,7 +235,7 @@ def replay(run: EstimatorRun, recorded: dict[tuple[str, int], Rollout]) -> int:
                 num_missing += 1
             else:
                 run.record([(number, None, rollout)])
-    if estimator.takes_all:
+    if checked.estimator.takes_all:
         numbers = {prefix.id: number for number, prefix in enumerate(prefixes)}
         rest = [(numbers[r.prefix_id], None, r) for _, r in sorted(recorded.items())]
         run.record(rest)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from mclabel.boundary import Boundary
 from mclabel.checkers import make_checker
 from mclabel.data.shards.labels import commit_block
 from mclabel.data.shards.priors import FOLDER as PRIORS
@@ -57,6 +58,7 @@ class LabelRunner:
         self._policy: GatedPolicy | None = None
         self._shared: Shared | None = None
         self._learner = run_learner(settings)
+        self._estimators = Boundary.around("estimators", settings.estimator.component)
         self._fitting = asyncio.Lock()
         self._desk = Desk()
         self._adopted: set[str] = set()
@@ -162,7 +164,8 @@ class LabelRunner:
 
     def _fit(self, learner: RunLearner) -> None:
         """Learn from finished problems, and write the result for other engines and later runs."""
-        learner.fit()
+        with self._estimators.calling("the learner's fit"):
+            learner.fit()
         self._write(learner.knowledge)
 
     def _write(self, knowledge: Knowledge) -> None:
@@ -175,7 +178,8 @@ class LabelRunner:
                 self._store, name.removeprefix(f"{PRIORS}/").removesuffix(".json")
             )
             if content is not None:
-                learner.adopt(content.decode())
+                with self._estimators.calling("the learner's adopt"):
+                    learner.adopt(content.decode())
             self._adopted.add(name)
 
     def _count(self, outcome: Outcome) -> None:

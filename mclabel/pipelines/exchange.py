@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.answers import grade
-from mclabel.data.exchange.formats import Format, LabeledTexts, find_format, read_row
+from mclabel.data.exchange.checked import find_format, read_row
+from mclabel.data.exchange.formats import Format, LabeledTexts
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.outputs import check_run, output_folder
 from mclabel.data.readers.rows import file_rows
@@ -120,7 +121,8 @@ def _json_line(row: Mapping[str, Any], to: str) -> str:
         return json.dumps(dict(row), ensure_ascii=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"--to {to}: its write gives a row that is no JSON object ({error})"
+            f"--to {to}: its write gives a row that is no JSON object ({error}). It must hold "
+            "texts, numbers, lists and mappings alone"
         ) from error
 
 

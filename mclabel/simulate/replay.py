@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mclabel.errors import ConfigError
 from mclabel.estimators import (
+    CheckedEstimator,
     Estimator,
     Judgement,
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
 )
-from mclabel.estimators.base import MAX_ROLLOUTS
 from mclabel.records import Counts, Outcome
 
 
@@ -69,7 +68,7 @@ def replay(estimator: Estimator, case: Case) -> Replay:
     """Draw what the estimator wants until it wants no more.
 
     Raises:
-        ConfigError: the estimator breaks the rules of the protocol.
+        ComponentError: the estimator breaks the rules of the protocol.
     """
     game = Game(estimator, case)
     while game.move():
@@ -91,6 +90,7 @@ class Game:
             case: to draw from.
         """
         self.estimator, self.case = estimator, case
+        self._checked = CheckedEstimator(estimator, case.problem)
         self._seen = [dict.fromkeys(_OUTCOMES, 0) for _ in range(case.num_prefixes)]
         self._tokens = [0] * case.num_prefixes
         self._asked = [0] * case.num_prefixes
@@ -100,23 +100,16 @@ class Game:
         """Make one decision and draw its rollouts; return False if nothing is wanted.
 
         Raises:
-            ConfigError: the estimator asks for a prefix that is not there, or without end.
+            ComponentError: the estimator asks for a prefix that is not there, or without end.
         """
-        wanted = self.estimator.wanted()
-        if wanted and not 0 <= min(wanted) <= max(wanted) < len(self._asked):
-            raise self._broken(
-                f"asked for prefixes {sorted(set(wanted))} of a problem whose prefixes are "
-                f"0 to {len(self._asked) - 1}"
-            )
+        wanted = self._checked.wanted(len(self._asked))
         draw, asked = self.case.draw, self._asked
         for prefix in wanted:
             rollout = draw(prefix, asked[prefix])
             asked[prefix] += 1
             self._seen[prefix][rollout.outcome] += 1
             self._tokens[prefix] += rollout.num_tokens
-            self.estimator.record(rollout)
-        if wanted and max(asked) > MAX_ROLLOUTS:
-            raise self._broken(f"asked for more than {MAX_ROLLOUTS:,} rollouts of one prefix")
+            self._checked.record(rollout)
         self._num_decisions += bool(wanted)
         return bool(wanted)
 
@@ -124,7 +117,7 @@ class Game:
         """Let the estimator label the solutions.
 
         Raises:
-            ConfigError: it does not give one label per step.
+            ComponentError: it does not give one label per step.
         """
         counts = [
             Counts(
@@ -136,29 +129,8 @@ class Game:
             )
             for seen, tokens in zip(self._seen, self._tokens, strict=True)
         ]
-        judgements = self.estimator.judge(counts)
-        self._check(judgements)
         return Replay(
-            judgements=judgements,
+            judgements=self._checked.judge(counts),
             counts=counts,
             num_decisions=self._num_decisions,
-        )
-
-    def _check(self, judgements: list[Judgement]) -> None:
-        paths = self.case.paths
-        if len(judgements) != len(paths):
-            raise self._broken(f"judged {len(judgements)} of {len(paths)} solutions")
-        for path, one in zip(paths, judgements, strict=True):
-            for name in ("hard", "sources", "estimates"):
-                if (count := len(getattr(one, name))) != path.num_steps:
-                    raise self._broken(
-                        f"gave {count} {name} for a solution of {path.num_steps} steps, the last "
-                        "one included"
-                    )
-
-    def _broken(self, fault: str) -> ConfigError:
-        kind = type(self.estimator)
-        return ConfigError(
-            f"{kind.__module__}:{kind.__qualname__}: {fault}. Mend the estimator "
-            "(docs/extending-estimator.md)"
         )

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from mclabel.data.readers.remote import read_text
-from mclabel.estimators import Estimator, EstimatorSettings, RunLearner
+from mclabel.estimators import (
+    Estimator,
+    EstimatorSettings,
+    begin_estimator,
+    begin_learner,
+)
 from mclabel.simulate.replay import Case, Replay
 
 
@@ -23,17 +28,16 @@ class SimulatedRun:
             ConfigError: a file that the settings name cannot be read.
         """
         self.settings = settings
-        self.learner: RunLearner | None = settings.component.learner(settings, read_text)
+        self.learner = begin_learner(settings, read_text)
 
     def begin(self, case: Case) -> Estimator:
         """Make the estimator of a case."""
         knowledge, min_gain = None, None
         if self.learner is not None:
             knowledge, min_gain = self.learner.knowledge, self.learner.min_gain_per_token
-        estimator: Estimator = self.settings.component.begin(
+        return begin_estimator(
             self.settings, case.problem, knowledge=knowledge, min_gain_per_token=min_gain
-        )
-        return estimator
+        ).estimator
 
     def record(self, case: Case, estimator: Estimator, done: Replay) -> None:
         """Let the learner record a finished case."""

@@ -23,7 +23,7 @@ from rich.console import Console
 from mclabel.checkers import make_checker
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.estimators import Estimator
+from mclabel.estimators import CheckedEstimator
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.problem import Shared, label_problem, run_learner
@@ -48,9 +48,9 @@ class TimedDecisions(Decisions):
         super().__init__(desk)
         self.seconds, self.num_decisions, self.num_turns = 0.0, 0, 0
 
-    def together(self, estimators: Sequence[Estimator]) -> list[Sequence[int]]:
+    def together(self, asking: Sequence[tuple[CheckedEstimator, int]]) -> list[Sequence[int]]:
         began = time.thread_time()
-        found = super().together(estimators)
+        found = super().together(asking)
         self.seconds += time.thread_time() - began
         self.num_decisions += sum(max(1, len(set(wanted))) for wanted in found)
         self.num_turns += 1

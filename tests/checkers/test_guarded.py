@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from mclabel.boundary import Boundary
 from mclabel.checkers import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.checkers.guarded import MAX_FAILURES, GuardedChecker
 from mclabel.cli import main
@@ -53,7 +54,7 @@ def grade(checker: Checker, *texts: str) -> list[Grade]:
 
 
 def picky() -> GuardedChecker:
-    return GuardedChecker(Picky(CheckerSettings(kind="picky")))
+    return GuardedChecker(Picky(CheckerSettings(kind="picky")), Boundary.around("checkers", Picky))
 
 
 def test_what_raises_now_and_then_is_unknown_with_its_reason_for_ever() -> None:

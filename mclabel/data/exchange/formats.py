@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from mclabel.components import component_names, find_component
-from mclabel.errors import ConfigError, DataError
+from mclabel.components import component_names
+from mclabel.errors import DataError
 
 _STEP_MARK = re.compile(r"Step \d+: ")
 
@@ -76,52 +76,9 @@ class Format(Protocol):
         """
 
 
-def find_format(name: str) -> Format:
-    """The format of a name: a built-in one, another package's, or `module:Class`.
-
-    Raises:
-        ConfigError: there is none of that name, or what it names is no format.
-    """
-    found = find_component("formats", name)
-    if not isinstance(found, type):
-        raise ConfigError(
-            f"{name}: is a {type(found).__name__}, must be a class with write, read, losses and "
-            "is_cut (docs/extending-formats.md)"
-        )
-    missing = [part for part in ("write", "read", "losses", "is_cut") if not hasattr(found, part)]
-    if missing:
-        raise ConfigError(
-            f"{name}: no exchange format, for it lacks {', '.join(missing)} "
-            "(docs/extending-formats.md)"
-        )
-    made: Format = found()
-    return made
-
-
 def format_names() -> list[str]:
     """Names of all formats: the built-in ones, then those of other packages."""
     return component_names("formats")
-
-
-def read_row(format_: Format, row: Mapping[str, Any], place: str, name: str) -> list[LabeledTexts]:
-    """The solutions of a row of another format; of PRM800K there may be several.
-
-    Args:
-        format_: that it is of.
-        row: with the format's fields.
-        place: of the row, for messages.
-        name: of the format, for messages.
-
-    Raises:
-        DataError: the row is not of that format.
-    """
-    try:
-        return list(format_.read(row))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise DataError(
-            f"{place}: not a row of {name}: {type(error).__name__} {error}. docs/formats.md "
-            "has what it must hold"
-        ) from error
 
 
 def labeled_texts(

@@ -16,7 +16,9 @@ from typing import Any, ClassVar, Protocol
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from mclabel.boundary import Boundary
 from mclabel.components import component_names, find_component
+from mclabel.data.readers.checked import CheckedReader
 from mclabel.errors import ConfigError
 from mclabel.settings import Chosen, ComponentSettings
 
@@ -130,6 +132,16 @@ def reader_name(source: str) -> str:
 
 
 def make_reader(settings: ReaderSettings) -> Reader:
-    """The reader that settings choose."""
-    reader: Reader = settings.component(settings)
-    return reader
+    """The reader that settings choose.
+
+    Raises:
+        ComponentError: a reader of somebody's own cannot be made.
+    """
+    boundary = Boundary.named("readers", settings.kind)
+    with boundary.calling("__init__"):
+        reader: Reader = settings.component(settings)
+    if boundary.ours:
+        return reader
+    if not callable(getattr(reader, "rows", None)):
+        raise boundary.broken("rows", "is missing, which every reader must have")
+    return CheckedReader(reader, boundary)

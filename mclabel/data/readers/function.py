@@ -31,4 +31,6 @@ class FunctionReader:
 
     def rows(self) -> Iterable[tuple[int, Any]]:
         """What the function gives, numbered."""
-        return enumerate(self._read(self._place), 1)
+        found: Any = self._read(self._place)
+        # What is no row after row is told of where rows come in.
+        return enumerate(found, 1) if isinstance(found, Iterable) else found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from mclabel.arith.truth import carries_truth, true_first_error
+from mclabel.boundary import Boundary, shown
 from mclabel.components import find_component
 from mclabel.errors import DataError
 from mclabel.records import LabeledSolution, Outcome, StepLabel
@@ -49,14 +50,49 @@ def target_of(name: str) -> Target:
 
 
 def step_targets(row: LabeledSolution, target: str) -> Targets:
-    """The target of every step of a solution, in [0, 1]."""
-    return target_of(target).derive(row)
+    """The target of every step of a solution, in [0, 1].
+
+    Raises:
+        ComponentError: a target of somebody's own fails, or gives something else.
+    """
+    chosen, boundary = target_of(target), Boundary.named("targets", target)
+    with boundary.calling("derive"):
+        found = chosen.derive(row)
+    if not boundary.ours:
+        _check_one_a_step(boundary, "derive", found, row, can_lack=True)
+    return found
 
 
 def step_weights(row: LabeledSolution, weights: str) -> tuple[float, ...]:
-    """The weight of every step of a solution in the loss, in [0, 1]."""
-    found: tuple[float, ...] = find_component("weights", weights)(row)
+    """The weight of every step of a solution in the loss, in [0, 1].
+
+    Raises:
+        ComponentError: weights of somebody's own fail, or are something else.
+    """
+    weigh, boundary = find_component("weights", weights), Boundary.named("weights", weights)
+    with boundary.calling("weights"):
+        found: tuple[float, ...] = weigh(row)
+    if not boundary.ours:
+        _check_one_a_step(boundary, "weights", found, row, can_lack=False)
     return found
+
+
+def _check_one_a_step(
+    boundary: Boundary, method: str, found: object, row: LabeledSolution, *, can_lack: bool
+) -> None:
+    """See that there is one number in [0, 1] a step; None may stand for no label."""
+    allowed = "one number in [0, 1] a step" + (", or None for a step without a label" * can_lack)
+    if not isinstance(found, tuple | list):
+        raise boundary.broken(method, f"gave {shown(found)}, must give a tuple: {allowed}")
+    if len(found) != len(row.steps):
+        raise boundary.broken(
+            method, f"gave {len(found)} numbers for {len(row.steps)} steps, must give {allowed}"
+        )
+    for one in found:
+        if one is None and can_lack:
+            continue
+        if not isinstance(one, int | float) or isinstance(one, bool) or not 0 <= one <= 1:
+            raise boundary.broken(method, f"gave {shown(one)}, must give {allowed}")
 
 
 def until_first_error(targets: Sequence[float | None], first_error: int | None) -> Targets:

@@ -6,9 +6,11 @@ learned does not depend on how the step is cut into pieces and workers.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mclabel.boundary import Boundary, shown
 from mclabel.components import find_component
 from mclabel.prm.examples.batch import PADDING, StepBatch
 from mclabel.prm.model.likelihood import MIN_LOGPROB, NUM_FEATURES, likelihood_features
@@ -54,9 +56,37 @@ def step_loss(
     if logits.dim() == targets.dim() + 1:
         losses = functional.cross_entropy(chosen, (2 * wanted).round().long(), reduction="none")
     else:
-        losses = find_component("losses", loss)(chosen, wanted)
+        losses = _losses(loss, chosen, wanted)
     total: Tensor = (losses * weights[labelled]).sum()
     return total
+
+
+def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
+    """The loss of each labelled step.
+
+    Raises:
+        ComponentError: a loss of somebody's own fails, or gives something else.
+    """
+    loss, boundary = find_component("losses", name), Boundary.named("losses", name)
+    with boundary.calling("loss"):
+        found: Tensor = loss(log_odds, targets)
+    if boundary.ours:
+        return found
+    if not isinstance(found, Tensor):
+        raise boundary.broken("loss", f"gave {shown(found)}, must give a tensor")
+    if found.shape != log_odds.shape:
+        raise boundary.broken(
+            "loss",
+            f"gave a tensor of shape {tuple(found.shape)} for {len(log_odds)} steps, must give one "
+            "number a step, without their mean or sum",
+        )
+    if not found.dtype.is_floating_point or (torch.is_grad_enabled() and not found.requires_grad):
+        raise boundary.broken(
+            "loss", f"gave {found.dtype} without a gradient, must be computed from the log-odds"
+        )
+    if not bool(found.isfinite().all()):
+        raise boundary.broken("loss", "gave numbers that are not finite")
+    return found
 
 
 def lesson_loss(

@@ -1,0 +1,241 @@
+"""Broken components of one's own: one last line that names them, and a mended one goes on."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from mclabel.cli import main
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from tests.support import broken_components as table
+from tests.support.broken_components import Case, broken
+from tests.support.labelled import arith_rows, write_run
+from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+
+Mclabel = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Writes the module `own` anew; a process that has it forgets what it was."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(source: str) -> None:
+        (tmp_path / "own.py").write_text(source)
+        sys.modules.pop("own", None)
+        importlib.invalidate_caches()
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    write("")
+    return write
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Mclabel:
+    """The command as a user gives it: its exit code, and what it printed on stderr."""
+
+    def command(*arguments: str | Path) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main.main([str(one) for one in arguments])
+        code = ended.value.code
+        return (0 if code is None else int(code)), capfd.readouterr().err
+
+    return command
+
+
+def assert_told(ended: tuple[int, str], case: Case, name: str = "own") -> None:
+    code, printed = ended
+    assert code == 2, printed
+    last = printed.strip().splitlines()[-1]
+    assert name in last, last
+    for word in case.words:
+        assert word in last, last
+    assert "Traceback" not in printed
+    assert "Mend it" in last or "Mend" in last or "must" in last
+
+
+def label(folder: Path, *overrides: str) -> Sequence[str]:
+    problems = folder / "problems.jsonl"
+    if not problems.exists():
+        write_problems(folder, 6)
+    base = scripted_overrides(problems, folder / "out", "ray.address=none")
+    return ["label", str(write_config(folder)), *base, "estimator.rollouts=2", *overrides]
+
+
+@pytest.mark.parametrize("case", table.ESTIMATORS, ids=lambda case: case.name)
+def test_a_broken_estimator(
+    case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
+) -> None:
+    module(broken(table.ESTIMATOR, case))
+    job = label(tmp_path, "estimator.kind=own:Own")
+    assert_told(run(*job), case, "own:Own: ")
+    module(table.ESTIMATOR)
+    code, printed = run(*job)
+    assert code == 0, printed
+    assert len(list(read_labels(Store(str(tmp_path / "out"))))) == 24
+
+
+@pytest.mark.parametrize(
+    ("source", "case"),
+    [
+        *((broken(table.ENGINE, case), case) for case in table.ENGINES),
+        (table.SYNC_SAMPLE, Case("is no coroutine", "", "", ("sample", "async def sample"))),
+    ],
+    ids=lambda one: one.name if isinstance(one, Case) else "",
+)
+def test_a_broken_engine(
+    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
+) -> None:
+    module(source)
+    job = label(tmp_path, "policy.engine=own:Own")
+    assert_told(run(*job), case, "own:Own: ")
+    module(table.ENGINE)
+    code, printed = run(*job)
+    assert code == 0, printed
+
+
+@pytest.mark.parametrize(
+    ("source", "case"),
+    [
+        *((broken(table.CHECKER, case), case) for case in table.CHECKERS),
+        (table.SYNC_GRADE, Case("is no coroutine", "", "", ("grade", "async def grade"))),
+    ],
+    ids=lambda one: one.name if isinstance(one, Case) else "",
+)
+def test_a_broken_checker(
+    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
+) -> None:
+    module(source)
+    job = label(tmp_path, "checker=own:Own", "estimator.rollouts=8")
+    assert_told(run(*job), case, "own:Own")
+    module(table.CHECKER)
+    code, printed = run(*job)
+    assert code == 0, printed
+
+
+@pytest.mark.parametrize(
+    ("source", "case"),
+    [
+        *((broken(table.READER, case), case) for case in table.READERS),
+        (table.ASYNC_ROWS, Case("is a coroutine", "", "", ("rows", "coroutine", "plain function"))),
+    ],
+    ids=lambda one: one.name if isinstance(one, Case) else "",
+)
+def test_a_broken_reader(
+    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
+) -> None:
+    module(source)
+    job = label(tmp_path, "problems.source=own:Own")
+    assert_told(run(*job), case, "own:Own: ")
+    module(table.READER)
+    code, printed = run(*job)
+    assert code == 0, printed
+
+
+@pytest.mark.parametrize(
+    ("source", "case"),
+    [
+        *((broken(table.FORMAT, case), case) for case in table.FORMATS),
+        (table.ASYNC_WRITE, Case("is a coroutine", "", "", ("write", "coroutine", "plain method"))),
+    ],
+    ids=lambda one: one.name if isinstance(one, Case) else "",
+)
+def test_a_broken_format_is_not_written(
+    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
+) -> None:
+    module(source)
+    labels = write_run(tmp_path / "run", arith_rows(6))
+    export = ["export", labels, "--to", "own:Own", "-o", str(tmp_path / "rows")]
+    assert_told(run(*export), case, "own:Own")
+    module(table.FORMAT)
+    code, printed = run(*export)
+    assert code == 0, printed
+
+
+@pytest.mark.parametrize("case", table.READ_FORMATS, ids=lambda case: case.name)
+def test_a_broken_format_is_not_read(
+    case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
+) -> None:
+    module(broken(table.FORMAT, case))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"problem": "p", "steps": ["a", "b"], "ratings": [1, 0]}\n')
+    read = ["import", str(rows), "--from", "own:Own", "-o", str(tmp_path / "run")]
+    assert_told(run(*read), case, "own:Own")
+    module(table.FORMAT)
+    code, printed = run(*read)
+    assert code == 0, printed
+
+
+@pytest.mark.parametrize("case", table.TRAININGS, ids=lambda case: case.name)
+def test_a_broken_loss_target_or_weight(
+    case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
+) -> None:
+    labels = write_run(tmp_path / "run", arith_rows(8))
+    chosen = [f"{key}=own:{key}" for key in ("loss", "target", "weights")]
+    train = ["train", str(write_config(tmp_path)), f"labels=[{labels}]", "base=arith:policy"]
+    train += [f"out={tmp_path / 'prm'}", "max_steps=1", "validation=0", *chosen]
+    module(broken(table.TRAINING, case))
+    assert_told(run(*train), case, f"own:{case.part}")
+    module(table.TRAINING)
+    code, printed = run(*train)
+    assert code == 0, printed
+
+
+def test_the_traceback_is_shown_where_it_is_asked_for(
+    tmp_path: Path, module: Callable[[str], None], run: Mclabel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mclabel.exits._Shown.tracebacks", False)
+    case = table.ESTIMATORS[0]
+    module(broken(table.ESTIMATOR, case))
+    job = label(tmp_path, "estimator.kind=own:Own")
+    code, printed = run(*job)
+    assert code == 2 and "Traceback" not in printed
+    assert printed.strip().splitlines()[-1].endswith("--traceback shows the whole way")
+    code, printed = run(*job, "--traceback")
+    assert code == 2 and "Traceback" in printed and "own.py" in printed
+    assert "own:Own: wanted raised KeyError" in printed.strip().splitlines()[-1]
+
+
+HANGS = {
+    "estimator.kind": (table.ESTIMATOR, "wanted", "time.sleep(600)"),
+    "checker": (table.CHECKER, "grade", "time.sleep(600)"),
+    "checker.": (table.CHECKER, "grade", "import asyncio; await asyncio.sleep(600)"),
+    "checker:": (table.CHECKER, "grade", "await aside(lambda: time.sleep(600))"),
+    "policy.engine": (table.ENGINE, "encode", "time.sleep(600)"),
+    "problems.source": (table.READER, "rows", "time.sleep(600)"),
+}
+
+
+@pytest.mark.parametrize("key", list(HANGS))
+def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> None:
+    sound, part, code = HANGS[key]
+    shorter = "import mclabel.boundary\nmclabel.boundary.HANG_S = 2.0\n"
+    (tmp_path / "own.py").write_text(broken(sound, Case("", part, code, ())) + shorter)
+    job = label(tmp_path, f"{key.rstrip('.:')}=own:Own")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-m", "mclabel", *job],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("mclabel: own:Own: ") and "has not returned for" in last
+    (tmp_path / "own.py").write_text(sound)
+    done = subprocess.run(
+        [sys.executable, "-m", "mclabel", *job],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
