@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mclabel.checkers import Checker, Grade, GradeItem
     from mclabel.estimators import Estimator
     from mclabel.pipelines.background import LabelRun
-    from mclabel.pipelines.train import TrainReport
+    from mclabel.pipelines.train_report import TrainReport
     from mclabel.prm.scoring.scorer import Scorer
     from mclabel.work.tally import JobState
 

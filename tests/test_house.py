@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
 
+import house
 import pytest
 
 ROOT = Path(__file__).parents[1]
-
-
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("house", ROOT / "scripts" / "house.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["house"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-house = _script()
 THIS = house.measure(ROOT / "mclabel")
 
 
@@ -107,6 +96,96 @@ def test_a_module_of_a_folder_is_no_import_of_the_folder(tmp_path: Path) -> None
     assert found(tmp_path, "module_circles", back) == ["a <-> a.one <-> a.two"]
 
 
+LAZY = "def f():\n    from mclabel.a.one import g\n"
+TYPES = "if TYPE_CHECKING:\n    from mclabel.a.one import G\n"
+
+
+@pytest.mark.parametrize("back", [LAZY, TYPES])
+def test_circles_that_lazy_imports_hide(tmp_path: Path, back: str) -> None:
+    files = {"a/one.py": "from mclabel.a.two import f\n", "a/two.py": back}
+    assert found(tmp_path, "lazy_circles", files) == ["a.one <-> a.two"]
+    assert found(tmp_path, "module_circles", files) == []
+
+
+@pytest.mark.parametrize("imports", [LAZY, TYPES])
+def test_lazy_imports_one_way_are_no_circle(tmp_path: Path, imports: str) -> None:
+    files = {
+        "a/__init__.py": "from mclabel.a.one import g\nfrom mclabel.a.two import f\n",
+        "a/one.py": "",
+        "a/two.py": imports,
+    }
+    assert found(tmp_path, "lazy_circles", files) == []
+
+
+READERS = {"a/readers/rows.py": "from mclabel.a.shards import store\n", "a/shards/store.py": ""}
+
+
+@pytest.mark.parametrize(
+    ("files", "circles"),
+    [
+        ({}, []),
+        (
+            {"a/shards/plan.py": "def f():\n    from mclabel.a.readers.table import g\n"},
+            ["a.readers <-> a.shards"],
+        ),
+        (
+            {
+                "a/shards/plan.py": "from mclabel.a.table import g\n",
+                "a/table.py": "if TYPE_CHECKING:\n    from mclabel.a.readers.rows import G\n",
+            },
+            ["a.readers <-> a.shards <-> a.table"],
+        ),
+        # A file beside the folder that it serves.
+        (
+            {
+                "a/readers/base.py": "from mclabel.a.table import g\n",
+                "a/table.py": "from mclabel.a.readers.more import h\n",
+            },
+            [],
+        ),
+        # An __init__ that only offers, of the room and of a folder.
+        (
+            {
+                "a/__init__.py": "from mclabel.a.readers.rows import f\nimport mclabel.a.shards\n",
+                "a/readers/__init__.py": "",
+                "a/shards/__init__.py": (
+                    '"""Shards."""\nfrom mclabel.a.readers.table import g\n__all__ = ["g"]\n'
+                ),
+            },
+            [],
+        ),
+        # An __init__ that also does something.
+        (
+            {"a/shards/__init__.py": "from mclabel.a.readers.table import g\ng()\n"},
+            ["a.readers <-> a.shards"],
+        ),
+        # Folders of two rooms: a circle of rooms.
+        (
+            {
+                "b/c/one.py": "import mclabel.a.readers.rows\n",
+                "a/shards/b.py": "import mclabel.b.c\n",
+            },
+            [],
+        ),
+    ],
+)
+def test_circles_of_the_second_level(
+    tmp_path: Path, files: dict[str, str], circles: list[str]
+) -> None:
+    table = {"a/readers/table.py": "", "a/readers/more.py": ""}
+    assert found(tmp_path, "second_level_circles", {**READERS, **table, **files}) == circles
+
+
+def test_long_files(tmp_path: Path) -> None:
+    for folder in ("scripts", "tests"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "long.py").write_text("x = 1\n" * 401)
+    files = {"a/long.py": "x = 1\n" * 402, "a/fits.py": "x = 1\n" * 400}
+    long = ["mclabel/a/long.py (402)", "scripts/long.py (401)"]
+    assert found(tmp_path / "mclabel", "files_over_400_lines", files) == long
+    assert found(tmp_path / "other", "files_over_400_lines", {}) == ["scripts/long.py (401)"]
+
+
 def test_long_functions(tmp_path: Path) -> None:
     body = "    x = 1\n"
     files = {"a.py": f"class C:\n  def long(self):\n{body * 80}\n  def fits(self):\n{body * 79}"}
@@ -178,4 +257,11 @@ def test_an_older_checkout_beside_this_one(capsys: pytest.CaptureFixture[str]) -
         house.main()
     printed = capsys.readouterr().out
     figures = {name: figure.value for name, figure in THIS.items()}
-    assert house.json.loads(printed) == [figures, figures]
+    assert json.loads(printed) == [figures, figures]
+
+
+def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
+    found(tmp_path / "mclabel", "lazy_circles", {"a.py": "import mclabel.b\n", "b.py": ""})
+    command = [sys.executable, str(ROOT / "scripts" / "house.py"), "--root", ".", "--graph"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ended.stdout == "a: b\nb: -\n"

@@ -36,15 +36,14 @@ class CheckerSettings(ComponentSettings):
     component_kind: ClassVar[str] = "checkers"
 
 
-CheckerField = Annotated[CheckerSettings, Chosen("checkers", default="math")]
+_CHECKER = Chosen("checkers", default="math")
+CheckerField = Annotated[CheckerSettings, _CHECKER]
 """Of a configuration that chooses a checker."""
 
 
 def default_checker() -> CheckerSettings:
     """Settings of the checker of mathematical answers."""
-    from mclabel.checkers.math import MathChecker
-
-    return MathChecker.Settings()
+    return _checker_settings({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +154,11 @@ def recorded_checker(recorded: Any) -> CheckerSettings:
     if not isinstance(recorded, Mapping):
         return default_checker()
     with within(()):
-        found = Chosen("checkers", default="math").settings(recorded_keys(recorded))
+        return _checker_settings(recorded_keys(recorded))
+
+
+def _checker_settings(content: Mapping[str, Any]) -> CheckerSettings:
+    found = _CHECKER.settings(content)
     assert isinstance(found, CheckerSettings)
     return found
 

@@ -69,7 +69,8 @@ def _check_file(pairs: str, out: str | None) -> None:
 
 
 def _text(path: str) -> str:
-    from mclabel.data.readers.rows import MAX_ROW, TOO_LARGE
+    from mclabel.data.limits import MAX_ROW
+    from mclabel.data.readers.rows import TOO_LARGE
 
     try:
         with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:

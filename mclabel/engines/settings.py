@@ -81,10 +81,14 @@ class Example(Settings):
     solution: str
 
 
-def _hf() -> EngineSettings:
-    from mclabel.engines.hf import HfEngine
+_ENGINE = Chosen("engines", default="hf")
 
-    return HfEngine.Settings()
+
+def _default_engine() -> EngineSettings:
+    """Settings of the default engine, found by its name: every engine's class needs this module."""
+    found = _ENGINE.settings({})
+    assert isinstance(found, EngineSettings)
+    return found
 
 
 class PolicySettings(Settings):
@@ -99,7 +103,7 @@ class PolicySettings(Settings):
         )
     } | {"openai": "engine, with kind: openai", "scripted": "engine, with kind: scripted"}
 
-    engine: Annotated[EngineSettings, Chosen("engines", default="hf")] = Field(default_factory=_hf)
+    engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_default_engine)
     """The engine that runs the model: its name in `kind` (hf, vllm, openai), and its settings."""
     model: str = "arith:policy"
     """Folder or Hugging Face name; `arith:policy` and `arith:strong` are bundled. With

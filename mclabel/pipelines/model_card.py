@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mclabel.config import TrainConfig
+from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.examples.targets import target_of
-
-if TYPE_CHECKING:
-    from mclabel.pipelines.train import TrainReport
 
 
 def model_card(config: TrainConfig, report: TrainReport) -> str:

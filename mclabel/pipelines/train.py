@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from mclabel.errors import DataError
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.model_card import model_card
 from mclabel.pipelines.new_scorer import NewScorer, base_model
+from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.scoring.manifest import scorer_fingerprint
 from mclabel.records import LabeledSolution
 from mclabel.seeds import content_id
@@ -37,26 +38,6 @@ Blocks = list[list[str]]
 """Ids of the blocks of labels that are trained on, one list a run."""
 OnProgress = Callable[[int, int, str], None]
 OnPreflight = Callable[["Preflight"], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainReport:
-    """What a training run did."""
-
-    model: str
-    """Folder of the finished PRM."""
-    num_solutions: int
-    """Solutions that it was trained on."""
-    num_validation: int
-    num_unlabeled: int
-    num_leaked: int
-    """Solutions left out because their problems are in an evaluation set."""
-    num_too_long: int
-    num_cut: int
-    num_refused: int
-    first_refused: str | None
-    validation: dict[str, float | None]
-    """Figures at the end."""
 
 
 def train(

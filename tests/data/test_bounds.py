@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mclabel.data.readers.parquet import row_batches, row_sizes, table_too_large
-from mclabel.data.readers.rows import MAX_JSON, MAX_ROW, TOO_LARGE, scan_rows
+from mclabel.data.limits import MAX_ROW
+from mclabel.data.parquet import row_batches, row_sizes, table_too_large
+from mclabel.data.readers.rows import MAX_JSON, TOO_LARGE, scan_rows
 from mclabel.data.shards.schema import SCHEMA_VERSION
 from mclabel.errors import DataError
 

@@ -11,7 +11,7 @@ import pytest
 from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
 from mclabel.errors import ConfigError, ShardError
-from mclabel.pipelines.train import TrainReport
+from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.examples.build import ExampleSettings
 from mclabel.prm.examples.encode import TextSettings
 from mclabel.prm.model.settings import ModelSettings

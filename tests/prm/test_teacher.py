@@ -13,7 +13,7 @@ from transformers import AutoModelForTokenClassification
 from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
 from mclabel.errors import ConfigError
-from mclabel.pipelines.train import TrainReport
+from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.examples.batch import make_batch
 from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import EncodedSolution, StepEncoder

@@ -18,7 +18,8 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
 from mclabel.errors import ConfigError, DataError, ShardError, TrainingError
-from mclabel.pipelines.train import TrainReport, preflight
+from mclabel.pipelines.train import preflight
+from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.examples.build import ExampleSettings, make_examples
 from mclabel.prm.examples.encode import StepEncoder
 from mclabel.prm.model.likelihood_head import LikelihoodHead

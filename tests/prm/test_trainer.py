@@ -17,7 +17,8 @@ from mclabel.config import TrainConfig, load_config
 from mclabel.data.shards.labels import commit_block
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, TrainingError
-from mclabel.pipelines.train import TrainReport, preflight
+from mclabel.pipelines.train import preflight
+from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.examples.packed import Example, PackedExamples
 from mclabel.prm.model.loading import start_step_model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from mclabel.data.readers.parquet import whole_table
+from mclabel.data.parquet import whole_table
 from mclabel.data.shards.durable import PARTIAL
 from mclabel.data.shards.labels import label_tables, read_labels
 from mclabel.data.shards.store import Store

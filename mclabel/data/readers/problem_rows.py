@@ -8,7 +8,8 @@ from math import isinf, isnan
 from typing import Any
 
 from mclabel.answers import reference_answer
-from mclabel.data.readers.rows import LONE_SURROGATES, MAX_ROW, Fault
+from mclabel.data.limits import MAX_ROW
+from mclabel.data.readers.rows import LONE_SURROGATES, Fault
 from mclabel.records import Problem
 from mclabel.seeds import content_id
 

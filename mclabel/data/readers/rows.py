@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from mclabel.data.limits import MAX_ROW
 from mclabel.data.readers.remote import local_path
 from mclabel.errors import DataError
 
 FORMATS = (".jsonl", ".json", ".parquet", ".csv")
-MAX_ROW = 1 << 24
-"""Bytes of a row, in CSV characters: more than any model's context, and less than hurts."""
 MAX_JSON = 1 << 26
 """Bytes of a .json file, which is held in memory as a whole."""
 _PIECE = 1 << 20
@@ -209,7 +208,7 @@ def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
 def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
     from pyarrow.lib import ArrowException
 
-    from mclabel.data.readers.parquet import row_batches
+    from mclabel.data.parquet import row_batches
 
     try:
         for rows in row_batches(path, path.stat().st_size):

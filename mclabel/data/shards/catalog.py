@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mclabel.data.readers.parquet import table_too_large, whole_table
+from mclabel.data.parquet import table_too_large, whole_table
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import SMALLEST, check_parquet, parquet_with_digest
 from mclabel.data.shards.packed import PackedNames

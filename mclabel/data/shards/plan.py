@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mclabel.data.readers.parquet import whole_table
+from mclabel.data.parquet import whole_table
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import check_parquet, parquet_with_digest
 from mclabel.data.shards.manifest import begun_without_digests

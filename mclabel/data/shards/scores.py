@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.data.readers.parquet import whole_table
+from mclabel.data.parquet import whole_table
 from mclabel.data.shards.damage import CUT_OFF, damaged
 from mclabel.data.shards.digest import SMALLEST, check_parquet, is_cut_off, parquet_with_digest
 from mclabel.data.shards.packed import PackedNames

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.data.readers.parquet import table_too_large, whole_table
+from mclabel.data.parquet import table_too_large, whole_table
 from mclabel.data.shards.damage import CHANGED, CUT_OFF, damaged
 from mclabel.data.shards.digest import (
     check_parquet,

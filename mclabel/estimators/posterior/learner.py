@@ -17,15 +17,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mclabel.estimators.paths import ProblemPaths
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.fit import fit_priors
 from mclabel.estimators.posterior.priors import Priors, wide_priors
-
-if TYPE_CHECKING:
-    from mclabel.estimators.posterior.estimator import PosteriorEstimator
 
 GROWTH = 1.5
 """Growth of the evidence after which priors are fitted again."""
@@ -35,6 +32,18 @@ PILOT_DISCOUNT = 0.1
 """Factor of the least gain a token during the pilot."""
 ADAPTATION = 0.05
 """Largest relative change of the least gain a token after one problem."""
+
+
+class HoldsEvidence(Protocol):
+    """What the learner asks of an estimator that is done."""
+
+    def evidence(self) -> Evidence:
+        """The evidence on which the estimator's labels rest."""
+        ...
+
+    def evidence_once(self) -> Evidence | None:
+        """The evidence with every outcome counted once; None where `evidence` is counted so."""
+        ...
 
 
 class PriorLearner:
@@ -69,9 +78,7 @@ class PriorLearner:
         learned = self.knowledge.num_solutions > 0
         return float(f"{self._min_gain if learned else self._min_gain * PILOT_DISCOUNT:.6g}")
 
-    def record(
-        self, problem: ProblemPaths, estimator: PosteriorEstimator, *, num_tokens: int
-    ) -> None:
+    def record(self, problem: ProblemPaths, estimator: HoldsEvidence, *, num_tokens: int) -> None:
         """Take what an estimator has seen of a finished problem, and what its rollouts cost.
 
         Args:
