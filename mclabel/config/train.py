@@ -23,20 +23,23 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     """
 
     out: Annotated[str, OPERATIONAL]
-    """Folder for checkpoints, log and model."""
+    """Output folder for checkpoints, log and model. The same folder resumes an interrupted run."""
     labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
-    """Runs of `mclabel label`; a training run is known by their content."""
+    """Folders or URLs of runs of `mclabel label` to train on. A resumed run must have the same
+    labels."""
     device: Annotated[str, OPERATIONAL] = "cpu"
-    """Torch device of each worker."""
+    """PyTorch device of each worker, such as cpu or cuda."""
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """CPU threads of torch. More than one is faster only where nothing else runs."""
+    """Number of CPU threads that PyTorch uses in each worker. More than one helps only if nothing
+    else runs on the machine."""
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """Number of processes that share every batch. More than one are run by Ray Train."""
+    """Number of processes that each batch is divided among. More than one run on Ray Train."""
     shard: Annotated[bool, OPERATIONAL] = False
-    """Split weights, gradients and the optimizer's state over the workers (FSDP), for a body that
-    is too large to be trained on one device."""
+    """Whether to shard weights, gradients and optimizer state over the workers (FSDP), for a base
+    that is too large to be trained on one device."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
-    """Where more than one worker run; `num_cpus` and `num_gpus` are each worker's."""
+    """Where the workers run if there is more than one; `num_cpus` and `num_gpus` are reserved for
+    each worker."""
 
     @rule
     def _classes_fit_the_head(self) -> str | None:

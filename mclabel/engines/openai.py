@@ -52,21 +52,24 @@ class OpenAIEngine(ModelEngine):
         """OpenAI-compatible servers of one model, addressed by token ids."""
 
         endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
-        """Base URLs of servers of the same model, such as http://10.0.0.7:8000/v1."""
+        """Base URLs of the servers, such as http://10.0.0.7:8000/v1. All must serve the same
+        model."""
         model: Annotated[str | None, OPERATIONAL] = None
-        """Name under which the servers offer the model. By default it is the only model that they
-        have."""
+        """Name of the model on the servers; null takes the only model that they serve."""
         api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
-        """`chat` needs a server that knows continue_final_message, and keeps the ids exact."""
+        """Endpoint to call. `chat` needs a server that supports continue_final_message and returns
+        the token ids of the prompt."""
         api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
-        """Name of the environment variable that holds the key, wherever an engine runs. A file
-        alone must not name it."""
+        """Name of the environment variable that holds the API key on every machine that runs an
+        engine; null sends no key. For security it must be passed on the command line; a file alone
+        cannot set it."""
         per_request_seeds: Annotated[bool, OPERATIONAL] = False
-        """Send a seed with each completion."""
+        """Whether to send a separate seed with each request, which makes completions reproducible
+        on servers that support it."""
         timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, allow_inf_nan=False)
-        """Seconds after which a request is given up."""
+        """Seconds to wait for the answer to one request before it counts as failed."""
         retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, allow_inf_nan=False)
-        """Seconds for which a completion is requested again while servers refuse or do not
+        """Seconds during which a failed request is retried while servers refuse or do not
         answer."""
 
         @model_validator(mode="after")

@@ -46,8 +46,8 @@ class EstimatorSettings(ComponentSettings):
     component_kind: ClassVar[str] = "estimators"
 
     truncated: TruncatedPolicy = "wrong"
-    """How a rollout that was cut at its maximum length is counted. Excluding such rollouts biases
-    values upwards."""
+    """How a rollout counts that was truncated at `policy.max_tokens`: as a wrong answer, or not at
+    all. `exclude` biases values upwards."""
 
     @property
     def summary(self) -> str:
@@ -59,7 +59,8 @@ class RolloutSettings(EstimatorSettings):
     """Settings of estimators that roll prefixes out."""
 
     rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(16, ge=1)
-    """Number of rollouts of a prefix. Some estimators take all of them, others stop earlier."""
+    """Maximum number of rollouts from each prefix. The estimators fixed, first_error and tree
+    always sample all of them; the others may stop earlier."""
 
     @property
     def summary(self) -> str:

@@ -25,16 +25,16 @@ class TextSettings(Settings):
     """How problems and solutions become a scorer's tokens."""
 
     template: str | None = None
-    """Prompt with {problem} in it; by default the base's chat template."""
+    """Prompt template that contains {problem}; null uses the base's chat template."""
     system: str | None = None
-    """System message of the chat."""
+    """System message in the chat template; null sends none."""
     step_token: str | None = None
-    """For head=token: the token that follows every step. By default it is the one that the
+    """Token inserted after every step, at which head=token scores it. null takes the one that the
     tokenizer reserves."""
     add_step_token: bool = False
-    """Add `step_token` to the vocabulary if it is not in it."""
+    """Whether to add `step_token` to the vocabulary if it is missing there."""
     max_tokens: int | None = Field(None, ge=1)
-    """Limit on the tokens of prompt and solution. By default it is what the base allows."""
+    """Maximum number of tokens in prompt and solution together; null takes the base's own limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
