@@ -199,4 +199,4 @@ def test_keys_of_a_component_without_an_entry_point(monkeypatch: pytest.MonkeyPa
     missing = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:Twice"])
     assert missing.exit_code == 2 and "mine_of_keys:Twice: cannot be imported" in missing.output
     other = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:number"])
-    assert other.exit_code == 2 and "no key has this word" in other.output
+    assert other.exit_code == 2 and "no key contains this word" in other.output

@@ -160,7 +160,10 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("estimator=lost", ["did you mean last?", "There are posterior, fixed", "last, nothing"]),
+        (
+            "estimator=lost",
+            ["did you mean last?", "Choose one of posterior, fixed", "last, nothing"],
+        ),
         ("estimator=torn", ["the entry point", "of mclabel-outside cannot be loaded"]),
         ("estimator=unset", ["Settings is {'rollouts': 3}", "must be a class derived from"]),
         ("estimator=bare", ["bare: has no judge, record, which every one of the estimators must"]),
@@ -188,4 +191,4 @@ def test_a_failure_in_a_component_names_it_beside_the_traceback(
     message = " ".join(done.stderr.split())
     assert done.returncode == 1 and "Traceback" in message
     assert "nothing: this job uses components from outside mclabel" in message
-    assert "mend it (docs/extending.md" in message
+    assert "correct it (docs/extending.md" in message

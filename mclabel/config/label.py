@@ -46,7 +46,8 @@ class RayConfig(Settings):
     def _ordered(self) -> Self:
         if self.max_engines is not None and self.max_engines < self.min_engines:
             raise ValueError(
-                f"ray.max_engines={self.max_engines}: must be >= ray.min_engines={self.min_engines}"
+                f"ray.max_engines={self.max_engines}: must be >= "
+                f"ray.min_engines={self.min_engines}. Raise max_engines, or lower min_engines"
             )
         return self
 

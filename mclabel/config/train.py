@@ -45,8 +45,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _classes_fit_the_head(self) -> str | None:
         if target_of(self.target).has_neutral and not HEADS[self.head].is_token_classifier:
             return (
-                f"head={self.head}: target={self.target} has three classes. Use head=token, or "
-                "another target"
+                f"head={self.head}: target={self.target} has three classes, which only head=token "
+                "can learn. Use it, or choose another target"
             )
         return None
 
@@ -54,8 +54,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _classes_fit_the_loss(self) -> str | None:
         if target_of(self.target).has_neutral and self.loss != "cross_entropy":
             return (
-                f"loss={self.loss}: target={self.target} has three classes, which are learned by "
-                "loss=cross_entropy alone. Use it, or another target"
+                f"loss={self.loss}: target={self.target} has three classes, which only "
+                "loss=cross_entropy can learn. Use it, or choose another target"
             )
         return None
 
@@ -63,7 +63,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _a_classifier_is_taught(self) -> str | None:
         if self.teacher is not None and not HEADS[self.head].is_token_classifier:
             return (
-                f"teacher={self.teacher!r}: is for head=token, not head={self.head}. Leave it out"
+                f"teacher={self.teacher!r}: works only with head=token, not with "
+                f"head={self.head}. Remove it, or set head=token"
             )
         return None
 
@@ -71,8 +72,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _a_step_token_is_of_a_classifier(self) -> str | None:
         if self.step_token is not None and not HEADS[self.head].is_token_classifier:
             return (
-                f"step_token={self.step_token!r}: head={self.head} scores at each step's last "
-                "token and takes none. Leave it out"
+                f"step_token={self.step_token!r}: head={self.head} scores each step at its last "
+                "token and uses no step token. Remove step_token"
             )
         return None
 
@@ -80,10 +81,10 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _extra_layers_stand_on_a_fixed_body(self) -> str | None:
         if self.extra_layers and (self.backbone_lr or self.lora_rank or self.step_token):
             return (
-                f"extra_layers={self.extra_layers}: the body below must be fixed, and steps are "
-                f"scored at their own last tokens, but backbone_lr={self.backbone_lr}, "
+                f"extra_layers={self.extra_layers}: requires a frozen base and steps that are "
+                f"scored at their last tokens, but backbone_lr={self.backbone_lr}, "
                 f"lora_rank={self.lora_rank}, step_token={self.step_token}. Set backbone_lr=0, "
-                "and leave out the other two"
+                "and remove lora_rank and step_token"
             )
         return None
 
@@ -91,8 +92,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _adapters_are_trained(self) -> str | None:
         if self.lora_rank is not None and not self.backbone_lr:
             return (
-                f"lora_rank={self.lora_rank}: adapters are trained at backbone_lr, which is 0. Set "
-                "a rate, or leave lora_rank out"
+                f"lora_rank={self.lora_rank}: adapters are trained at the rate backbone_lr, which "
+                "must be above 0 but is 0. Set it, or remove lora_rank"
             )
         return None
 
@@ -100,8 +101,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _patience_has_a_validation(self) -> str | None:
         if self.patience is not None and not self.validation:
             return (
-                f"patience={self.patience}: training stops by its validations, but validation=0. "
-                "Keep a share of the problems, or leave patience out"
+                f"patience={self.patience}: early stopping needs validation problems, but "
+                "validation=0. Set validation above 0, such as 0.1, or remove patience"
             )
         return None
 
@@ -109,9 +110,9 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _a_trained_body_is_split(self) -> str | None:
         if self.shard and (self.workers == 1 or not self.backbone_lr):
             return (
-                "shard=true: splits the training of a body over workers, but "
-                f"workers={self.workers} and backbone_lr={self.backbone_lr}. Ask for more workers "
-                "and a rate, or leave it out"
+                "shard=true: shards a trained base over several workers, but "
+                f"workers={self.workers} and backbone_lr={self.backbone_lr}. Set workers to 2 or "
+                "more and backbone_lr above 0, or remove shard"
             )
         return None
 

@@ -59,11 +59,13 @@ class StepSplitter(Settings):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.by == "pattern") != (self.pattern is not None):
-            raise ValueError("pattern and by=pattern belong together: set both or none")
+            raise ValueError("pattern and by=pattern must be set together. Set both or neither")
         if self.pattern is not None:
             check_pattern(self.pattern)
         if not all(self.think):
-            raise ValueError("think must hold two texts, not empty ones")
+            raise ValueError(
+                "think must hold two texts that are not empty, such as ['<think>', '</think>']"
+            )
         return self
 
     def split(

@@ -77,10 +77,11 @@ class OpenAIEngine(ModelEngine):
             for endpoint in self.endpoints:
                 parts = urlsplit(endpoint)
                 if parts.scheme not in ("http", "https") or not parts.hostname:
-                    raise ValueError("endpoints must be URLs like http://HOST:8000/v1")
+                    raise ValueError("endpoints must be URLs such as http://HOST:8000/v1")
                 if parts.username or parts.password or parts.query or parts.fragment:
                     raise ValueError(
-                        "endpoints must hold no user, password or query: give a key by api_key_env"
+                        "endpoints must not contain a user, password or query. Name the "
+                        "environment variable of the key with api_key_env"
                     )
             name = self.api_key_env
             if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
@@ -123,8 +124,8 @@ class OpenAIEngine(ModelEngine):
         text = self.load_text(folder)
         if settings.api == "chat" and not text.is_chat:
             raise EngineError(
-                "policy.engine.api=chat: policy.template or the model's lack of a chat template "
-                "makes the prompt plain text. Leave out policy.template, or use api=completions"
+                "policy.engine.api=chat: needs a chat template, but policy.template is set or "
+                "the model has none. Remove policy.template, or use api=completions"
             )
         trust = policy.trust_remote_code
         ends = model_end_ids(text, folder, trust_remote_code=trust)
@@ -251,7 +252,7 @@ class OpenAIEngine(ModelEngine):
             )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EngineError(
-                f"policy.engine=openai: an answer lacks {error}, so this is no "
+                f"policy.engine=openai: a response has no {error}, so this is not an "
                 "OpenAI-compatible server. Check policy.engine.endpoints"
             ) from error
         shown = answer.get("prompt_token_ids", choice.get("prompt_token_ids"))
@@ -270,8 +271,9 @@ class OpenAIEngine(ModelEngine):
     def _check_read(self, read: int, ids: list[int] | None, context: tuple[int, ...]) -> None:
         if ids is None and self.settings.api == "chat":
             raise EngineError(
-                "policy.engine.api=chat: the server does not show the ids of its prompt "
-                f"(return_token_ids), so nothing shows that a prefix was continued exactly. {NEEDS}"
+                "policy.engine.api=chat: the server does not return the token ids of the prompt "
+                "(return_token_ids), so it cannot be checked that prefixes are continued "
+                f"exactly. {NEEDS}"
             )
         if read == len(context) and (ids is None or tuple(ids) == context):
             return
@@ -290,8 +292,8 @@ class OpenAIEngine(ModelEngine):
         ids = self.encode(text)
         if self.decode(ids) != text:
             raise EngineError(
-                "policy.engine=openai: the server returns no token ids (return_token_ids), and the "
-                f"tokenizer of policy.model does not give its texts back exactly. {NEEDS}"
+                "policy.engine=openai: the server returns no token ids (return_token_ids), and "
+                f"the tokenizer of policy.model does not reproduce its texts exactly. {NEEDS}"
             )
         return ids
 
@@ -338,8 +340,8 @@ class OpenAIEngine(ModelEngine):
             return
         if self.policy.stop:
             raise EngineError(
-                "policy.stop: the server returns no token ids (return_token_ids), so where a stop "
-                f"text ends is not known. {NEEDS}"
+                "policy.stop: the server returns no token ids (return_token_ids), so the "
+                f"position of a stop string cannot be determined. {NEEDS}"
             )
         for text in ROUND_TRIPS:
             self._tokenised(text)

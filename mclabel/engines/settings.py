@@ -139,9 +139,14 @@ class PolicySettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.template is not None and "{problem}" not in self.template:
-            raise ValueError("template must hold {problem}, where the problem's text is put")
+            raise ValueError(
+                "template must contain {problem}, which is replaced by the problem's text"
+            )
         if self.template is not None and (self.system or self.few_shot):
-            raise ValueError("system and few_shot belong to the chat; write them into template")
+            raise ValueError(
+                "system and few_shot apply only to the model's chat template. Write "
+                "their text into template, and remove them"
+            )
         return self
 
     @property

@@ -43,11 +43,19 @@ class SolutionSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.balance is not None and self.path is not None:
-            raise ValueError("balance needs sampled solutions, path gives them: set one of the two")
+            raise ValueError(
+                "balance chooses among sampled solutions, but path takes solutions "
+                "from a file. Set only one of the two"
+            )
         if self.max_samples is not None and self.balance is None:
-            raise ValueError("max_samples bounds what balance samples: set balance, too")
+            raise ValueError(
+                "max_samples limits the sampling for balance, which is not set. Set "
+                "balance, or remove max_samples"
+            )
         if self.max_samples is not None and self.max_samples < self.per_problem:
-            raise ValueError("max_samples must be at least per_problem")
+            raise ValueError(
+                "max_samples must be at least per_problem. Raise max_samples, or lower per_problem"
+            )
         return self
 
     @property

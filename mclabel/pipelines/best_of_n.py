@@ -100,7 +100,8 @@ def best_of_n(
     fresh = [rows for rows in by_problem if _text(rows[0]) not in known]
     if not fresh:
         raise DataError(
-            f"exclude: all {len(by_problem)} problems are in the runs named there. Give others"
+            f"exclude: all {len(by_problem)} problems are in the runs that it names, so none is "
+            "left to evaluate. Give other problems"
         )
     samples, num_unscored = _scored(config, fresh, on_score)
     result = measure(samples, seed=config.seed, references=config.references)
@@ -146,7 +147,7 @@ def _samples(run: str, count: int) -> list[list[LabeledSolution]]:
         if len(rows) < count:
             raise DataError(
                 f"{run}: problem {identity} has {len(rows)} solutions, fewer than "
-                f"samples={count}. Ask for fewer, or sample more"
+                f"samples={count}. Lower samples, or sample more solutions"
             )
         rows.sort(key=lambda row: row.solution.sample_index)
     return [by_problem[identity][:count] for identity in sorted(by_problem)]
@@ -161,7 +162,10 @@ def _check(config: BestOfNConfig) -> None:
     if config.run is None:
         check_run(_samples_of(config.out))
     if both := sorted(set(config.scorers) & set(config.likelihood)):
-        raise ConfigError(f"scorers and likelihood both name {', '.join(both)}: give other names")
+        raise ConfigError(
+            f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "
+            "Rename one of each"
+        )
     names = {*config.scorers, *config.likelihood}
     if unknown := sorted(set(config.trust_remote_code) - names):
         raise ConfigError(

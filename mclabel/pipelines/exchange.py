@@ -95,7 +95,10 @@ def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -
             file.write(_json_line(exported, to))
     if not num_rows:
         partial.unlink()
-        raise DataError(f"{run}: none of its {num_left_out} solutions can stand in {to}")
+        raise DataError(
+            f"{run}: none of its {num_left_out} solutions can be written in the "
+            f"format {to}. Choose another --to"
+        )
     partial.rename(folder / DATA)
     card = _card(run, to, form, num_rows, num_left_out, num_cut)
     (folder / CARD).write_text(card, encoding="utf-8")
@@ -120,7 +123,7 @@ def _json_line(row: Mapping[str, Any], to: str) -> str:
         return json.dumps(dict(row), ensure_ascii=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"--to {to}: its write gives a row that is no JSON object ({error})"
+            f"--to {to}: its method write returned a row that is not a JSON object ({error})"
         ) from error
 
 

@@ -144,7 +144,9 @@ def regrade(
         rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
         semantic["regraded"]["superseded"] = content_id(rows)
     if _place(run) == _place(out):
-        raise ConfigError(f"-o {out}: is the run that is read. Give another folder")
+        raise ConfigError(
+            f"-o {out}: must not be the run that is graded again. Give another folder"
+        )
     check_run(out)
     target = Store(out, create=True)
     made_by = {"versions": versions()}
@@ -228,8 +230,8 @@ class _Regrading:
         kept = [rollout for name in names for rollout in (rollouts or {}).get(name, ())]
         if self._settings.component.follow != "nothing" and any(r.step_ends is None for r in kept):
             raise DataError(
-                f"{self._source.location}: its rollouts do not say what way they went, as those of "
-                "an older mclabel. Label it anew to be able to grade it again"
+                f"{self._source.location}: an older mclabel wrote it, whose rollouts do not "
+                "record the prefixes that they passed through. Label it again with this version"
             )
         again = regrade_block(
             rows,
@@ -329,9 +331,9 @@ def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:
         ) from error
     if not settings.component.replayable:
         raise ConfigError(
-            f"{run}: was labelled with estimator.kind={settings.kind}, which went where earlier "
-            "verdicts led and cannot be asked again. Label anew, with another estimator to be able "
-            "to grade again"
+            f"{run}: was labelled with estimator.kind={settings.kind}, which chose its rollouts "
+            "by the earlier verdicts and cannot be replayed with others. Label again, with an "
+            "estimator other than this one"
         )
     return settings
 
@@ -371,7 +373,10 @@ def _golds(path: str) -> dict[str, str]:
             raise DataError(f"{place}: the answer, which is the corrected gold, {text.detail}")
         gold = reference_answer(text)
         if golds.setdefault(str(identity), gold) != gold:
-            raise DataError(f"{place}: problem {identity!r} has another gold before it")
+            raise DataError(
+                f"{place}: problem {identity!r} has a different gold in an earlier "
+                "row. Keep one of them"
+            )
     if not golds:
         raise DataError(f"{path}: holds no golds")
     return golds

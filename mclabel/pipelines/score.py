@@ -230,7 +230,7 @@ def _check_out(config: ScoreConfig) -> None:
         return
     path = Path(out)
     if path.exists() and Path(config.solutions).exists() and path.samefile(config.solutions):
-        raise ConfigError(f"-o {out}: is the file that is read. Give another")
+        raise ConfigError(f"-o {out}: must not be the file of solutions itself. Give another file")
     names = [f"{path.name}{suffix}" for suffix in ("", ".rejects.jsonl", ".provenance.json")]
     check_places(str(path.parent), folders=[f"{path.name}.partial"], files=names)
     output_file(out, "-o ")

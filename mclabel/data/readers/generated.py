@@ -44,7 +44,10 @@ class ArithReader:
                 raise ValueError(f"families={unknown}: must be among {', '.join(FAMILIES)}")
             held_out = sorted(set(self.families or ()) & set(HELD_OUT_FAMILIES))
             if self.split == "train" and held_out:
-                raise ValueError(f"families={held_out}: kept out of training; use split=test")
+                raise ValueError(
+                    f"families={held_out}: these families are held out of training. "
+                    "Use split=test, or remove them"
+                )
             return self
 
     def __init__(self, settings: Settings) -> None:
@@ -58,7 +61,8 @@ class ArithReader:
         """
         if settings.limit is None:
             raise ConfigError(
-                "problems.limit: required for problems.source=arith, which has no end"
+                "problems.limit: required for problems.source=arith, which has no end. Set it to "
+                "the number of problems, such as 100"
             )
         self._settings, self._limit = settings, settings.limit
 

@@ -69,15 +69,18 @@ class ExampleSettings(Settings):
     def _a_teacher_scores_every_step(self) -> str | None:
         if self.teacher is not None and target_of(self.target).has_neutral:
             return (
-                f"target={self.target}: has three classes, but a teacher's scores are chances. "
-                "Choose another target"
+                f"target={self.target}: has three classes, but a teacher gives one probability "
+                "per step. Choose another target, or remove teacher"
             )
         return None
 
     @rule
     def _a_teacher_scores_beyond_errors(self) -> str | None:
         if self.teacher is not None and self.to_first_error:
-            return "to_first_error=true: a teacher scores every step. Leave it out"
+            return (
+                "to_first_error=true: cannot be combined with teacher, which scores every "
+                "step. Remove one of them"
+            )
         return None
 
 

@@ -89,8 +89,8 @@ class ModelSettings(Settings):
     def _layers_are_of_a_classifier(self) -> str | None:
         if self.extra_layers and not HEADS[self.head].is_token_classifier:
             return (
-                f"extra_layers={self.extra_layers}: is for head=token, not head={self.head}. Leave "
-                "it out"
+                f"extra_layers={self.extra_layers}: works only with head=token, not with "
+                f"head={self.head}. Remove it, or set head=token"
             )
         return None
 
@@ -98,7 +98,7 @@ class ModelSettings(Settings):
     def _states_are_of_a_reader(self) -> str | None:
         if self.states is not None and not HEADS[self.head].reads_logprobs:
             return (
-                f"states={str(self.states).lower()}: is for head=likelihood, not head={self.head}. "
-                "Leave it out"
+                f"states={str(self.states).lower()}: works only with head=likelihood, not with "
+                f"head={self.head}. Remove it, or set head=likelihood"
             )
         return None
