@@ -414,10 +414,12 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
     assert "empty.jsonl: an empty split: holds no rows" in refused(empty, *model)
     assert "unlike.jsonl, line 3: not a row of ProcessBench" in refused(unlike, *model)
     assert "nobody.jsonl, line 1: problem=' '" in refused(nobody, *model)
-    assert "give --model or --labels" in refused(math)
+    assert "give either --model or --labels" in refused(math)
     assert "is a second file of the split math" in refused(math, math, *model)
     assert "is an ORM" in refused(math, "--model", f"{prm}/orm", "--threshold", "0.5")
-    assert "--threshold goes with --model" in refused(math, "--labels", "x", "--threshold", "0.5")
+    assert "--threshold works only with --model" in refused(
+        math, "--labels", "x", "--threshold", "0.5"
+    )
     assert "none of its 0 solutions with a verdict" in refused(math, "--labels", outcomes)
     other = write_rows(tmp_path / "other.jsonl", bench_rows(4, seed=77))
     assert "none of its 60 solutions with a verdict" in refused(other, "--labels", arith_run)

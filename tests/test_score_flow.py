@@ -68,7 +68,7 @@ def test_bad_rows_are_left_out_with_their_reasons(prm: str, tmp_path: Path) -> N
     result = mclabel("score", prm, str(file), "-o", str(out))
     assert result.exit_code == 0, result.output
     assert "2 solutions scored" in result.output
-    assert f"8 rows have no scores; the reasons: {out}.rejects.jsonl" in result.output
+    assert f"8 rows could not be scored; the reasons are in {out}.rejects.jsonl" in result.output
     written = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["id"] for row in written] == [1, 2]
     assert written[0]["scores"] == written[1]["scores"] and len(written[0]["scores"]) == 2

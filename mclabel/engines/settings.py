@@ -106,8 +106,8 @@ class PolicySettings(Settings):
     """Model folder or Hugging Face name; `arith:policy` and `arith:strong` are bundled. With
     engine.kind=openai, the tokenizer of the served model is loaded from it."""
     revision: str | None = None
-    """Commit or tag of a Hugging Face model; null takes the latest commit when the run first
-    starts."""
+    """Commit or tag of a Hugging Face model; null takes the latest commit at the start of the
+    job."""
     trust_remote_code: Annotated[bool, RUNS_CODE] = False
     """Whether Python code that comes with the model may run. For security it must be passed on the
     command line; a file alone cannot set it."""
@@ -156,5 +156,7 @@ class PolicySettings(Settings):
         return tuple((one.problem, one.solution) for one in self.few_shot)
 
     def room(self, num_prompt: int, num_prefix: int, max_context: float) -> int:
-        """Tokens that may be sampled after a prompt and a prefix; 0 where there is no room."""
+        """Maximum number of tokens that can be sampled after a prompt and a prefix; 0 if there is
+        no room.
+        """
         return int(max(0, min(self.max_tokens - num_prefix, max_context - num_prompt - num_prefix)))

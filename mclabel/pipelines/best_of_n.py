@@ -60,17 +60,20 @@ class Fooled:
 
 @dataclass(frozen=True, kw_only=True)
 class BestOfNReport:
-    """Figures of a best-of-N evaluation."""
+    """Results of a best-of-N evaluation."""
 
     result: BestOfN
     num_excluded: int
-    """Problems left out because scorers were trained on them."""
+    """Number of problems left out because scorers were trained on them."""
     num_unscored: int
-    """Samples that some scorer cannot read (no steps, or too long): chosen last."""
+    """Number of samples that some scorer cannot score (no steps, or too long); they are chosen
+    last."""
     fooled: dict[str, list[Fooled]]
-    """By scorer: problems on which it chose worst among all samples, the widest gaps first."""
+    """For each scorer, the problems on which its choice was most clearly wrong, those with the
+    widest score gap first."""
     num_fooled: dict[str, int]
-    """By scorer: problems on which it chose a wrong sample although one was right."""
+    """For each scorer, the number of problems on which it chose a wrong sample although a right one
+    existed."""
 
 
 def best_of_n(

@@ -20,7 +20,7 @@ from mclabel.errors import DataError
 
 @dataclass(kw_only=True)
 class CheckReport:
-    """What grading a file came to."""
+    """Counts and duration of grading a file."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     num_bad_lines: int = 0

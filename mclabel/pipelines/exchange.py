@@ -31,22 +31,22 @@ MAX_REASON = 400
 
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """What an export wrote."""
+    """Result of an export."""
 
     to: str
     """Name of the format."""
     losses: str
-    """What the format cannot hold."""
+    """Information that the format cannot represent."""
     path: str
     num_rows: int
     num_left_out: int
-    """Solutions that the format cannot hold."""
+    """Number of solutions that the format cannot represent."""
     num_cut: int
-    """Solutions of which only the first steps are written."""
+    """Number of solutions of which only the first steps were written."""
     url: str | None
 
     def lines(self) -> Iterator[str]:
-        """For a terminal."""
+        """Lines to print on a terminal."""
         yield f"{self.num_rows} rows written to {self.path}"
         yield (
             f"what {self.to} cannot hold: {self.losses}. Here: {self.num_left_out} solutions "
@@ -58,7 +58,7 @@ class ExportReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """What an import read."""
+    """Result of an import."""
 
     num_rows: int
     num_solutions: int

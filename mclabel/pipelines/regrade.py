@@ -53,24 +53,24 @@ class RegradeReport:
     """What grading a run again came to. Counts are of this call; a resumed one has fewer."""
 
     checkers: tuple[str, str]
-    """Versions: of the run that is read, and of this one."""
+    """Versions of the checker: that of the source run, and the installed one."""
     num_blocks: int = 0
     num_blocks_resumed: int = 0
     num_solutions: int = 0
     num_solutions_changed: int = 0
-    """With another outcome than before."""
+    """Number of solutions whose outcome changed."""
     num_first_errors_changed: int = 0
     num_rollouts: int = 0
-    """On record."""
+    """Number of recorded rollouts."""
     num_rollouts_changed: int = 0
     num_rollouts_unused: int = 0
-    """That no label rests on any more."""
+    """Number of recorded rollouts that no new label uses."""
     num_rollouts_missing: int = 0
-    """That an estimator wanted and nobody had sampled."""
+    """Number of rollouts that the estimator asked for but that were never sampled."""
     num_golds: int = 0
-    """Corrected."""
+    """Number of corrected gold answers."""
     num_golds_unknown: int = 0
-    """Of problems that have no labels in the run."""
+    """Number of corrected gold answers for problems without labels in the run."""
 
     def lines(self) -> list[str]:
         """What to say of it."""

@@ -40,11 +40,11 @@ _CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreReport:
-    """What a scoring job did."""
+    """Result of a scoring job."""
 
     job: JobReport
     num_scored: int
-    """Solutions of the whole job that have scores."""
+    """Number of solutions in the whole job that have scores."""
     rejects: tuple[Reject, ...]
     """Rows without scores, in order, unless the output is a folder, where a file has them."""
 

@@ -57,8 +57,8 @@ class PosteriorEstimator(Estimator):
         """Target for the average number of rollout tokens per solution. `min_gain_per_token` is
         adjusted during the run to meet it. null keeps `min_gain_per_token` fixed."""
         agreement: bool = True
-        """Use the agreement of final answers among solutions to the same problem as evidence about
-        their steps."""
+        """Whether to use the steps that several solutions to the same problem have in common as
+        evidence about the correctness of steps."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
