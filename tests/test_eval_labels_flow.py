@@ -433,7 +433,7 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
         message = refused(math, *model, "--threshold", "0.5")
     finally:
         manifest.write_text(json.dumps(content))
-    assert f"{prm}/prm: step_token='<nowhere>': not a token of this model" in message
+    assert f"{prm}/prm: step_token='<nowhere>': is not a token of this model" in message
 
 
 def test_golds_that_nobody_knows(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def processbench_of_prm(
     if not readable:
         first = next(one for found in refused.values() for one in found.items())
         raise DataError(
-            f"{model}: cannot score any solution; the first, {first[0]}: {first[1].detail}"
+            f"{model}: cannot score any solution; the first is {first[0]}: {first[1].detail}"
         )
     scored = prm.score_encoded([one for _, _, one in readable], on_progress=on_score)
     check_scores(model, scored, [identity for _, identity, _ in readable])
