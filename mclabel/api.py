@@ -61,9 +61,9 @@ def label(
     on_state: Callable[[JobState], None] | None = None,
     **keys: Any,
 ) -> LabelRun:
-    """Begin to label; the run that is returned gives solutions as they are committed.
+    """Start a labelling job; iterate over the returned run to get labelled solutions.
 
-    The job runs in a thread of its own, and its engine in this process; `ray={"address": "local"}`
+    The job runs in a background thread with its engine in this process; `ray={"address": "local"}`
     starts engines on this machine, `"auto"` joins a cluster.
 
     Args:
@@ -77,13 +77,14 @@ def label(
             function of `completion` and `gold` that returns True, False or None for unknown.
         out: folder or URL of the run, where the same call resumes; None takes a temporary folder,
             which is removed with the returned object.
-        accept_changes: of problems, as `mclabel label --accept-changes`.
+        accept_changes: continue although problems changed since the run began, as
+            `mclabel label --accept-changes` does.
         on_state: called often with the state of the job, in its thread.
         keys: other keys of a labelling configuration, such as `seed=1` or `block_problems=4`.
 
     Raises:
-        ConfigError: arguments that cannot be used, all at once.
-        DataError: a row is none, or holds a text that is not valid Unicode.
+        ConfigError: arguments are invalid; the message lists all faults.
+        DataError: a row has the wrong type, or holds a text that is not valid Unicode.
     """
     from mclabel.config import LabelConfig, check_config
     from mclabel.pipelines.background import LabelRun
@@ -118,21 +119,21 @@ def train(
     on_progress: Callable[[int, int, str], None] = lambda step, total, loss: None,
     **keys: Any,
 ) -> TrainReport:
-    """Train a PRM or an ORM on labels; the same call resumes.
+    """Train a PRM or an ORM on labels. The same call resumes an interrupted run.
 
     Args:
-        labels: a run of `label` or its folder or URL, or several.
+        labels: one or several runs of `label`, given as objects, folders or URLs.
         base: causal language model to start from: folder, name, `arith:policy`.
         out: folder for checkpoints, log and model.
-        on_progress: called with optimizer steps done and in all, and the loss.
+        on_progress: called with the optimizer steps done, their total, and the loss as text.
         keys: other keys of a training configuration (`mclabel train --keys`), such as
             `target="soft"`.
 
     Returns:
-        Counts and validation figures; its `model` is the folder of the PRM.
+        Counts and validation metrics; `model` is the folder of the PRM.
 
     Raises:
-        ConfigError: arguments that cannot be used, all at once.
+        ConfigError: arguments are invalid; the message lists all faults.
     """
     from mclabel import pipelines
     from mclabel.config import TrainConfig, check_config
@@ -161,21 +162,21 @@ def score(
     device: str = "cpu",
     trust_remote_code: bool = False,
 ) -> list[list[float]]:
-    """How likely each step of solutions is sound, by a trained PRM.
+    """Score the steps of solutions with a trained PRM.
 
     Args:
-        prm: folder of a trained PRM (`train(…).model`), or one that `PRM.load` gave.
-        solutions: labelled ones, or rows with `problem`, and `solution` (a step a line) or `steps`;
-            as mappings, dataclass instances, a data set or a data frame.
-        device: torch device for a PRM that is loaded.
-        trust_remote_code: run Python code that comes with the PRM.
+        prm: folder of a trained PRM (`train(…).model`), or a PRM returned by `PRM.load`.
+        solutions: labelled solutions, or rows with `problem` and either `solution` (one step per
+            line) or `steps`; as mappings, dataclass instances, a dataset or a data frame.
+        device: PyTorch device for a PRM that is loaded from a folder.
+        trust_remote_code: allow Python code that comes with the PRM to run.
 
     Returns:
-        For every solution one number in [0, 1] a step, in order.
+        For each solution, one score in [0, 1] per step, in order.
 
     Raises:
-        ConfigError: `prm` or `device` is neither of what they may be.
-        DataError: a solution has no steps, or is longer than the PRM takes.
+        ConfigError: `prm` or `device` has the wrong type.
+        DataError: a solution has no steps, or is longer than the PRM allows.
     """
     rows = [
         _scored(item, f"solution {number}")
@@ -229,18 +230,18 @@ def grade(
     *,
     checker: str | Mapping[str, Any] | Settings | type[Checker] | Callable[..., Any] = "math",
 ) -> Grade:
-    """Whether a completion ends in the right answer: right, wrong or unknown, and why.
+    """Grade the answer of a completion as right, wrong or unknown, with the reason.
 
     `mclabel check --file` grades many at once.
 
     Args:
         completion: a whole solution, or an answer alone.
-        gold: the known answer; text, or what the checker takes.
+        gold: the right answer, as a text or in the form that the checker needs.
         checker: as of `label`.
 
     Raises:
         ConfigError: there is no such checker, or its settings are wrong.
-        DataError: `completion` is no text, or no answer is known.
+        DataError: `completion` is not a text, or `gold` is not an answer.
     """
     from mclabel.checkers import GradeItem, make_checker
     from mclabel.checkers.base import CheckerField

@@ -115,7 +115,7 @@ class Boundary:
             fault: a clause of which the method is the subject.
         """
         return ComponentError(
-            f"{self.name}: {method} {fault}. Mend it ({_PAGES.get(self.kind, _PAGE)}), and run "
+            f"{self.name}: {method} {fault}. Correct it ({_PAGES.get(self.kind, _PAGE)}), and run "
             "the same command again: what was whole is kept"
         )
 

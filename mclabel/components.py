@@ -145,8 +145,8 @@ def find_target(kind: str, name: str) -> Any:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(
-            f"{name}: none of the {kind}. {meant}There are {', '.join(known)}, and module:Class "
-            "for your own"
+            f"{name}: is not among the {kind}. {meant}Choose one of {', '.join(known)}, or "
+            "module:Class of your own"
         )
     _outside[name] = None
     return found
@@ -167,7 +167,7 @@ def _loaded(name: str, point: EntryPoint) -> Any:
     except Exception as error:  # whatever another package's code raises
         raise ConfigError(
             f"{name}: the entry point {point.value} of {package} cannot be loaded "
-            f"({type(error).__name__}: {error}). Mend or remove that package"
+            f"({type(error).__name__}: {error}). Repair or remove that package"
         ) from error
 
 
@@ -177,16 +177,16 @@ def _of_user(name: str) -> Any:
     if not by_name and not _is_of(name.partition(":")[0], allowed):
         raise NotAllowed(
             name,
-            "is code that a file names, and nobody has named it on the command line: it is "
-            "neither imported nor called",
+            "is code that is named only in a file, so for security it is neither imported nor "
+            "called",
         )
     try:
         found = _imported(name, through_modules=by_name)
     except Exception as error:  # whatever the user's code raises
         raise ConfigError(
-            f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class "
-            "of a module that Python finds (PYTHONPATH=. adds the folder that you stand in), "
-            "on every node that runs an engine"
+            f"{name}: cannot be imported ({type(error).__name__}: {error}). Give module:Class of "
+            "a module that Python can import on every node that runs an engine (PYTHONPATH=. "
+            "adds the current folder)"
         ) from error
     home = getattr(found, "__module__", None)
     if not by_name and callable(found) and not _is_of(str(home), allowed):

@@ -109,8 +109,8 @@ def _whose_fault() -> str:
     if names := outside_components():
         return (
             f"{', '.join(names)}: this job uses components from outside mclabel. If the lines "
-            "above lead into one, or show what it returned, mend it (docs/extending.md says what "
-            f"it must give). Else: {OUR_FAULT}"
+            "above lead into one, or show what it returned, correct it (docs/extending.md "
+            f"describes what it must return). Otherwise: {OUR_FAULT}"
         )
     return OUR_FAULT
 
@@ -121,7 +121,10 @@ def _refusal(error: OSError) -> str:
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
     where = " to ".join(places) + ": " if places else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{where}{reason}. What was whole is kept: make room, and run the same command again"
+        return (
+            f"{where}{reason}. Completed work is kept. Free some space, and run the same "
+            "command again"
+        )
     if not places:
         return f"{reason} ({type(error).__name__})"
     return f"{where}{reason}. Give a place that exists and that you may read, or write to"

@@ -6,7 +6,6 @@ python scripts/keys.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -30,42 +29,61 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
 }
 HEAD = """# Every key
 
-Written by `python scripts/keys.py` from the settings themselves. The terminal shows the same:
+`python scripts/keys.py` writes this page from the declarations of the settings. The terminal
+shows the same:
 
 ```
 mclabel label --keys             # all keys of a labelling job
-mclabel label --keys rollouts    # those with a word in their name, else in their meaning
+mclabel label --keys rollouts    # keys with this word in their name, or else in their meaning
 mclabel train --keys
 mclabel score --keys
 mclabel eval best-of-n --keys
 mclabel quickstart --keys
 ```
 
-A key is set in the YAML file or as `key=value` after it. Values are YAML: `null` is no value, a
-list is `[a, b]`. Keys with a * may change when a run is resumed; the others are part of what the
-output is, and a changed one is refused.
+Set a key in the YAML file, or pass `key=value` after it on the command line. Values are written in
+YAML: `null` means no value, and `[a, b]` is a list. Keys marked * may change when a run is resumed.
+The others determine the output, so a run is not resumed after one of them has changed.
 """
 
 
-OFTEN_SET = (
-    *("problems.source", "policy.model", "policy.engine.kind", "out", "solutions.per_problem"),
-    *("estimator.kind", "estimator.rollouts", "policy.temperature", "policy.max_tokens"),
-    "split.by",
-)
-"""Keys of `mclabel label` with which the page begins."""
+OFTEN_SET = {
+    "problems.source": "my_problems.jsonl",
+    "policy.model": "Qwen/Qwen2.5-1.5B-Instruct",
+    "policy.engine.kind": "vllm",
+    "out": "runs/mine",
+    "solutions.per_problem": "8",
+    "estimator.kind": "fixed",
+    "estimator.rollouts": "32",
+    "policy.temperature": "0.7",
+    "policy.max_tokens": "2048",
+    "split.by": "blank_line",
+}
+"""Keys of `mclabel label` with which the page begins, each with an example value."""
 
 
 def page() -> str:
     """The whole page."""
-    known = {key.name: key for key in reversed(configuration_keys(LabelConfig, built_in=True))}
-    often = _table(replace(known[name], components=()) for name in OFTEN_SET)
-    parts = [HEAD, f"## The ten that most people set\n\nOf a labelling job:\n\n{often}"]
+    parts = [HEAD, _often_set()]
     for verb, configuration in CONFIGURATIONS.items():
         parts.append(f"## {verb}\n\n{_line(configuration.__doc__)}\n")
         keys = sorted(configuration_keys(configuration, built_in=True), key=_group)
         for group, found in groupby(keys, key=_group):
             parts.append(f"### {verb.split()[-1]}: {group or 'the job itself'}\n\n{_table(found)}")
     return "\n".join(parts)
+
+
+def _often_set() -> str:
+    """A line for each key of `OFTEN_SET`: an example, and the first sentence of its meaning."""
+    known = {key.name: key for key in reversed(configuration_keys(LabelConfig, built_in=True))}
+    rows = ["| key and example value | default | meaning |", "|---|---|---|"]
+    for name, example in OFTEN_SET.items():
+        key = known[name]
+        default = "required" if key.default is None else f"`{key.default}`"
+        meaning = key.sentence.partition(". ")[0].removesuffix(".")
+        rows.append(f"| `{name}={example}` | {default} | {meaning}. |")
+    text = "These are the keys of a labelling job that are set most often."
+    return "\n".join(["## The ten keys that people set\n", text, "", *rows, ""])
 
 
 def _group(key: Key) -> str:

@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a circle in a row": (
         lambda: label([_circle()]),
         mc.DataError,
-        r"problems\[0\]: holds a value that JSON cannot \(Circular",
+        r"problems\[0\]: holds a value that cannot be stored as JSON \(Circular",
     ),
     "a number as solutions": (lambda: label(ROWS, solutions=7), mc.DataError, "solutions=7: must"),
     "out": (lambda: label(ROWS, out=5), mc.ConfigError, "out=5: must be a text or a path"),
@@ -228,8 +228,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         mc.DataError,
         "gold: a text is not valid Unicode",
     ),
-    "no gold": (lambda: mc.grade("1", None), mc.DataError, "gold=None: no answer is known"),
-    "NaN as a gold": (lambda: mc.grade("1", np.nan), mc.DataError, "gold=nan: no answer is known"),
+    "no gold": (lambda: mc.grade("1", None), mc.DataError, "gold=None: a gold must be an answer"),
+    "NaN as a gold": (
+        lambda: mc.grade("1", np.nan),
+        mc.DataError,
+        "gold=nan: a gold must be an answer",
+    ),
     "a set as a gold": (
         lambda: mc.grade("1", {1}),
         mc.DataError,

@@ -58,7 +58,7 @@ def assert_told(ended: tuple[int, str], case: Case, name: str = "own") -> None:
     for word in case.words:
         assert word in last, last
     assert "Traceback" not in printed
-    assert "Mend it" in last or "Mend" in last or "must" in last
+    assert "Correct it" in last or "must" in last or "Mend it" in last
 
 
 def label(folder: Path, *overrides: str) -> Sequence[str]:

@@ -396,7 +396,7 @@ def test_a_full_disk_is_said_wherever_it_comes_up(
         main, ["export", world["run"], "--to", "trl", "-o", str(tmp_path / "out")]
     )
     assert result.exit_code == 2
-    assert "figures.json: No space left on device. What was whole is kept" in result.output
+    assert "figures.json: No space left on device. Completed work is kept" in result.output
 
 
 def test_an_upload_without_a_network_is_one_message(world: World, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_bad_input_is_one_clear_message_and_writes_nothing(
         ),
         pytest.param(
             ["policy.engine=hf", "policy.engine.device=cuda"],
-            "policy.engine.device=cuda: torch sees no GPU here",
+            "policy.engine.device=cuda: PyTorch finds no GPU here",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
         ),
         (["policy.model=no/such-model"], "policy.model='no/such-model': not in this machine's"),

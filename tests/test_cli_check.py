@@ -113,5 +113,5 @@ def test_the_file_is_not_overwritten(tmp_path: Path) -> None:
     pairs.write_text('{"gold": "1", "answer": "1"}\n')
     result = check("--file", str(pairs), "--out", str(pairs))
     assert result.exit_code == 2
-    assert "is the file that is read" in result.stderr
+    assert "must not be the input file itself" in result.stderr
     assert pairs.read_text().count("verdict") == 0

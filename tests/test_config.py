@@ -42,10 +42,10 @@ def test_unknown_keys_name_the_nearest_one_and_all_faults_come_at_once() -> None
         ("estimator.rollouts=0", "estimator.rollouts=0: must be at least"),
         (
             "estimator.kind=magic",
-            "estimator: magic: none of the estimators. There are posterior, fixed, first_error",
+            "estimator: magic: is not among the estimators. Choose one of posterior, fixed",
         ),
         ("policy.top_p=0", "policy.top_p=0: must be more than 0"),
-        ("seed", "overrides are written key=value"),
+        ("seed", "an override must have the form key=value"),
         ("seed.deeper.still=1", "seed"),
     ],
 )
@@ -57,16 +57,22 @@ def test_bad_overrides(override: str, fault: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        (["solutions.balance=2", "solutions.path=x.jsonl"], "solutions: balance needs sampled"),
-        (["solutions.max_samples=9"], "solutions: max_samples bounds what balance samples"),
+        (
+            ["solutions.balance=2", "solutions.path=x.jsonl"],
+            "solutions: balance chooses among sampled",
+        ),
+        (["solutions.max_samples=9"], "solutions: max_samples limits the sampling for balance"),
         (["solutions.balance=2", "solutions.max_samples=3"], "must be at least per_problem"),
-        (["split.by=pattern"], "split: pattern and by=pattern belong together"),
-        (["split.pattern=x"], "split: pattern and by=pattern belong together"),
-        (["split.by=pattern", "split.pattern=("], "not a regular expression"),
-        (["split.by=pattern", "split.pattern=(?<=;) ?"], "write ';( ?)' in place of '(?<=;) ?'"),
+        (["split.by=pattern"], "split: pattern and by=pattern must be set together"),
+        (["split.pattern=x"], "split: pattern and by=pattern must be set together"),
+        (["split.by=pattern", "split.pattern=("], "not a valid regular expression"),
+        (["split.by=pattern", "split.pattern=(?<=;) ?"], "write ';( ?)' instead of '(?<=;) ?'"),
         (["policy.engine=openai"], "policy.engine.endpoints: required"),
-        (["policy.template=Solve"], "template must hold {problem}"),
-        (["policy.template='{problem}'", "policy.system=x"], "system and few_shot belong to the"),
+        (["policy.template=Solve"], "template must contain {problem}"),
+        (
+            ["policy.template='{problem}'", "policy.system=x"],
+            "system and few_shot apply only to the",
+        ),
         (
             ["policy.engine=vllm", "policy.engine.engine_args={seed: 3}"],
             "policy.engine: engine_args must not hold seed (set seed)",
@@ -77,7 +83,7 @@ def test_bad_overrides(override: str, fault: str) -> None:
         ),
         (
             ["policy.engine=openai", "policy.engine.endpoints=[localhost:8000]"],
-            "policy.engine: endpoints must be URLs like",
+            "policy.engine: endpoints must be URLs such as",
         ),
     ],
 )
@@ -140,7 +146,7 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
         load_config(LabelConfig, tmp_path / "no.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [1")
-    with pytest.raises(ConfigError, match="not a readable YAML file"):
+    with pytest.raises(ConfigError, match="not a valid YAML file"):
         load_config(LabelConfig, broken)
     broken.write_text("- 1")
     with pytest.raises(ConfigError, match="must hold keys and values"):
@@ -297,7 +303,7 @@ def test_keys_of_a_component_that_an_override_replaces_are_left_out_with_a_word(
         (
             "estimator: {kind: fixed, rollouts: 8}",
             ["estimator.kind=outcom"],
-            "estimator: outcom: none of the estimators. did you mean outcome?",
+            "estimator: outcom: is not among the estimators. did you mean outcome?",
         ),
     ],
 )
@@ -326,7 +332,7 @@ def test_a_missing_configuration_is_named_as_it_was_given() -> None:
 def test_a_colon_without_a_space_is_explained() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(BestOfNConfig, None, ["out=x", "scorers={prm:runs/prm}"])
-    assert "write a space after the colon, scorers='{prm: runs/prm}'" in str(caught.value)
+    assert "Write a space after the colon: scorers='{prm: runs/prm}'" in str(caught.value)
 
 
 def test_a_long_value_is_shown_in_part() -> None:

@@ -229,7 +229,7 @@ def test_labels_against_ratings_of_prm800k(arith_run: str, tmp_path: Path) -> No
         ("processbench:missing.jsonl", "missing.jsonl: no such file"),
         ("run:nowhere", "nowhere: no such folder"),
         ("arith", "its problem carries no program"),
-        ("processbench:OTHER", "knows none of the 96 solutions"),
+        ("processbench:OTHER", "holds labels for none of the 96 solutions"),
     ],
 )
 def test_truths_that_are_none(scripted: Path, tmp_path: Path, truth: str, message: str) -> None:
@@ -354,7 +354,7 @@ def test_the_public_benchmark_names_what_a_short_prm_cannot_read(
     left_out = (tmp_path / "o/left_out.jsonl").read_text().splitlines()
     assert split["reasons"] == {"too_long": len(split["missing"])} and split["missing"]
     assert len(left_out) + split["num_wrong"] + split["num_right"] == 60
-    assert "tokens, over max_tokens=1024" in json.loads(left_out[0])["detail"]
+    assert "tokens, more than max_tokens=1024" in json.loads(left_out[0])["detail"]
 
 
 def test_folders_for_figures_are_checked_before_anything_is_read(tmp_path: Path) -> None:
@@ -414,10 +414,12 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
     assert "empty.jsonl: an empty split: holds no rows" in refused(empty, *model)
     assert "unlike.jsonl, line 3: not a row of ProcessBench" in refused(unlike, *model)
     assert "nobody.jsonl, line 1: problem=' '" in refused(nobody, *model)
-    assert "give --model or --labels" in refused(math)
-    assert "a second split of the name math" in refused(math, math, *model)
-    assert "an ORM" in refused(math, "--model", f"{prm}/orm", "--threshold", "0.5")
-    assert "--threshold goes with --model" in refused(math, "--labels", "x", "--threshold", "0.5")
+    assert "give either --model or --labels" in refused(math)
+    assert "is a second file of the split math" in refused(math, math, *model)
+    assert "is an ORM" in refused(math, "--model", f"{prm}/orm", "--threshold", "0.5")
+    assert "--threshold works only with --model" in refused(
+        math, "--labels", "x", "--threshold", "0.5"
+    )
     assert "none of its 0 solutions with a verdict" in refused(math, "--labels", outcomes)
     other = write_rows(tmp_path / "other.jsonl", bench_rows(4, seed=77))
     assert "none of its 60 solutions with a verdict" in refused(other, "--labels", arith_run)
@@ -431,12 +433,12 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
         message = refused(math, *model, "--threshold", "0.5")
     finally:
         manifest.write_text(json.dumps(content))
-    assert f"{prm}/prm: step_token='<nowhere>': not a token of this model" in message
+    assert f"{prm}/prm: step_token='<nowhere>': is not a token of this model" in message
 
 
 def test_golds_that_nobody_knows(tmp_path: Path) -> None:
     rows = [dict(row, final_answer_correct=False) for row in bench_rows(4)]
     bench = write_rows(tmp_path / "b.jsonl", rows)
     said = run("eval", "processbench-golds", bench, "-o", str(tmp_path / "x.jsonl"), code=2)
-    assert "the gold answer of no problem is known" in said
+    assert "no problem has a gold answer" in said
     assert not (tmp_path / "x.jsonl").exists()

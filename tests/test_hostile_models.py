@@ -205,7 +205,7 @@ def test_a_permission_is_recorded_beside_the_output(hostile: Hostile, tmp_path: 
 def test_messages_name_the_setting_and_the_remedy(hostile: Hostile) -> None:
     for name, message in {
         "pickle": "its weights are pickles (pytorch_model.bin), which can run code",
-        "weights-cut": "no whole safetensors file",
+        "weights-cut": "not a complete safetensors file",
         "weights-lack-one": "its files lack 1 weights that its configuration asks for",
         "config-of-a-giant": "parameters, its files hold",
         "config-of-many-layers": "asks for 1,000,000,000 layers",

@@ -40,5 +40,5 @@ def test_a_run_with_nothing_left_to_do_loads_no_engine(tmp_path: Path) -> None:
         "print([name for name in engines if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
-    assert "1 of 1 blocks were there before" in done.stdout, done.stderr
+    assert "1 of 1 blocks were done before" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"

@@ -13,7 +13,14 @@ from click.testing import CliRunner
 from pydantic import Field
 
 from mclabel.cli import main
-from mclabel.config import BestOfNConfig, LabelConfig, QuickstartConfig, ScoreConfig, TrainConfig
+from mclabel.config import (
+    BestOfNConfig,
+    LabelConfig,
+    QuickstartConfig,
+    ScoreConfig,
+    TrainConfig,
+    load_config,
+)
 from mclabel.config.keys import Key, configuration_keys, find_keys
 from mclabel.errors import ConfigError
 from mclabel.estimators import EstimatorSettings
@@ -88,7 +95,7 @@ def test_a_default_is_that_of_the_configuration_and_not_of_the_class_it_nests() 
 def test_the_fields_of_a_plain_dataclass_are_keys() -> None:
     key = keys_of(LabelConfig)["checker.rules.units_optional"]
     assert (key.type, key.default, key.components) == ("true or false", "true", ("math",))
-    assert key.sentence.startswith("5 cm is 5")
+    assert key.sentence.startswith("Treat 5 cm as equal to 5")
 
 
 def test_words_are_sought_in_names_then_in_sentences() -> None:
@@ -117,13 +124,31 @@ def test_verbs_print_their_keys(words: tuple[str, ...]) -> None:
     assert "seed: integer >= 0; default 0" in some.output.splitlines()
 
 
-def test_the_page_is_up_to_date() -> None:
+def _page_script() -> types.ModuleType:
     spec = importlib.util.spec_from_file_location("keys_page", ROOT / "scripts" / "keys.py")
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     sys.modules["keys_page"] = script
     spec.loader.exec_module(script)
+    return script
+
+
+def test_the_page_is_up_to_date() -> None:
+    script = _page_script()
     assert script.PAGE.read_text() == script.page(), "run: python scripts/keys.py"
+
+
+def test_the_page_begins_with_ten_keys_whose_examples_can_be_used() -> None:
+    script = _page_script()
+    lines = script.page().partition("## The ten keys that people set")[2].splitlines()
+    assert [line.partition("=")[0] for line in lines[5:16]] == [
+        "|---|---|---|",
+        *(f"| `{name}" for name in script.OFTEN_SET),
+    ]
+    assert "| `split.by=blank_line` | `line` | How a solution is split into steps. |" in lines
+    overrides = [f"{name}={example}" for name, example in script.OFTEN_SET.items()]
+    config = load_config(LabelConfig, None, overrides)
+    assert (config.problems.kind, config.policy.engine.kind) == ("file", "vllm")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -174,4 +199,4 @@ def test_keys_of_a_component_without_an_entry_point(monkeypatch: pytest.MonkeyPa
     missing = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:Twice"])
     assert missing.exit_code == 2 and "mine_of_keys:Twice: cannot be imported" in missing.output
     other = CliRunner().invoke(main, ["label", "--keys", "mine_of_keys:number"])
-    assert other.exit_code == 2 and "no key has this word" in other.output
+    assert other.exit_code == 2 and "no key contains this word" in other.output

@@ -160,7 +160,10 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("estimator=lost", ["did you mean last?", "There are posterior, fixed", "last, nothing"]),
+        (
+            "estimator=lost",
+            ["did you mean last?", "Choose one of posterior, fixed", "last, nothing"],
+        ),
         ("estimator=torn", ["the entry point", "of mclabel-outside cannot be loaded"]),
         ("estimator=unset", ["Settings is {'rollouts': 3}", "must be a class derived from"]),
         ("estimator=bare", ["bare: has no judge, record, which every one of the estimators must"]),
@@ -188,6 +191,6 @@ def test_a_failure_in_a_component_is_one_line_that_names_it(
     message = " ".join(done.stderr.split())
     assert done.returncode == 2 and "Traceback" not in message
     assert message.endswith(
-        "mclabel: nothing: wanted gave None, must give a sequence of indices. Mend it "
+        "mclabel: nothing: wanted gave None, must give a sequence of indices. Correct it "
         "(docs/extending-estimator.md), and run the same command again: what was whole is kept"
     )

@@ -68,13 +68,13 @@ def test_bad_rows_are_left_out_with_their_reasons(prm: str, tmp_path: Path) -> N
     result = mclabel("score", prm, str(file), "-o", str(out))
     assert result.exit_code == 0, result.output
     assert "2 solutions scored" in result.output
-    assert f"8 rows have no scores; the reasons: {out}.rejects.jsonl" in result.output
+    assert f"8 rows could not be scored; the reasons are in {out}.rejects.jsonl" in result.output
     written = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["id"] for row in written] == [1, 2]
     assert written[0]["scores"] == written[1]["scores"] and len(written[0]["scores"]) == 2
     left_out = rejects(Path(f"{out}.rejects.jsonl"))
     assert [(one["row"], one["reason"]) for one in left_out] == REASONS
-    assert "tokens, over max_tokens=" in left_out[0]["detail"]
+    assert "tokens, more than max_tokens=" in left_out[0]["detail"]
     assert all(one["source"] == str(file) for one in left_out)
     # the same on standard error where the lines go to standard output
     shown = mclabel("score", prm, str(file))
@@ -103,7 +103,7 @@ def test_a_file_of_which_nothing_can_be_scored(prm: str, tmp_path: Path) -> None
     result = mclabel("score", prm, str(file), "-o", str(tmp_path / "out.jsonl"))
     assert result.exit_code == 2
     assert f"none of its 2 rows can be scored; {file}, line 1: " in result.output
-    assert "tokens, over max_tokens=" in result.output
+    assert "tokens, more than max_tokens=" in result.output
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -111,7 +111,7 @@ def test_outputs_that_cannot_be_written_are_found_first(prm: str, tmp_path: Path
     file = tmp_path / "in.jsonl"
     file.write_text(LINES[0])
     again = mclabel("score", "no-such-prm", str(file), "-o", str(file))
-    assert again.exit_code == 2 and "is the file that is read" in again.output
+    assert again.exit_code == 2 and "must not be the file of solutions itself" in again.output
     assert file.read_text() == LINES[0]
     (tmp_path / "folder.jsonl").mkdir()
     folder = mclabel("score", "no-such-prm", str(file), "-o", str(tmp_path / "folder.jsonl"))

@@ -147,4 +147,4 @@ def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> No
 def test_without_a_signal_the_hook_changes_nothing(tmp_path: Path) -> None:
     done = _command(tmp_path, "mclabel.config", "def act(): pass")
     assert done.returncode == 0, done.stderr
-    assert "Labels lie in" in done.stdout
+    assert "The labels are in" in done.stdout

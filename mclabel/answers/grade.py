@@ -27,7 +27,7 @@ NO_STACK = "no_stack"
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """A verdict and how it came about."""
+    """A verdict, and how it was reached."""
 
     verdict: Verdict
     reason: str

@@ -16,62 +16,71 @@ class GradeRules:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     round_to_gold: bool = True
-    """A gold such as 3.14 is a rounding: what rounds to it at its own precision is right. A gold
-    of fewer than two decimals and three digits (0.3, 2.5) takes only irrational answers that
-    way, since it is as likely exact. Integers and fractions are always exact."""
+    """Accept an answer that rounds to a decimal gold at the gold's precision: π for 3.14. A gold
+    with fewer than two decimals and fewer than three digits (0.3, 2.5) may be exact, so only
+    irrational answers are rounded to it. Golds that are integers or fractions are always compared
+    exactly."""
     percent_as_fraction: bool = True
-    """50% is 0.5 and 1/2."""
+    """Treat 50% as equal to 0.5 and to 1/2."""
     percent_sign_optional: bool = True
-    """50% is 50."""
+    """Treat 50% as equal to 50."""
     degree_sign_optional: bool = True
-    """90° is 90."""
+    """Treat 90° as equal to 90."""
     degrees_as_radians: bool = True
-    """90° is π/2."""
+    """Treat 90° as equal to π/2."""
     units_optional: bool = True
-    """5 cm is 5 where only one side names a unit. Two units must agree, by conversion."""
+    """Treat 5 cm as equal to 5 if only the answer or only the gold has a unit. If both have one,
+    they are converted and must agree."""
     base_subscript_optional: bool = True
-    """1010 is 1010 in base 2 where only one side names the base: the digits are compared."""
+    """Treat 1010 as equal to 1010 in base 2 if only the answer or only the gold names the base: the
+    digits are compared."""
     meridiem_optional: bool = True
-    """4:30 is 4:30 pm where only one side says am or pm."""
+    """Treat 4:30 as equal to 4:30 pm if only the answer or only the gold says am or pm."""
     variable_optional: bool = True
-    """5 is x = 5, and 2x + 3 is y = 2x + 3."""
+    """Treat 5 as equal to x = 5, and 2x + 3 as equal to y = 2x + 3."""
     brackets_optional: bool = True
-    """1, 2 in that order is (1, 2)."""
+    """Treat the list 1, 2 without brackets as equal to the tuple (1, 2), in the same order."""
     vector_as_tuple: bool = True
-    """A column or row matrix is the tuple of its entries; a column is never a row."""
+    """Treat a matrix of one column or one row as equal to the tuple of its entries. A column is
+    never equal to a row."""
     ratio_as_fraction: bool = True
-    """3:5 is 3/5."""
+    """Treat the ratio 3:5 as equal to the fraction 3/5."""
     ordered_lists: bool = False
-    """1, 2 without brackets is 2, 1 unless set. Tuples are always ordered, {} sets never."""
+    """Compare lists without brackets in order, so that 1, 2 differs from 2, 1. Tuples are always
+    compared in order; sets in {} only with `ordered_sets`."""
     ordered_sets: bool = False
-    """{1, 2} is {2, 1} unless set."""
+    """Compare sets in {} in order, so that {1, 2} differs from {2, 1}."""
     accept_hedged: bool = False
-    """3 is "3 or 4": one right alternative of several is enough. Off, all must be given."""
+    """Accept "3 or 4" for 3: one right alternative among several is enough. If false, all
+    alternatives must be right."""
     ordered_assignments: bool = True
-    """x = 1, y = 2 is 1, 2 and not 2, 1, and True, False is not False, True: what a name or a place
-    says is part of the answer."""
+    """Compare assignments and truth values in order: x = 1, y = 2 equals 1, 2 and not 2, 1, and
+    True, False differs from False, True."""
     decimal_comma: bool = True
-    """2,74 is 2.74 beside a single number, where its comma can separate no thousands and no fewer
-    than two digits follow; 0,5 too where it is the answer. 1,234 is always 1234, 0,123 never."""
+    """Read 2,74 as 2.74 when it is compared to a single number, because its comma cannot separate
+    thousands. At least two digits must follow the comma, or one in an answer that begins with 0:
+    0,5 is 0.5. 1,234 is always 1234."""
     approximation_of_gold: bool = True
-    """3.46 is a gold that says 2√3 ≈ 3.46. Of an answer with an approximation behind it always the
-    exact part counts."""
+    """Accept 3.46 for a gold such as "2√3 ≈ 3.46". Of an answer in this form, the exact part is
+    compared, whether this is set or not."""
     full_precision: int = 15
-    """A decimal of at least so many significant digits is the number that it is a rounding of:
-    1.4142135623730951 is √2. 0 holds it to be that decimal."""
+    """Minimum number of significant digits from which a decimal equals the number that it is
+    rounded from: 1.4142135623730951 equals √2. 0 compares every decimal exactly."""
     relative_tolerance: float = 0.0
-    """A number is right that differs from the gold by no more than this part of it. Benchmarks of
-    measured quantities take 0.05 (SciBench), 0.04 (TheoremQA); mathematics takes none."""
+    """Accept a number whose difference from the gold is at most this fraction of the gold. 0
+    accepts none. SciBench uses 0.05 and TheoremQA 0.04, for measured quantities."""
     base_is_asked: bool = True
-    """555 in base 10 is not 4210 in base 5, though both are one number: the base was asked for."""
+    """Treat 555 in base 10 as different from 4210 in base 5, although they are the same number,
+    because the problem asks for a base."""
     any_constant: bool = True
-    """x² + c is x² + C, and x² + 1 + C too: constants of integration have no name of their own.
-    Nor has the integer k of π/4 + kπ, or the c of a family f(x) = cx."""
+    """Treat x² + c and x² + 1 + C as equal to x² + C: the name of an integration constant does not
+    matter. The same holds for the integer k in π/4 + kπ and for the c in a family f(x) = cx."""
     letters_are_names: bool = True
-    """ABC is not ACB, nor HHT THH. Off, letters are always a product; small ones such as xy, mn
-    and abc are one in any case."""
+    """Read capital letters in a row as a name, so that ABC differs from ACB and HHT from THH. If
+    false, they are read as a product. Lower-case letters such as xy, mn and abc are always a
+    product."""
     ignore_case: bool = True
-    """Words and lone letters compare without case; letters in formulas always with case."""
+    """Ignore case in words and single letters. Case always matters for letters in formulas."""
 
 
 DEFAULT_RULES = GradeRules()

@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class Aside(Protocol):
-    """Runs a function that computes somewhere else than on the event loop."""
+    """Runs a blocking function outside the event loop."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Await what it returns or raises."""
+        """Run the function; return what it returns, or raise what it raises."""
 
 
 async def here(work: Callable[[], T], /) -> T:
@@ -38,11 +38,11 @@ class CheckerSettings(ComponentSettings):
 
 _CHECKER = Chosen("checkers", default="math")
 CheckerField = Annotated[CheckerSettings, _CHECKER]
-"""Of a configuration that chooses a checker."""
+"""Type of a configuration field that chooses a checker."""
 
 
 def default_checker() -> CheckerSettings:
-    """Settings of the checker of mathematical answers."""
+    """Settings of the default checker, which compares mathematical answers."""
     return _checker_settings({})
 
 
@@ -51,25 +51,26 @@ class GradeItem:
     """A completion to be graded."""
 
     problem: Problem
-    """With its gold: `answer`, or `gold` where it is data."""
+    """The problem with its gold answer: the text `answer`, or the data `gold`."""
     completion: str
     """The whole solution: the prefix it continues, and what was sampled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grade:
-    """A verdict and how it came about."""
+    """A verdict, and how it was reached."""
 
     verdict: Verdict
     answer: str | None = None
-    """What the completion was taken to answer, for votes and for people; None if nothing was."""
+    """The answer extracted from the completion; None if there is none."""
     reason: str = ""
-    """Machine-readable, such as `equal`, `different`, `no_answer`, `timeout`."""
+    """Machine-readable reason for the verdict, such as `equal`, `different`, `no_answer`,
+    `timeout`."""
     layer: str = ""
     """The part of the checker that decided."""
     failure: str | None = None
-    """What kept the checker from a verdict by a fault of its own: type and place of an exception,
-    or a result of a wrong type. None if nothing did."""
+    """Error inside the checker that prevented a verdict: type and place of an exception, or a
+    result of a wrong type. None if there was no error."""
 
 
 class Checker(Protocol):
@@ -81,9 +82,10 @@ class Checker(Protocol):
 
     Settings: ClassVar[type[CheckerSettings]] = CheckerSettings
     name: str
-    """Under which a configuration chooses it."""
+    """Name by which a configuration chooses the checker."""
     version: str
-    """Changes with any verdict: a run is not resumed with another version of its checker."""
+    """Version of the checker, which must change whenever a verdict may change. A run cannot be
+    resumed with a different version."""
 
     def __init__(self, settings: Any) -> None:
         """Make a checker.
@@ -93,7 +95,7 @@ class Checker(Protocol):
         """
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Say why no completion of a problem could be graded; None if they can be.
+        """Say why no completion of a problem can be graded; None if they can be graded.
 
         Args:
             problem: with its gold.
@@ -110,22 +112,22 @@ class Checker(Protocol):
             aside: runs what computes off the event loop.
 
         Returns:
-            A grade an item, in order.
+            One grade per item, in order.
         """
         ...
 
     def key(self, answer: str) -> str:
-        """A text that is the same for answers that mean the same."""
+        """A key that is equal for equivalent answers."""
         return answer
 
     def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
-        """Number the answers of many problems by what they mean, for votes.
+        """Number the answers to many problems by equivalence, for majority votes.
 
         Args:
             answers: of each problem's completions; None where there is none.
 
         Returns:
-            Of each problem a number an answer, the same for those that mean the same; None for
+            For each problem, one number per answer: equal numbers for equivalent answers, None for
             None.
         """
         found: list[list[int | None]] = []

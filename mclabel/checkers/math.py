@@ -23,7 +23,8 @@ class MathChecker(Checker):
         """Where careful human graders differ."""
 
         rules: GradeRules = GradeRules()
-        """How lenient a verdict is; docs/answers.md has every rule and its default."""
+        """Rules for answers that careful human graders judge differently; docs/answers.md lists
+        them with their defaults."""
 
     def __init__(self, settings: Settings) -> None:
         """Make a checker; workers are shared by all of this process.

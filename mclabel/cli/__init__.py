@@ -45,17 +45,20 @@ class _Commands(click.Group):
     help="Show where a component of your own has failed, too. May stand anywhere.",
 )
 def main() -> None:
-    """Process labels and process reward models, without human labels."""
+    """Label reasoning steps automatically, and train process reward models (PRMs) on the labels."""
 
 
 @main.command()
 @settings("QuickstartConfig")
-@click.option("--size", type=click.Choice(["small", "full"]), help="The same as size=.")
-@click.option("--out", help="Folder for the results, the same as out=.")
+@click.option(
+    "--size", type=click.Choice(["small", "full"]), help="Size of the job; the same as size=."
+)
+@click.option("--out", help="Folder for the results; the same as out=.")
 def quickstart(overrides: tuple[str, ...], size: str | None, out: str | None) -> None:
-    """Sample, label, train a PRM and measure with the bundled models, on CPU, in minutes.
+    """Label solutions, train a PRM and evaluate it with the bundled models, on a CPU, in minutes.
 
-    Results are in runs/quickstart unless out= names another folder; size=small is for a first look.
+    The results are written to runs/quickstart unless out= names another folder. Pass size=small for
+    a fast first look.
     """
     from mclabel.config import QuickstartConfig, load_config
     from mclabel.data.outputs import output_folder

@@ -18,9 +18,18 @@ from mclabel.exits import EXIT_BAD_LINES
 @click.command()
 @click.option("--gold", help="The reference answer.")
 @click.option("--answer", help="The answer to grade.")
-@click.option("--completion", help="File with a whole completion to grade; - is standard input.")
-@click.option("--file", "pairs", help="JSON Lines file of pairs: gold, and answer or completion.")
-@click.option("-o", "--out", help="With --file: JSONL file to write; standard output by default.")
+@click.option(
+    "--completion",
+    help=("File with a completion whose answer is extracted and graded; - reads standard input."),
+)
+@click.option(
+    "--file",
+    "pairs",
+    help=("JSON Lines file to grade; each line has gold, and answer or completion."),
+)
+@click.option(
+    "-o", "--out", help=("With --file: JSON Lines file to write; the default is standard output.")
+)
 def check(
     gold: str | None,
     answer: str | None,
@@ -28,18 +37,20 @@ def check(
     pairs: str | None,
     out: str | None,
 ) -> None:
-    """Grade answers: right, wrong or unknown, with the reason and the layer that decided.
+    """Grade answers as right, wrong or unknown, with the reason and the stage that decided.
 
-    Either --gold with --answer or --completion, or --file. Lines of a file that cannot be read are
-    reported and left out; the exit code is then 1.
+    Give either --gold with --answer or --completion, or --file. Lines of a file that cannot be read
+    are reported and left out, and the exit code is then 1.
     """
     if pairs is not None:
         if gold is not None or answer is not None or completion is not None:
-            raise click.UsageError("--file goes with no --gold, --answer or --completion")
+            raise click.UsageError(
+                "--file cannot be combined with --gold, --answer or --completion"
+            )
         _check_file(pairs, out)
         return
     if gold is None or (answer is None) == (completion is None) or out is not None:
-        raise click.UsageError("give --gold and one of --answer and --completion, or --file")
+        raise click.UsageError("give --gold with either --answer or --completion, or give --file")
     from mclabel.answers import grade, grade_completion
 
     if completion is not None:

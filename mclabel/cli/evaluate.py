@@ -26,9 +26,13 @@ _FORMAT = click.option(
     show_default=True,
 )
 _TRUST = click.option(
-    "--trust-remote-code", is_flag=True, help="Run Python code that comes with the model."
+    "--trust-remote-code",
+    is_flag=True,
+    help=("Allow Python code that comes with the model to run."),
 )
-_SEED = click.option("--seed", default=0, show_default=True, type=SEED, help="Of the bootstrap.")
+_SEED = click.option(
+    "--seed", default=0, show_default=True, type=SEED, help=("Random seed of the bootstrap.")
+)
 
 
 @click.group(name="eval")
@@ -43,13 +47,13 @@ def evaluate() -> None:
     "form",
     type=click.Choice(["table", "md", "json"]),
     default="table",
-    help="Of output.",
+    help="Format of the printed tables.",
 )
 def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], form: str) -> None:
-    """Choose among N sampled solutions by every method, and compare.
+    """Choose the best of N sampled solutions by every method, and compare the accuracies.
 
-    CONFIG is a YAML file; every key can be overridden, e.g. samples=64. Writes best_of_n.json and
-    the plot under the folder `out`. Running the same command again resumes.
+    CONFIG is a YAML file whose keys can be overridden, such as samples=64. The command writes
+    best_of_n.json and a plot to the folder `out`. Running it again resumes an interrupted run.
     """
     from mclabel import pipelines
     from mclabel.config import BestOfNConfig, load_config
@@ -93,8 +97,8 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
 @click.argument("shards")
 @click.option(
     "--truth",
-    help="arith, processbench:FILE, prm800k:FILE or run:FOLDER; by default arith's where the "
-    "problems are of that domain.",
+    help="Truth to compare with: arith (exact), processbench:FILE, prm800k:FILE or run:FOLDER. "
+    "The default is arith, and needs arith problems.",
 )
 @_FORMAT
 @click.option("-o", "--out", help="Folder for labels.json, labels.md and plots (PNG and SVG).")
@@ -102,9 +106,9 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
 def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, seed: int) -> None:
     """Measure the labels of a run against exact truth, human labels or another run.
 
-    First errors and wrong steps, calibration, intervals (against another run's rollouts), values
-    along solutions, rising labels and cost; 95% intervals by bootstrap over problems; groups of
-    problems as rows of their own.
+    The tables show first errors, wrong steps, calibration, interval coverage (against another run's
+    rollouts), values along solutions, labels that rise after an error, and cost. They have 95%
+    intervals by bootstrap over problems, and a row for each group of problems.
     """
     from mclabel.pipelines.eval_labels import evaluate_labels
     from mclabel.report.terminal.label_tables import label_grids
@@ -118,12 +122,26 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
 @evaluate.command(name="processbench")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--model", help="Folder of a PRM.")
-@click.option("--labels", "run", help="A run that labelled ProcessBench's solutions.")
-@click.option("--threshold", type=Share(), help="Of the PRM's scores; by default chosen on gsm8k.")
+@click.option(
+    "--labels",
+    "run",
+    help=("Folder or URL of a run of `mclabel label` on ProcessBench's solutions."),
+)
+@click.option(
+    "--threshold",
+    type=Share(),
+    help=(
+        "A step counts as wrong if its score is below "
+        "this, in [0, 1]. By default it is chosen on the "
+        "split gsm8k."
+    ),
+)
 @click.option("--device", default="cpu", show_default=True)
 @_TRUST
 @_FORMAT
-@click.option("-o", "--out", help="Folder for figures, predictions and what is left out.")
+@click.option(
+    "-o", "--out", help=("Folder for metrics, predictions and the solutions that were left out.")
+)
 @_SEED
 def eval_processbench(
     files: tuple[str, ...],
@@ -136,15 +154,18 @@ def eval_processbench(
     out: str | None,
     seed: int,
 ) -> None:
-    """Find first wrong steps on ProcessBench, by a PRM or by the labels of a run.
+    """Evaluate a PRM, or the labels of a run, at finding first wrong steps on ProcessBench.
 
-    FILES are its splits (processbench_gsm8k.jsonl, math.json, ...). The official F1 of each split
-    and their mean.
+    FILES are its splits (processbench_gsm8k.jsonl, math.json, ...). The command prints the official
+    F1 of each split and their mean.
     """
     if (model is None) == (run is None):
-        raise click.UsageError("give --model or --labels")
+        raise click.UsageError("give either --model or --labels")
     if run is not None and threshold is not None:
-        raise click.UsageError("--threshold goes with --model: labels say themselves what is wrong")
+        raise click.UsageError(
+            "--threshold works only with --model, because labels already "
+            "decide which steps are wrong. Leave it out"
+        )
     from mclabel.pipelines.processbench import processbench_of_labels, processbench_of_prm
     from mclabel.report.terminal.job_progress import StageProgress
     from mclabel.report.terminal.processbench_table import processbench_grid
@@ -169,13 +190,15 @@ def eval_processbench(
 
 @evaluate.command(name="processbench-golds")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--golds", multiple=True, help="File of problems with answers, or hf:NAME.")
+@click.option(
+    "--golds", multiple=True, help=("File of problems with answers, or hf:NAME. Can be repeated.")
+)
 @click.option("-o", "--out", required=True, help="JSONL file to write.")
 def processbench_golds(files: tuple[str, ...], golds: tuple[str, ...], out: str) -> None:
-    """Make ProcessBench's solutions ready to be labelled: join the gold answers.
+    """Prepare ProcessBench's solutions for labelling by adding gold answers.
 
-    The file serves as problems.source and as solutions.path of `mclabel label`. Problems that no
-    file of golds holds take the boxed answer of a solution that is marked as right.
+    Use the written file as both problems.source and solutions.path of `mclabel label`. A problem
+    without a gold answer in --golds takes the boxed answer of a solution that is marked as right.
     """
     from mclabel.pipelines.processbench_golds import join_golds
 

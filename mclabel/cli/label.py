@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @configuration("LabelConfig")
-@click.option("--address", help="Ray cluster to join, the same as ray.address=.")
+@click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Read the inputs, look at the model, and print what would be done and, from blocks that "
-    "are done, what it would cost. Exit code 2 says that the job would not run.",
+    help="Check the inputs and the model, and print the plan without running it, with a cost "
+    "forecast if some blocks are labelled already. Exit code 2 means that the job cannot "
+    "run.",
 )
 @click.option(
     "--pilot",
@@ -34,18 +35,21 @@ if TYPE_CHECKING:
     flag_value=0,
     type=click.IntRange(0),
     metavar="[PROBLEMS]",
-    help="With --dry-run: label some blocks first, for the forecast; the job finds them done.",
+    help=(
+        "With --dry-run: label some problems first, to forecast the cost. The job keeps their "
+        "labels."
+    ),
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="Stop at the first row or problem that cannot be labelled, the same as strict=true.",
+    help="Stop at the first row or problem that cannot be labelled; the same as strict=true.",
 )
 @click.option(
     "--accept-changes",
     is_flag=True,
-    help="Where problems have changed since the run was begun, or are gone: label the changed ones "
-    "anew, and let readers skip the labels of both.",
+    help="Continue although problems were changed or removed since the run began: label changed "
+    "problems again, and hide the old labels of changed and removed ones.",
 )
 def label(
     config: str,
@@ -57,10 +61,10 @@ def label(
     strict: bool,
     accept_changes: bool,
 ) -> None:
-    """Label the steps of solutions: problems in, Parquet shards out.
+    """Label the steps of solutions to problems, and write the labels as Parquet shards.
 
-    CONFIG is a YAML file; every key can be overridden, e.g. estimator.kind=bisect. Running the
-    same command again resumes.
+    CONFIG is a YAML file whose keys can be overridden, such as estimator.kind=bisect. Running the
+    same command again resumes an interrupted run.
     """
     if address is not None:
         overrides = (*overrides, f"ray.address={address}")
@@ -75,12 +79,12 @@ def label(
         _dry_run(checked, pilot, accept_changes=accept_changes)
         return
     if pilot is not None:
-        raise click.UsageError("--pilot goes with --dry-run")
+        raise click.UsageError("--pilot works only with --dry-run. Add it")
     with job_progress(console, "label") as progress:
         report = pipelines.label(checked, progress, accept_changes=accept_changes)
     _say_changes(report.changes)
     before = (
-        f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were there before"
+        f"; {report.num_blocks_resumed:,} of {report.num_blocks:,} blocks were done before"
         if report.num_blocks_resumed
         else ""
     )
@@ -98,11 +102,11 @@ def label(
         about = "" if tokens is None else f", about {tokens:,.0f} tokens,"
         fail(
             f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of {report.num_blocks:,} "
-            f"blocks{about} are left. What is whole is committed, what was under way journaled; "
-            "run the same command with a larger budget to go on",
+            f"blocks{about} are left. Finished blocks are saved, and unfinished ones are in the "
+            "journals. Run the same command with a larger budget to continue",
             EXIT_BUDGET,
         )
-    console.print(f"Labels lie in {checked.out}. Look at them: mclabel show {checked.out}")
+    console.print(f"The labels are in {checked.out}. Look at them: mclabel show {checked.out}")
 
 
 def _say_changes(changes: InputChanges) -> None:
@@ -150,7 +154,8 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
 def _say_rejected(count: int, out: str) -> None:
     if count:
         errors.print(
-            f"{count:,} rows or problems have no labels; the reasons: {out}/rejects.jsonl",
+            f"{count:,} rows or problems could not be labelled; the reasons are in "
+            f"{out}/rejects.jsonl",
             style="yellow",
             markup=False,
             highlight=False,
@@ -186,7 +191,11 @@ def submit() -> None:
 
 @submit.command(name="label")
 @configuration("LabelConfig")
-@click.option("--address", required=True, help="Job server of the cluster, http://HOST:8265.")
+@click.option(
+    "--address",
+    required=True,
+    help=("Address of the cluster's job server, such as http://HOST:8265."),
+)
 @click.option("--runtime-env", help="YAML file of Ray's runtime environment for the job.")
 def submit_label(
     config: str,
@@ -195,7 +204,10 @@ def submit_label(
     address: str,
     runtime_env: str | None,
 ) -> None:
-    """Upload CONFIG, run `mclabel label` on the cluster, follow its log, give its exit code."""
+    """Upload CONFIG, run `mclabel label` on the cluster, and print its log.
+
+    The exit code is that of the job.
+    """
     from mclabel.pipelines.submit import follow
     from mclabel.pipelines.submit import submit_label as start
 
@@ -212,13 +224,17 @@ def submit_label(
 @click.command()
 @click.argument("run")
 @click.option(
-    "--rows", default=20_000, show_default=True, type=click.IntRange(1), help="Of a merged shard."
+    "--rows",
+    default=20_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help=("Maximum number of rows in a merged shard."),
 )
 def compact(run: str, rows: int) -> None:
     """Merge the small shards of a run into large ones.
 
-    RUN is a folder or URL. Readers see the old shards or the new ones, never both; labelling may go
-    on meanwhile.
+    RUN is a folder or URL. Readers see either the old or the new shards, never both. A labelling
+    job may run at the same time.
     """
     from mclabel.data.shards.compact import compact as merge
     from mclabel.data.shards.store import Store
@@ -240,7 +256,9 @@ def compact(run: str, rows: int) -> None:
 @click.command()
 @click.argument("run")
 @click.option("-o", "--out", required=True, help="Folder or URL of the new run.")
-@click.option("--golds", help="File of corrected golds: problem_id and answer.")
+@click.option(
+    "--golds", help=("File of corrected gold answers, with problem_id and answer in each row.")
+)
 @ALLOW
 @click.argument("changes", nargs=-1)
 def regrade(
@@ -248,11 +266,12 @@ def regrade(
 ) -> None:
     """Grade a run's solutions and rollouts again, without an engine.
 
-    RUN is a folder or URL, labelled with keep_rollouts=true. Its estimator judges again on the
-    verdicts of the checker that is installed, and the labels are written to a run of their own.
-    Running the same command again resumes. CHANGES are of the run's checker, such as
-    checker.rules.units_optional=false, or name another one: checker=my_package.grading:is_right.
-    Code that the run itself names (its checker, its estimator) runs only with --allow MODULE.
+    RUN is the folder or URL of a run with keep_rollouts=true. The installed checker grades its
+    completions again, its estimator derives labels from the new verdicts, and the labels are
+    written to a new run. Running the same command again resumes. CHANGES override settings of the
+    checker, such as checker.rules.units_optional=false, or choose another checker:
+    checker=my_package.grading:is_right. Code outside mclabel that the run names (a checker, an
+    estimator) runs only with --allow MODULE.
     """
     from mclabel import pipelines
     from mclabel.report.terminal.job_progress import StageProgress
@@ -263,4 +282,4 @@ def regrade(
         )
     for line in done.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Labels lie in {out}.", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"The labels are in {out}.", highlight=False, markup=False, soft_wrap=True)

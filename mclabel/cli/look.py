@@ -13,10 +13,16 @@ from mclabel.cli.output import console
 @click.command()
 @click.argument("shards")
 @click.option(
-    "--limit", default=5, show_default=True, type=click.IntRange(1), help="Solutions to print."
+    "--limit",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1),
+    help=("Maximum number of solutions to print."),
 )
-@click.option("--problem", help="Only of the problem with this id.")
-@click.option("--wrong", is_flag=True, help="Only solutions with a labelled error.")
+@click.option("--problem", help="Print only solutions to the problem with this id.")
+@click.option(
+    "--wrong", is_flag=True, help=("Print only solutions in which a first error is labelled.")
+)
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
     """Print solutions with their step values."""
     from mclabel.data.shards.labels import read_labels
@@ -42,7 +48,7 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
 @click.argument("shards")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def labels(shards: str, as_json: bool) -> None:
-    """Print counts, cost, the health of the run and, on arith, quality against truth."""
+    """Print counts, cost and health checks of a run and, for arith, label quality against truth."""
     from mclabel.data.shards.labels import read_labels
     from mclabel.data.shards.store import Store
     from mclabel.evaluation.grouping import by_meta, solution_meta
@@ -87,10 +93,10 @@ def labels(shards: str, as_json: bool) -> None:
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("-o", "--out", default="report.html", show_default=True, help="HTML file to write.")
 def report(runs: tuple[str, ...], out: str) -> None:
-    """Write one HTML page: what was run, label quality, values, best-of-N.
+    """Write an HTML page about runs: their settings, label quality, values and best-of-N.
 
-    RUN is an output of `mclabel label`, `eval best-of-n` or `train`, or a folder that holds some,
-    such as the quickstart's; several are compared. The page needs no network.
+    RUN is an output of `mclabel label`, `eval best-of-n` or `train`, or a folder of such outputs,
+    such as the quickstart's. Several runs are compared. The page works without a network.
     """
     from mclabel.report.page.report import write_report
 
@@ -99,12 +105,16 @@ def report(runs: tuple[str, ...], out: str) -> None:
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--port", type=click.IntRange(1, 65535), help="By default 8780, or any free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help=("Port of the local server; by default 8780, or any free port if that is taken."),
+)
 def view(runs: tuple[str, ...], port: int | None) -> None:
-    """Look at labels in the browser: solutions, steps, rollouts.
+    """Browse solutions, steps and rollouts of runs in a web browser.
 
-    RUN is an output of `mclabel label`, also of one under way, or a folder that holds some; PRMs
-    among them score what is looked at. Only this machine can open it.
+    RUN is an output of `mclabel label`, which may still be running, or a folder of such outputs.
+    PRMs in the folder score the steps that are shown. Only this machine can open the page.
     """
     from mclabel.report.viewer.view import serve
 

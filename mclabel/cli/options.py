@@ -33,8 +33,8 @@ ALLOW = click.option(
     multiple=True,
     callback=_names,
     metavar="MODULE",
-    help="Module or package of your own (or one name, module:Class) that the file may name code "
-    "of; without it a file runs nobody's code. Can be repeated.",
+    help="Module or package (or module:Class) whose code the configuration file may use. Without "
+    "it, a file cannot run code from outside mclabel. Can be repeated.",
 )
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,8 +99,8 @@ def _keys_option(configuration: str) -> Callable[[F], F]:
         is_eager=True,
         expose_value=False,
         callback=show,
-        help="Print the keys of the configuration, those with a word, or those of a component "
-        "module:Class: type, default, meaning.",
+        help="Print all configuration keys with type, default and meaning, and exit. With WORD, "
+        "print only the keys that contain it, or those of a component module:Class.",
     )
 
 

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     default=300,
     show_default=True,
     type=click.IntRange(1, 2_000),  # about a megabyte each
-    help="Of each profile.",
+    help="Number of simulated problems for each profile.",
 )
 @click.option(
-    "--profile", multiple=True, help="Only these; sharp, decay, recovery, lucky, hopeless."
+    "--profile",
+    multiple=True,
+    help=(
+        "Simulate only this profile: sharp, decay, recovery, lucky or hopeless. Can be repeated."
+    ),
 )
 @click.option("--seed", default=0, show_default=True, type=SEED)
 def simulate(
@@ -34,13 +38,13 @@ def simulate(
 ) -> None:
     """Compare estimators on simulated problems whose step values are known.
 
-    Five profiles of how values answer to an error; no model is needed. An ESTIMATOR is a name as
-    in estimator.kind, your own as module:Class, and its settings follow it:
+    No model is needed. Five profiles describe how values change after an error. ESTIMATOR is a name
+    as in estimator.kind, or module:Class of your own, and its settings follow it:
 
     mclabel simulate fixed rollouts=32 fixed rollouts=64 posterior
 
-    Settings that are not given are the estimator's defaults. Without any ESTIMATOR all built-in
-    ones that roll out are compared.
+    Other settings have the estimator's defaults. Without any ESTIMATOR, all built-in estimators
+    that sample rollouts are compared.
     """
     from mclabel.simulate import table
     from mclabel.simulate.profiles import PROFILES

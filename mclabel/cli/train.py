@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @configuration("TrainConfig")
-@click.option("--preflight", "look", is_flag=True, help="Look at the data, train nothing.")
+@click.option(
+    "--preflight",
+    "look",
+    is_flag=True,
+    help=("Check the data and print examples, without training."),
+)
 def train(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], look: bool) -> None:
     """Train a PRM or an ORM on labels.
 
-    CONFIG is a YAML file; every key can be overridden, e.g. target=soft. Running the same command
-    again resumes. --preflight prints three examples token by token with their labels.
+    CONFIG is a YAML file whose keys can be overridden, such as target=soft. Running the same
+    command again resumes an interrupted run. --preflight prints three examples, token by token,
+    with their labels.
     """
     from mclabel import pipelines
     from mclabel.config import TrainConfig, load_config
@@ -75,12 +81,16 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     shell_complete=_formats,
     help=f"{PARQUET}, {', '.join(FORMATS)}, one of another package, or module:Class of your own.",
 )
-@click.option("-o", "--out", required=True, help="Folder for the data and its card.")
-@click.option("--push-to-hub", help="Upload the folder to this data set of the Hugging Face Hub.")
+@click.option(
+    "-o", "--out", required=True, help=("Folder for the exported data and its dataset card.")
+)
+@click.option(
+    "--push-to-hub", help=("Name of a dataset on the Hugging Face Hub to upload the folder to.")
+)
 def export_labels(run: str, to: str, out: str, push_to_hub: str | None) -> None:
-    """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd, and others.
+    """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd and others.
 
-    `parquet` has all labels and rollouts, whatever was compacted. Of other formats it is said what
+    `parquet` holds all labels and rollouts. For other formats, the command prints which information
     they cannot hold, and how many solutions were left out.
     """
     from mclabel import pipelines
@@ -123,30 +133,37 @@ def import_labels(file: str, source: str, out: str) -> None:
 @click.option(
     "-o",
     "--out",
-    help="File to write (.jsonl), or folder or URL of Parquet shards; standard output by default.",
+    help=(
+        "File to write (.jsonl), or folder or URL for Parquet shards; the default is standard "
+        "output."
+    ),
 )
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--url", help="Of a server that `mclabel serve` started for this PRM.")
+@click.option("--url", help="URL of a server that `mclabel serve` started for this PRM.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(tuple(PRM_FORMATS)),
     default=OWN_FORMAT,
     show_default=True,
-    help="Of the PRM: ours, or another's (folder or Hugging Face name).",
+    help="Format of the PRM: mclabel's own, or that of another project.",
 )
-@click.option("--address", help="Ray cluster to join, the same as ray.address=.")
+@click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
-    "--strict", is_flag=True, help="Stop at the first row that cannot be scored, write nothing."
+    "--strict",
+    is_flag=True,
+    help=("Stop at the first row that cannot be scored, and write nothing."),
 )
 @click.option(
     "--accept-changes",
     is_flag=True,
-    help="Where solutions have changed since a folder was begun, or are gone: score the changed "
-    "ones anew, and leave out both former ones.",
+    help="Continue although solutions were changed or removed since the run began: score changed "
+    "solutions again, and leave out the old scores of changed and removed ones.",
 )
 @click.option(
-    "--trust-remote-code", is_flag=True, help="Run Python code that comes with the model."
+    "--trust-remote-code",
+    is_flag=True,
+    help=("Allow Python code that comes with the model to run."),
 )
 def score(
     prm: str,
@@ -163,17 +180,17 @@ def score(
 ) -> None:
     """Score the steps of solutions with a trained PRM.
 
-    SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (a step
-    a line) or `steps` (list of texts). Or it is the folder or URL of a labelling run. Every row is
-    written again with `scores`, one a step, and their `last`, `min`, `product`, `mean`, `max` and
-    `log_odds` (sum).
+    SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (one
+    step per line) or `steps` (a list of texts). It may also be the folder or URL of a labelling
+    run. Every row is written again with `scores`, one per step, and their
+    `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum).
 
-    With -o, running the same command again resumes what was stopped. KEY=VALUE sets where it runs
-    and how far: ray.address=auto scores on a cluster, budget.max_hours=3 stops in order.
+    With -o, running the same command again resumes an interrupted run. KEY=VALUE sets where and how
+    long it runs: ray.address=auto scores on a cluster, budget.max_hours=3 stops after three hours.
 
-    A row that cannot be scored (too long, no solution, not JSON, ...) is left out; the reason is in
-    OUT.rejects.jsonl (of a folder: rejects.jsonl in it), without -o on standard error.
-    OUT.provenance.json (of a folder: run.json) records what scored.
+    A row that cannot be scored (too long, no solution, not JSON, ...) is left out. The reason is
+    written to OUT.rejects.jsonl (rejects.jsonl in a folder), or without -o to standard error.
+    OUT.provenance.json (run.json in a folder) records the PRM and the versions that were used.
     """
     from mclabel.config import ScoreConfig, load_config
     from mclabel.data.shards.rejects import bounded
@@ -205,13 +222,14 @@ def score(
     if job.stopped_by is not None:
         fail(
             f"stopped by {job.stopped_by}: {job.num_blocks_left:,} of {job.num_blocks:,} blocks "
-            "are left. What is whole is kept; run the same command with a larger budget to go on",
+            "are left. Finished blocks are saved. Run the same command with a larger budget to "
+            "continue",
             EXIT_BUDGET,
         )
     click.echo(f"{report.num_scored} solutions scored, written to {out}")
     if job.num_rejected:
         place = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
-        click.echo(f"{job.num_rejected} rows have no scores; the reasons: {place}")
+        click.echo(f"{job.num_rejected} rows could not be scored; the reasons are in {place}")
 
 
 def _ignore(state: JobState) -> None:
@@ -222,9 +240,9 @@ def _ignore(state: JobState) -> None:
 @click.argument("prm")
 @click.argument("vllm_arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(prm: str, vllm_arguments: tuple[str, ...]) -> None:
-    """Serve a PRM with vLLM; arguments that follow are those of `vllm serve`, e.g. --port 8001.
+    """Serve a PRM with vLLM. Further arguments are passed to `vllm serve`, such as --port 8001.
 
-    Python code that comes with the PRM runs with --trust-remote-code alone.
+    Python code that comes with the PRM runs only with --trust-remote-code.
 
     Score through it: mclabel score PRM FILE --url http://localhost:8000
     """

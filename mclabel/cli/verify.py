@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 @click.option(
     "--restore-manifest",
     is_flag=True,
-    help="First write run.json again from the shards, where it was lost or is of another run.",
+    help="First restore run.json from the shards, if it is missing or belongs to another run.",
 )
 def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
     """Check that a run's files are what was written, and agree with each other.
 
-    RUN is the folder or URL of a labelling or scoring run. Every file is read: digests, counts of
-    labels against their rollouts, solutions that are there twice, blocks against the plan and the
-    names of their shards, the configuration in run.json against the shards, priors, journals, and
-    what a finished job had and is gone. What is damaged is named with what to do. Exit code 0:
-    sound; 1: damaged; 2: there is no run.
+    RUN is the folder or URL of a labelling or scoring run. The command reads every file and checks
+    digests, labels against their rollouts, duplicate solutions, blocks against the plan and their
+    shards' names, run.json against the shards, priors, journals, and files of a finished job that
+    are missing. It prints what is damaged and how to repair it. The exit code is 0 if the run is
+    sound, 1 if it is damaged, and 2 if there is no run.
     """
     from mclabel.data.shards.restore import restore_manifest as restore
     from mclabel.data.shards.store import Store

@@ -19,44 +19,46 @@ class BestOfNConfig(Settings):
     """Best-of-N evaluation of PRMs, ORMs and likelihoods."""
 
     out: Annotated[str, OPERATIONAL]
-    """Folder for the samples, the figures and the plot."""
+    """Output folder for the sampled solutions, the metrics and the plot."""
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
-    """The problems whose answers are chosen."""
+    """Name of the reader of the evaluation problems; by default it follows from `source`."""
     exclude: list[str] = Field([])
-    """Runs of `mclabel label` that the scorers were trained on: problems with the same text are
-    left out."""
+    """Runs of `mclabel label` that the scorers were trained on. Problems with the same text are
+    left out of the evaluation."""
     policy: PolicySettings = PolicySettings()
     checker: CheckerField = Field(default_factory=default_checker)
-    """The checker that grades the samples and decides which answers mean the same; see `mclabel
-    label`."""
+    """Name of the checker, which grades the sampled solutions and decides which answers are
+    equivalent. Its settings are the other keys of `checker`."""
     samples: Annotated[
         int, at_most(MAX_SAMPLES, "all of a problem's are held in memory together")
     ] = Field(16, ge=1)
-    """Number of solutions of each problem, which is the largest N."""
+    """Number of solutions sampled for each problem: the largest N of best-of-N."""
     run: str | None = None
-    """A run of `mclabel label`, or the `out` of an earlier best-of-N, whose solutions are used
-    instead of sampling any."""
+    """Run of `mclabel label`, or `out` of an earlier best-of-N evaluation, whose solutions are
+    used; null samples solutions from the policy."""
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
-    """Metadata fields by which results are also shown in groups, where problems have them."""
+    """Metadata fields of the problems by which results are also shown in groups. Fields that no
+    problem has are ignored."""
     scorers: dict[str, str] = Field({})
-    """Folders of PRMs and ORMs, each under a name for the table."""
+    """PRMs and ORMs to compare, as NAME: FOLDER. The name appears in the tables."""
     likelihood: dict[str, str] = Field({})
-    """Language models whose likelihood of a solution is its score, each under a name for the
-    table."""
+    """Language models whose likelihood of a solution is used as its score, as NAME: MODEL. The name
+    appears in the tables."""
     references: list[str] = Field([])
-    """Those of the names that nobody has in use, such as a stronger model than the policy: what
-    they reach stands apart in tables, and no headline is about it."""
+    """Names among `scorers` and `likelihood` that serve only as references, such as a model that is
+    stronger than the policy. Tables show their results separately, and headlines leave them out."""
     trust_remote_code: Annotated[list[str], RUNS_CODE] = Field([])
-    """Names of scorers and of language models whose own Python code may be run. A file alone must
-    not say so."""
+    """Names among `scorers` and `likelihood` whose own Python code may run. For security they must
+    be passed on the command line; a file alone cannot set them."""
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
-    """How the step scores of a PRM become one score."""
+    """Ways of combining the step scores of a PRM into one score of the solution; each is
+    evaluated."""
     threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
-    """CPU threads of the scorers. By default there is one for each core."""
+    """Number of CPU threads of the scorers; null takes one per core."""
     seed: int = Field(0, ge=0)
-    """Seed of the sampling, of the order among ties, and of the bootstrap."""
+    """Random seed for the sampling, for breaking ties and for the bootstrap."""
     block_problems: Annotated[
         int, at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole")
     ] = Field(8, ge=1)
-    """Number of problems that are sampled and committed together."""
+    """Number of problems in a block. A block is sampled and written as a unit."""
     ray: RayConfig = RayConfig()

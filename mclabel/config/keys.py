@@ -101,7 +101,10 @@ def find_keys(keys: Sequence[Key], word: str) -> list[Key]:
         names = {name: None for key in keys for name in (key.name, key.name.split(".")[-1])}
         near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""
-        raise ConfigError(f"--keys {word}: no key has this word; {meant}--keys alone prints all")
+        raise ConfigError(
+            f"--keys {word}: no key contains this word; {meant}--keys without a "
+            "word prints all keys"
+        )
     return found
 
 

@@ -22,29 +22,32 @@ class RayConfig(Settings):
     """Where the engines run."""
 
     address: Annotated[str, _OWN_CLUSTER] = "local"
-    """`local` starts Ray on this machine, `auto` or HOST:PORT joins a cluster, `none` runs in
-    this process without Ray. A file alone must not name HOST:PORT."""
+    """`local` starts Ray on this machine, `auto` or HOST:PORT joins a running cluster, and `none`
+    runs in this process without Ray. For security HOST:PORT must be passed on the command line; a
+    file alone cannot set it."""
     min_engines: int = Field(1, ge=1)
-    """Number of engines that must be running before work begins. More are started as the cluster
-    has room, and work goes on if some are lost."""
+    """Number of engines that must be running before work begins. Work continues if some are lost
+    later."""
     max_engines: int | None = Field(None, ge=1)
-    """Most engines at a time; null takes as many as the cluster has room for. A number is requested
-    at once, so that an autoscaling cluster grows to it."""
+    """Maximum number of engines that run at the same time; null starts as many as the cluster has
+    room for. A number is requested from the cluster at once, so that an autoscaling cluster grows
+    to it."""
     wait_s: float = Field(300, ge=0, allow_inf_nan=False)
-    """Seconds to wait until the cluster has room for `min_engines`."""
+    """Seconds to wait for the cluster to have room for `min_engines`. After that the job fails."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, allow_inf_nan=False)
-    """An engine is reported as silent when it has given no token for this many seconds and for five
-    times its own longest pause so far. It is replaced after twice that time."""
+    """Seconds without a new token after which an engine is reported as silent; for an engine with
+    longer pauses, five times its longest pause so far. It is replaced after twice that time."""
     num_cpus: float | None = Field(None, ge=0)
-    """Number of CPUs reserved for each engine; null takes the engine's default."""
+    """Number of CPUs reserved for each engine or worker; null takes the default of the engine."""
     num_gpus: float | None = Field(None, ge=0)
-    """Number of GPUs reserved for each engine; null takes the engine's default."""
+    """Number of GPUs reserved for each engine or worker; null takes the default of the engine."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.max_engines is not None and self.max_engines < self.min_engines:
             raise ValueError(
-                f"ray.max_engines={self.max_engines}: must be >= ray.min_engines={self.min_engines}"
+                f"ray.max_engines={self.max_engines}: must be >= "
+                f"ray.min_engines={self.min_engines}. Raise max_engines, or lower min_engines"
             )
         return self
 
@@ -53,13 +56,17 @@ class BudgetConfig(Settings):
     """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
 
     max_tokens: int | None = Field(None, ge=1)
-    """Approximate limit on sampled tokens. Rollouts under way still finish and may exceed it."""
+    """Approximate limit on sampled tokens over all runs of the job. Rollouts under way still finish
+    and may exceed it. null sets no limit."""
     max_hours: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Limit on the hours that the job runs, including the loading of engines."""
+    """Limit on the hours that the job runs, over all its runs and including the loading of engines.
+    null sets no limit."""
     price_per_gpu_hour: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Price of a GPU for an hour. Only the forecast uses it."""
+    """Price of one GPU for one hour, in any currency, used only by the cost forecast. null leaves
+    GPU prices out of it."""
     price_per_million_tokens: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Price of a million sampled tokens. Only the forecast uses it."""
+    """Price of one million sampled tokens, in any currency, used only by the cost forecast. null
+    leaves token prices out of it."""
 
 
 def arith_problems() -> ReaderSettings:
@@ -73,12 +80,12 @@ class LabelConfig(LabelSettings):
     """A labelling job."""
 
     out: Annotated[str, OPERATIONAL]
-    """Folder or object store URL for the shards."""
+    """Output folder or object store URL. The same path resumes an interrupted run."""
     problems: Annotated[ReaderSettings, OPERATIONAL, ChosenReader()] = Field(
         default_factory=arith_problems
     )
-    """The source of the problems. The run's plan records which problems these are, so a file may
-    move or grow."""
+    """Name of the reader of the problems; by default it follows from `source`. The run records
+    which problems it labels, so the file may be moved or extended between runs."""
     policy: PolicySettings = PolicySettings()
     """What writes the solutions and the rollouts."""
     block_problems: Annotated[
@@ -86,11 +93,12 @@ class LabelConfig(LabelSettings):
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(8, ge=1)
-    """Number of problems in a block. A block is the unit of work, and fills one shard."""
+    """Number of problems in a block. A block is the unit of work that an engine takes, and is
+    written as one shard."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
-    """Keep the texts of rollouts, so that a better checker can grade them again."""
+    """Whether to store the texts of rollouts, which `mclabel regrade` needs to grade them again."""
     journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
-    """Seconds between two writes of the journals. A killed engine loses at most so many seconds of
-    work."""
+    """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
+    most the work of this period."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()

@@ -51,7 +51,7 @@ def load_config(
             faults at once.
     """
     content = _read_yaml(Path(path)) if path is not None else {}
-    remedy = f"Mend {path} or pass key=value." if path is not None else ""
+    remedy = f"Correct {path} or pass key=value on the command line." if path is not None else ""
     return load_content(
         kind, content, overrides, allow=allow, remedy=remedy, source=str(path or "the file")
     )
@@ -84,7 +84,7 @@ def load_content(
         for unchosen in drop_unchosen(kind, document, content, given):
             keys, verb = ", ".join(unchosen.keys), "are" if len(unchosen.keys) > 1 else "is"
             print(
-                f"mclabel: {keys} of {source} {verb} left out: kind={unchosen.now} takes the place "
+                f"mclabel: {keys} of {source} {verb} ignored: kind={unchosen.now} takes the place "
                 f"of kind={unchosen.before} and has no such setting",
                 file=sys.stderr,
             )
@@ -175,16 +175,17 @@ def _read_yaml(given: Path) -> dict[str, Any]:
         raise ConfigError(_no_such_file(given)) from None
     except OSError as error:
         raise ConfigError(
-            f"{given}: cannot be read ({error.strerror}). Give a YAML file that you may read"
+            f"{given}: cannot be read ({error.strerror}). Give a YAML file that you have "
+            "permission to read"
         ) from error
     except ValueError as error:
-        raise ConfigError(f"{given}: not a readable YAML file: {error}") from error
+        raise ConfigError(f"{given}: is not a valid YAML file: {error}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise ConfigError(
-            f"{given}: must hold keys and values, a line each such as `out: runs/mine` (with a "
-            f"space after the colon); holds a {type(content).__name__}"
+            f"{given}: must hold keys and values, one per line, such as `out: runs/mine` (with a "
+            f"space after the colon), but holds a {type(content).__name__}"
         )
     return content
 
@@ -194,7 +195,7 @@ def _no_such_file(given: Path) -> str:
     bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
     where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""
     near = difflib.get_close_matches(given.as_posix(), bundled, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"With mclabel come {', '.join(sorted(bundled))}"
+    hint = f"did you mean {near[0]}?" if near else f"mclabel brings {', '.join(sorted(bundled))}"
     return f"{given}: no such configuration file{where}; {hint}"
 
 
@@ -202,14 +203,15 @@ def _apply(content: dict[str, Any], override: str) -> None:
     key, equals, raw = override.partition("=")
     if not equals or not key:
         raise ConfigError(
-            f"{_short(override)}: overrides are written key=value, e.g. estimator.kind=bisect"
+            f"{_short(override)}: an override must have the form key=value, such as "
+            "estimator.kind=bisect"
         )
     try:
         new = parse_document(raw)
     except ValueError as error:
         raise ConfigError(
-            f"{key[:MAX_SHOWN]}: the value is not YAML: {error}. If it is a text, quote it: "
-            f"{key[:MAX_SHOWN]}='\"…\"'"
+            f"{key[:MAX_SHOWN]}: the value is not valid YAML: {error}. If it is a text, put it in "
+            f"quotes: {key[:MAX_SHOWN]}='\"…\"'"
         ) from None
     *parents, last = key.split(".")
     if len(parents) > MAX_DEPTH:
@@ -219,7 +221,9 @@ def _apply(content: dict[str, Any], override: str) -> None:
         if isinstance(child, str):  # the name of a component, whose settings follow
             child = content[parent] = {"kind": child}
         if not isinstance(child, dict):
-            raise ConfigError(f"{_short(override)}: {parent} holds a value, not keys")
+            raise ConfigError(
+                f"{_short(override)}: {parent} has a single value, so it cannot have keys below it"
+            )
         content = child
     content[last] = new
 
@@ -324,8 +328,8 @@ def _fault(
         name, _, value = path[-1].partition(":")
         shown = f"{name}: {value}"
         return (
-            f"{key}: YAML takes {path[-1]!r} for a key without a value: write a space after the "
-            f"colon, {'.'.join(path[:-1])}='{{{shown}}}'"
+            f"{key}: YAML reads {path[-1]!r} as a key without a value. Write a space after the "
+            f"colon: {'.'.join(path[:-1])}='{{{shown}}}'"
         )
     return f"{_shown(kind, path, error, parent)}: {fault_text(error)}"
 

@@ -13,6 +13,6 @@ class QuickstartConfig(Settings):
     """The quickstart: labels, a PRM and better answers on the bundled domain."""
 
     out: Annotated[str, OPERATIONAL] = "runs/quickstart"
-    """Folder for the results."""
+    """Output folder for the results."""
     size: Size = "full"
-    """`small` for a first look, `full` for figures worth reading."""
+    """`small` runs fast, for a first look; `full` takes longer and gives meaningful metrics."""

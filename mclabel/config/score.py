@@ -17,18 +17,20 @@ class ScoreConfig(ScorerSettings):
     """A job that scores solutions with a PRM."""
 
     solutions: Annotated[str, OPERATIONAL]
-    """File of solutions, or the folder or URL of a labelling run."""
+    """Solutions to score: a file, or the folder or URL of a run of `mclabel label`."""
     out: Annotated[str | None, OPERATIONAL] = None
-    """File that ends in .jsonl, or folder or object store URL for the shards."""
+    """Output: a file that ends in .jsonl, or a folder or object store URL for shards. null prints
+    the scores as JSON lines."""
     block_solutions: Annotated[
         int,
         OPERATIONAL,
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(256, ge=1)
-    """Number of solutions in a block. A block is the unit of work, fills one shard, and is lost
-    when its engine is killed."""
+    """Number of solutions in a block. A block is the unit of work and is written as one shard; if
+    its engine is killed, the block is scored again from its beginning."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop the job at the first row that cannot be scored, instead of leaving it out."""
+    """Stop the job at the first input row that cannot be scored. If false, it is left out and
+    listed in the output."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig(address="none")
 

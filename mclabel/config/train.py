@@ -22,27 +22,30 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     """
 
     out: Annotated[str, OPERATIONAL]
-    """Folder for checkpoints, log and model."""
+    """Output folder for checkpoints, log and model. The same folder resumes an interrupted run."""
     labels: Annotated[list[str], OPERATIONAL] = Field(min_length=1)
-    """Runs of `mclabel label`; a training run is known by their content."""
+    """Folders or URLs of runs of `mclabel label` to train on. A resumed run must have the same
+    labels."""
     device: Annotated[str, OPERATIONAL] = "cpu"
-    """Torch device of each worker."""
+    """PyTorch device of each worker, such as cpu or cuda."""
     threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """CPU threads of torch. More than one is faster only where nothing else runs."""
+    """Number of CPU threads that PyTorch uses in each worker. More than one helps only if nothing
+    else runs on the machine."""
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """Number of processes that share every batch. More than one are run by Ray Train."""
+    """Number of processes that each batch is divided among. More than one run on Ray Train."""
     shard: Annotated[bool, OPERATIONAL] = False
-    """Split weights, gradients and the optimizer's state over the workers (FSDP), for a body that
-    is too large to be trained on one device."""
+    """Whether to shard weights, gradients and optimizer state over the workers (FSDP), for a base
+    that is too large to be trained on one device."""
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
-    """Where more than one worker run; `num_cpus` and `num_gpus` are each worker's."""
+    """Where the workers run if there is more than one; `num_cpus` and `num_gpus` are reserved for
+    each worker."""
 
     @rule
     def _classes_fit_the_head(self) -> str | None:
         if target_of(self.target).has_neutral and not HEADS[self.head].is_token_classifier:
             return (
-                f"head={self.head}: target={self.target} has three classes. Use head=token, or "
-                "another target"
+                f"head={self.head}: target={self.target} has three classes, which only head=token "
+                "can learn. Use it, or choose another target"
             )
         return None
 
@@ -50,8 +53,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _classes_fit_the_loss(self) -> str | None:
         if target_of(self.target).has_neutral and self.loss != "cross_entropy":
             return (
-                f"loss={self.loss}: target={self.target} has three classes, which are learned by "
-                "loss=cross_entropy alone. Use it, or another target"
+                f"loss={self.loss}: target={self.target} has three classes, which only "
+                "loss=cross_entropy can learn. Use it, or choose another target"
             )
         return None
 
@@ -59,7 +62,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _a_classifier_is_taught(self) -> str | None:
         if self.teacher is not None and not HEADS[self.head].is_token_classifier:
             return (
-                f"teacher={self.teacher!r}: is for head=token, not head={self.head}. Leave it out"
+                f"teacher={self.teacher!r}: works only with head=token, not with "
+                f"head={self.head}. Remove it, or set head=token"
             )
         return None
 
@@ -67,8 +71,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _a_step_token_is_of_a_classifier(self) -> str | None:
         if self.step_token is not None and not HEADS[self.head].is_token_classifier:
             return (
-                f"step_token={self.step_token!r}: head={self.head} scores at each step's last "
-                "token and takes none. Leave it out"
+                f"step_token={self.step_token!r}: head={self.head} scores each step at its last "
+                "token and uses no step token. Remove step_token"
             )
         return None
 
@@ -76,10 +80,10 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _extra_layers_stand_on_a_fixed_body(self) -> str | None:
         if self.extra_layers and (self.backbone_lr or self.lora_rank or self.step_token):
             return (
-                f"extra_layers={self.extra_layers}: the body below must be fixed, and steps are "
-                f"scored at their own last tokens, but backbone_lr={self.backbone_lr}, "
+                f"extra_layers={self.extra_layers}: requires a frozen base and steps that are "
+                f"scored at their last tokens, but backbone_lr={self.backbone_lr}, "
                 f"lora_rank={self.lora_rank}, step_token={self.step_token}. Set backbone_lr=0, "
-                "and leave out the other two"
+                "and remove lora_rank and step_token"
             )
         return None
 
@@ -87,8 +91,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _adapters_are_trained(self) -> str | None:
         if self.lora_rank is not None and not self.backbone_lr:
             return (
-                f"lora_rank={self.lora_rank}: adapters are trained at backbone_lr, which is 0. Set "
-                "a rate, or leave lora_rank out"
+                f"lora_rank={self.lora_rank}: adapters are trained at the rate backbone_lr, which "
+                "must be above 0 but is 0. Set it, or remove lora_rank"
             )
         return None
 
@@ -96,8 +100,8 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _patience_has_a_validation(self) -> str | None:
         if self.patience is not None and not self.validation:
             return (
-                f"patience={self.patience}: training stops by its validations, but validation=0. "
-                "Keep a share of the problems, or leave patience out"
+                f"patience={self.patience}: early stopping needs validation problems, but "
+                "validation=0. Set validation above 0, such as 0.1, or remove patience"
             )
         return None
 
@@ -105,9 +109,9 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     def _a_trained_body_is_split(self) -> str | None:
         if self.shard and (self.workers == 1 or not self.backbone_lr):
             return (
-                "shard=true: splits the training of a body over workers, but "
-                f"workers={self.workers} and backbone_lr={self.backbone_lr}. Ask for more workers "
-                "and a rate, or leave it out"
+                "shard=true: shards a trained base over several workers, but "
+                f"workers={self.workers} and backbone_lr={self.backbone_lr}. Set workers to 2 or "
+                "more and backbone_lr above 0, or remove shard"
             )
         return None
 

@@ -61,9 +61,9 @@ def check_pattern(pattern: str) -> None:
         reason = error.args[0]
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
         raise ValueError(
-            f"pattern={pattern!r}: not a regular expression of RE2: {reason}. A step begins where "
-            "the pattern matches, or at its first group: write ';( ?)' in place of '(?<=;) ?'. "
-            "Look-arounds and back-references may take time without bound: RE2 has none"
+            f"pattern={pattern!r}: is not a valid regular expression in RE2 syntax: {reason}. RE2 "
+            "has no look-arounds or back-references. A step begins where the pattern matches, or "
+            "at its first group: write ';( ?)' instead of '(?<=;) ?'"
         ) from error
 
 

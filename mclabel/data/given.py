@@ -86,8 +86,8 @@ def given_items(given: Any, what: str) -> Iterator[Any]:
     """
     if isinstance(given, Mapping) and hasattr(given, "column_names"):
         raise DataError(
-            f"{what}: holds the splits {', '.join(map(str, given))}, but one set of rows is "
-            f"wanted. Give one of them, such as {what}[{next(iter(given), 'train')!r}]"
+            f"{what}: holds the splits {', '.join(map(str, given))}, but only one set of rows can "
+            f"be used. Give one of them, such as {what}[{next(iter(given), 'train')!r}]"
         )
     if isinstance(given, Mapping):
         return iter([given])
@@ -115,8 +115,8 @@ def row_of(item: Any, place: str) -> dict[str, Any]:
         content = json.dumps(_columns(item, place), ensure_ascii=False, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{place}: holds a value that JSON cannot ({error}). Give texts, numbers, lists and "
-            "mappings with texts as keys"
+            f"{place}: holds a value that cannot be stored as JSON ({error}). Give texts, "
+            "numbers, lists and mappings with texts as keys"
         ) from error
     if not is_valid(content):
         raise DataError(_lone_surrogates(place))
@@ -137,8 +137,8 @@ def gold_of(gold: Any) -> tuple[str, bool]:
         return text_of(gold, "gold"), False
     if gold is None or (isinstance(gold, float) and isnan(gold)):
         raise DataError(
-            f"gold={gold}: no answer is known, so nothing can be graded by it. Give the right "
-            "answer as a text, a number, a list or a mapping"
+            f"gold={gold}: a gold must be an answer, and this means that none is known. Give the "
+            "right answer as a text, a number, a list or a mapping"
         )
     try:
         found = json.dumps(gold, ensure_ascii=False, default=_number)
@@ -167,7 +167,7 @@ def shown(value: Any) -> str:
 
 def _lone_surrogates(place: str) -> str:
     return (
-        f"{place}: a text is not valid Unicode, it holds lone surrogates. Remove them, as "
+        f"{place}: a text is not valid Unicode, because it holds lone surrogates. Remove them, as "
         "text.encode(errors='ignore').decode() does"
     )
 

@@ -132,5 +132,6 @@ def _try_to_write(folder: Path, place: str, key: str, *, make: bool) -> None:
         trial.unlink()
     except OSError as error:
         raise ConfigError(
-            f"{key}{place}: cannot be written ({error.strerror}). Give a place where you may write"
+            f"{key}{place}: cannot be written ({error.strerror}). Give a path where you have "
+            "permission to write"
         ) from error

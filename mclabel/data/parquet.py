@@ -70,11 +70,14 @@ def unfolds_too_far(metadata: pq.FileMetaData, num_bytes: int) -> str | None:
     """
     groups = [_unfolded(metadata, number) for number in range(metadata.num_row_groups)]
     if _is_bomb(sum(groups), num_bytes):
-        return f"its {num_bytes:,} bytes unfold to {sum(groups):,}, as no data of use does"
+        return (
+            f"its {num_bytes:,} bytes decompress to {sum(groups):,} bytes, which no ordinary data "
+            "does, so it is not read"
+        )
     if max(groups, default=0) > MAX_GROUP:
         return (
-            f"a row group unfolds to {max(groups):,} bytes, more than the {MAX_GROUP:,} that are "
-            "read at a time. Write the file with smaller row groups, as by "
+            f"a row group decompresses to {max(groups):,} bytes, more than the limit of "
+            f"{MAX_GROUP:,}. Write the file with smaller row groups, as by "
             "pyarrow.parquet.write_table(table, path, row_group_size=10_000)"
         )
     return None
@@ -103,7 +106,10 @@ def table_too_large(source: pa.Buffer, metadata: pq.FileMetaData) -> str | None:
                 break
         else:
             return None
-    return f"its {source.size:,} bytes unfold to {whole:,} and more, as no data of use does"
+    return (
+        f"its {source.size:,} bytes decompress to {whole:,} bytes or more, which no ordinary "
+        "data does, so it is not read"
+    )
 
 
 def whole_table(file: pq.ParquetFile) -> pa.Table:

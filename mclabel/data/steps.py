@@ -37,30 +37,35 @@ class StepSplitter(Settings):
     """Where the steps of a solution end."""
 
     by: Literal["line", "blank_line", "step", "pattern"] = "line"
-    """Where steps begin: at every line, at every paragraph, at "Step k" at the beginning of a line,
-    or at every match of `pattern`."""
+    """How a solution is split into steps. `line`: every line is a step. `blank_line`: every
+    paragraph is. `step`: a step begins at a line that starts with "Step k". `pattern`: a step
+    begins at every match of `pattern`."""
     pattern: str | None = None
-    """Regular expression in the syntax of RE2, which takes linear time on any text. A step begins
-    where it matches, or at its first group: `;()` splits after semicolons."""
+    """Regular expression in RE2 syntax; required by, and only allowed with, by=pattern. A step
+    begins where it matches, or where its first group begins: `;()` splits after semicolons."""
     region: Literal["all", "think", "answer"] = "all"
-    """Part of a reasoning model's solution that is split into steps. Thinking that is not split is
-    the first step, an answer that is not split is the last one."""
+    """Which part of a reasoning model's solution is split into steps: the thinking, the answer
+    after it, or all of it. With `answer`, the whole thinking is the first step; with `think`, the
+    whole answer is the last step."""
     think: tuple[str, str] = ("<think>", "</think>")
-    """The two texts that open and close the thinking."""
+    """The two texts that mark the beginning and the end of a reasoning model's thinking."""
     min_tokens: int = Field(1, ge=1)
-    """A step with fewer tokens is joined to the next one; the last step is joined to the one before
-    it."""
+    """Minimum number of tokens in a step. A shorter step is merged into the next one, and a short
+    last step into the one before it."""
     max_steps: int | None = Field(None, ge=1)
-    """Most steps of a solution. Where there are more, neighbours are joined evenly."""
+    """Maximum number of steps in a solution. If there are more, adjacent steps are merged into
+    groups of about equal size. null sets no limit."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.by == "pattern") != (self.pattern is not None):
-            raise ValueError("pattern and by=pattern belong together: set both or none")
+            raise ValueError("pattern and by=pattern must be set together. Set both or neither")
         if self.pattern is not None:
             check_pattern(self.pattern)
         if not all(self.think):
-            raise ValueError("think must hold two texts, not empty ones")
+            raise ValueError(
+                "think must hold two texts that are not empty, such as ['<think>', '</think>']"
+            )
         return self
 
     def split(

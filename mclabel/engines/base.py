@@ -20,45 +20,49 @@ from mclabel.engines.settings import EngineSettings, PolicySettings
 from mclabel.records import Completion
 
 NO_ROOM = Completion(ids=(), text="", finish_reason="length")
-"""What follows a prefix that leaves no room."""
+"""The completion of a prefix that leaves no room for new tokens."""
 MAX_TOKEN_CHARS = 1024
-"""Characters of a token, where an engine does not know its tokenizer's longest."""
+"""Maximum number of characters per token, assumed by engines that do not know their tokenizer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineStats:
-    """What an engine has done since it was loaded, and what it does now."""
+    """Statistics of an engine since it was loaded, and its current load."""
 
     num_live: int = 0
     """Completions being sampled."""
     max_live: int = 0
-    """Completions that can be sampled at a time; 0 for no bound."""
+    """Maximum number of completions sampled at the same time; 0 means no limit."""
     num_waiting: int = 0
     num_sampled_tokens: int = 0
     num_prefill_tokens: int = 0
-    """Prompt tokens computed; those found in the cache are not counted."""
+    """Number of prompt tokens computed, not counting those found in the cache."""
     num_cached_tokens: int | None = None
-    """Prompt tokens found in the cache; None if the engine does not report it."""
+    """Number of prompt tokens found in the cache; None if the engine does not report it."""
     kv_usage: float | None = None
-    """Share of the KV cache that live completions hold; None if the engine does not report it."""
+    """Fraction of the KV cache that live completions occupy, in [0, 1]; None if the engine does not
+    report it."""
     num_preemptions: int = 0
-    """Completions thrown out of the KV cache, to be computed again."""
+    """Number of completions evicted from the KV cache, which are computed again."""
     counts_as_sampled: bool = True
-    """Whether tokens are counted as they are sampled; if not, when their completion has ended."""
+    """Whether tokens are counted as soon as they are sampled. If False, they are counted when their
+    completion ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyPreview:
-    """What a policy's small files show before its engine is started."""
+    """What is known about a policy from its configuration and tokenizer before its engine is
+    started.
+    """
 
     tokenizer: str
-    """Its kind."""
+    """Class of the tokenizer."""
     prompt: str
-    """How a problem becomes a prompt, in words."""
+    """Description of how a problem is rendered as a prompt."""
     ends: Sequence[str]
-    """Texts of the tokens that end a completion."""
+    """Texts of the tokens that end a completion, for display."""
     max_context: float
-    """Tokens of prompt and solution together that the model takes; infinite if not known."""
+    """Maximum number of tokens in prompt and solution together; infinite if unknown."""
     max_token_chars: int
     """Characters of the longest token."""
     prompt_ids: Callable[[str], Sequence[int]]
@@ -81,11 +85,13 @@ class Policy(Protocol):
 
     @property
     def max_context(self) -> float:
-        """Tokens of prompt and solution together that the model takes; infinite if not known."""
+        """Maximum number of tokens in prompt and solution together; infinite if unknown."""
         ...
 
     def room(self, num_prompt: int, num_prefix: int) -> float:
-        """Tokens that may be sampled after a prompt and a prefix; 0 where there is no room."""
+        """Maximum number of tokens that can be sampled after a prompt and a prefix; 0 if there is
+        no room.
+        """
         ...
 
     @property
@@ -156,7 +162,7 @@ class Engine(Policy):
     seed: int
 
     def __init__(self, policy: PolicySettings, *, seed: int = 0) -> None:
-        """Keep what the engine is to run, and load nothing.
+        """Store the policy without loading anything.
 
         Args:
             policy: with this engine's settings as its `engine`.
@@ -168,15 +174,15 @@ class Engine(Policy):
 
     @property
     def place(self) -> str:
-        """Where it computes, as a plan shows it."""
+        """Where the engine computes, as shown in a plan."""
         return "here"
 
     def resources(self) -> EngineResources:
-        """What its actor takes of a cluster."""
+        """CPUs and GPUs that its actor reserves on a cluster."""
         return ONE_CPU
 
     def model_identity(self) -> str:
-        """What stands for the model in the identity of a run.
+        """The text that identifies the model in the identity of a run.
 
         By default the engine's own name: labels of an engine that does not run `policy.model` are
         not mixed with those of a model. One that does run it derives from `ModelEngine`.
@@ -184,32 +190,32 @@ class Engine(Policy):
         return component_name("engines", type(self))
 
     def check_environment(self) -> None:
-        """See that this machine has what the engine needs beside the model, such as a key.
+        """Check that this machine has what the engine needs besides the model, such as a key.
 
         Raises:
-            ConfigError: it has not; the message has the remedy.
+            ConfigError: something is missing; the message has the remedy.
         """
 
     def model_commit(self) -> str | None:
         """The commit that `policy.revision` names now; None where the model has none.
 
         Raises:
-            EngineError: the model cannot be had.
+            EngineError: the model cannot be found or downloaded.
         """
         return None
 
     def check_model(self) -> None:
-        """See that the model can be loaded, without reading its weights.
+        """Check that the model can be loaded, without reading its weights.
 
         Raises:
-            EngineError: its files are no good, or want code of their own to be run.
+            EngineError: its files are damaged or unsupported, or need code of their own to run.
         """
 
     def preview(self) -> PolicyPreview | None:
-        """What the model's small files show; None where there is nothing to look at.
+        """Read the model's configuration and tokenizer; None if the engine has no such files.
 
         Raises:
-            EngineError: there is no such model, or its files are no good.
+            EngineError: there is no such model, or its files are damaged.
         """
         return None
 
@@ -220,11 +226,11 @@ class Engine(Policy):
 
     @property
     def max_context(self) -> float:
-        """No bound."""
+        """There is no limit."""
         return inf
 
     def room(self, num_prompt: int, num_prefix: int) -> int:
-        """What `policy.max_tokens` and the model's context leave."""
+        """Number of tokens that `policy.max_tokens` and the model's context still allow."""
         return self.policy.room(num_prompt, num_prefix, self.max_context)
 
     @property
@@ -233,7 +239,7 @@ class Engine(Policy):
         return MAX_TOKEN_CHARS
 
     def stats(self) -> EngineStats:
-        """No figures."""
+        """Return empty statistics."""
         return EngineStats()
 
     async def close(self) -> None:

@@ -59,7 +59,7 @@ def _check_numbers(of_lanes: Tensor) -> None:
     """Refuse what NaN among a lane's logits amounts to: every sum and every maximum is NaN."""
     if of_lanes.isnan().any():
         raise EngineError(
-            "the model gives logits that are no numbers: it overflows on this text. Give "
+            "the model's logits are NaN, because it overflows on this text. Set "
             "policy.engine.dtype=bfloat16 or float32"
         )
 

@@ -78,8 +78,8 @@ class HfEngine(ModelEngine):
         policy, settings = self.policy, self.settings
         if settings.device == "cuda" and not torch.cuda.is_available():
             raise EngineError(
-                "policy.engine.device=cuda: torch sees no GPU here. Give the engine one "
-                "(ray.num_gpus=1, on a node that has it and its driver), or set "
+                "policy.engine.device=cuda: PyTorch finds no GPU here. Reserve one for the "
+                "engine (ray.num_gpus=1, on a node with a GPU and its driver), or set "
                 "policy.engine.device=cpu"
             )
         folder = self.fetch()

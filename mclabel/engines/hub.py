@@ -154,12 +154,12 @@ def _explained(model: str, revision: str | None, key: str) -> Iterator[None]:
         ) from error
     except errors.EntryNotFoundError as error:
         raise EngineError(
-            f"{name}: the repository holds no config.json, so it is no transformers model"
+            f"{name}: the repository has no config.json, so it is not a transformers model"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise EngineError(
-            f"{name}: no such model on the Hugging Face hub, or a private one. Check the name; for "
-            "a private one log in with `hf auth login` or set HF_TOKEN"
+            f"{name}: the Hugging Face Hub has no such model, or it is private. Check the name; "
+            "for a private one log in with `hf auth login` or set HF_TOKEN"
         ) from error
     except errors.HFValidationError as error:
         raise EngineError(

@@ -52,21 +52,24 @@ class OpenAIEngine(ModelEngine):
         """OpenAI-compatible servers of one model, addressed by token ids."""
 
         endpoints: Annotated[list[str], OPERATIONAL, SENSITIVE] = Field(min_length=1)
-        """Base URLs of servers of the same model, such as http://10.0.0.7:8000/v1."""
+        """Base URLs of the servers, such as http://10.0.0.7:8000/v1. All must serve the same
+        model."""
         model: Annotated[str | None, OPERATIONAL] = None
-        """Name under which the servers offer the model. By default it is the only model that they
-        have."""
+        """Name of the model on the servers; null takes the only model that they serve."""
         api: Annotated[Literal["completions", "chat"], OPERATIONAL] = "completions"
-        """`chat` needs a server that knows continue_final_message, and keeps the ids exact."""
+        """Endpoint to call. `chat` needs a server that supports continue_final_message and returns
+        the token ids of the prompt."""
         api_key_env: Annotated[str | None, OPERATIONAL, SENSITIVE, _NO_SECRET] = None
-        """Name of the environment variable that holds the key, wherever an engine runs. A file
-        alone must not name it."""
+        """Name of the environment variable that holds the API key on every machine that runs an
+        engine; null sends no key. For security it must be passed on the command line; a file alone
+        cannot set it."""
         per_request_seeds: Annotated[bool, OPERATIONAL] = False
-        """Send a seed with each completion."""
+        """Whether to send a separate seed with each request, which makes completions reproducible
+        on servers that support it."""
         timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, allow_inf_nan=False)
-        """Seconds after which a request is given up."""
+        """Seconds to wait for the answer to one request before it counts as failed."""
         retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, allow_inf_nan=False)
-        """Seconds for which a completion is requested again while servers refuse or do not
+        """Seconds during which a failed request is retried while servers refuse or do not
         answer."""
 
         @model_validator(mode="after")
@@ -74,10 +77,11 @@ class OpenAIEngine(ModelEngine):
             for endpoint in self.endpoints:
                 parts = urlsplit(endpoint)
                 if parts.scheme not in ("http", "https") or not parts.hostname:
-                    raise ValueError("endpoints must be URLs like http://HOST:8000/v1")
+                    raise ValueError("endpoints must be URLs such as http://HOST:8000/v1")
                 if parts.username or parts.password or parts.query or parts.fragment:
                     raise ValueError(
-                        "endpoints must hold no user, password or query: give a key by api_key_env"
+                        "endpoints must not contain a user, password or query. Name the "
+                        "environment variable of the key with api_key_env"
                     )
             name = self.api_key_env
             if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
@@ -120,8 +124,8 @@ class OpenAIEngine(ModelEngine):
         text = self.load_text(folder)
         if settings.api == "chat" and not text.is_chat:
             raise EngineError(
-                "policy.engine.api=chat: policy.template or the model's lack of a chat template "
-                "makes the prompt plain text. Leave out policy.template, or use api=completions"
+                "policy.engine.api=chat: needs a chat template, but policy.template is set or "
+                "the model has none. Remove policy.template, or use api=completions"
             )
         trust = policy.trust_remote_code
         ends = model_end_ids(text, folder, trust_remote_code=trust)
@@ -248,7 +252,7 @@ class OpenAIEngine(ModelEngine):
             )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EngineError(
-                f"policy.engine=openai: an answer lacks {error}, so this is no "
+                f"policy.engine=openai: a response has no {error}, so this is not an "
                 "OpenAI-compatible server. Check policy.engine.endpoints"
             ) from error
         shown = answer.get("prompt_token_ids", choice.get("prompt_token_ids"))
@@ -267,8 +271,9 @@ class OpenAIEngine(ModelEngine):
     def _check_read(self, read: int, ids: list[int] | None, context: tuple[int, ...]) -> None:
         if ids is None and self.settings.api == "chat":
             raise EngineError(
-                "policy.engine.api=chat: the server does not show the ids of its prompt "
-                f"(return_token_ids), so nothing shows that a prefix was continued exactly. {NEEDS}"
+                "policy.engine.api=chat: the server does not return the token ids of the prompt "
+                "(return_token_ids), so it cannot be checked that prefixes are continued "
+                f"exactly. {NEEDS}"
             )
         if read == len(context) and (ids is None or tuple(ids) == context):
             return
@@ -287,8 +292,8 @@ class OpenAIEngine(ModelEngine):
         ids = self.encode(text)
         if self.decode(ids) != text:
             raise EngineError(
-                "policy.engine=openai: the server returns no token ids (return_token_ids), and the "
-                f"tokenizer of policy.model does not give its texts back exactly. {NEEDS}"
+                "policy.engine=openai: the server returns no token ids (return_token_ids), and "
+                f"the tokenizer of policy.model does not reproduce its texts exactly. {NEEDS}"
             )
         return ids
 
@@ -335,8 +340,8 @@ class OpenAIEngine(ModelEngine):
             return
         if self.policy.stop:
             raise EngineError(
-                "policy.stop: the server returns no token ids (return_token_ids), so where a stop "
-                f"text ends is not known. {NEEDS}"
+                "policy.stop: the server returns no token ids (return_token_ids), so the "
+                f"position of a stop string cannot be determined. {NEEDS}"
             )
         for text in ROUND_TRIPS:
             self._tokenised(text)

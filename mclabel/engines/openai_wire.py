@@ -22,7 +22,7 @@ async def served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
     models = answer.get("data")
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         raise EngineError(
-            "policy.engine=openai: /models answers no list of models, so this is no "
+            "policy.engine=openai: /models does not return a list of models, so this is not an "
             "OpenAI-compatible server. Check policy.engine.endpoints (most end in /v1)"
         )
     return models
@@ -58,7 +58,7 @@ def _content(content: bytes, path: str) -> dict[str, Any]:
         answer = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise EngineError(
-            f"policy.engine=openai: {path} answers no JSON, so this is no "
+            f"policy.engine=openai: {path} does not return JSON, so this is not an "
             "OpenAI-compatible server. Check policy.engine.endpoints (most end in /v1)"
         ) from error
     return answer if isinstance(answer, dict) else {}

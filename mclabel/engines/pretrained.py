@@ -147,8 +147,8 @@ def check_finite(model: PreTrainedModel, name: str) -> None:
             continue
         if not weight.isfinite().all():
             raise EngineError(
-                f"{name}: its weight {key} holds NaN or infinities, so it gives no chances of "
-                "tokens. Its weights are damaged: train or download it again"
+                f"{name}: its weight {key} holds NaN or infinities, so it cannot give token "
+                "probabilities. Its weights are damaged. Train or download it again"
             )
 
 
@@ -166,7 +166,7 @@ def check_weights(folder: str | Path, *, key: str = POLICY) -> list[int]:
     if (folder / "adapter_config.json").is_file():
         raise EngineError(
             f"{name}: holds an adapter (adapter_config.json), which would change the model "
-            "unseen. Merge it into its base (PEFT's merge_and_unload) and save the result"
+            "without notice. Merge it into its base (PEFT's merge_and_unload) and save the result"
         )
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -236,7 +236,8 @@ def _opened(path: Path) -> list[int]:
             return [prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise EngineError(
-            f"{path}: no whole safetensors file: {_reason(error)}. Download or save it again"
+            f"{path}: is not a complete safetensors file: {_reason(error)}. Download or save it "
+            "again"
         ) from error
 
 
@@ -281,8 +282,9 @@ def _clear_faults(
                 f"have read it and trust it: {_permission(key)}"
             ) from error
         raise EngineError(
-            f"{name}: {what}cannot be loaded: {_reason(error)}. Its files are damaged, or of no "
-            "kind that the installed transformers knows: download or save the whole model again"
+            f"{name}: {what}cannot be loaded: {_reason(error)}. Its files are damaged, or the "
+            "installed transformers does not support this kind of model. Download or save the "
+            "whole model again"
         ) from error
 
 

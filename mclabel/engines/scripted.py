@@ -37,27 +37,28 @@ class ScriptedEngine(Engine):
         """A policy with known step values, for tests and simulations. It has no model."""
 
         num_steps: int = Field(4, ge=0)
-        """Number of lines before the answer line."""
+        """Number of solution lines before the answer line."""
         truncate_rate: float = Field(0.0, ge=0, le=1)
-        """Share of completions that are cut at their maximum length."""
+        """Fraction of completions that are truncated at `policy.max_tokens`."""
         delay_s: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, allow_inf_nan=False)
-        """Mean seconds that a completion takes, at random."""
+        """Mean duration of a completion in seconds; durations are random."""
         repeatable: Annotated[bool, OPERATIONAL] = True
-        """Whether the same seed gives the same text; real engines do not promise it."""
+        """Whether the same seed gives the same text. Real engines do not guarantee it."""
         crash_rate: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=1)
-        """Chance that a completion ends the engine instead."""
+        """Probability that a completion makes the engine crash."""
         load_failure_rate: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=1)
-        """Chance that the engine cannot be loaded."""
+        """Probability that the engine fails to load."""
         crash_hard: Annotated[bool, OPERATIONAL] = False
-        """A crash kills the process, as memory that runs out does."""
+        """Whether a crash kills the whole process, as running out of memory does."""
         poison: Annotated[bool, OPERATIONAL] = False
-        """Problems with `[poison]` in them end the engine, when a rollout of them is sampled."""
+        """Whether a rollout of a problem with `[poison]` in its text makes the engine crash."""
         hang_after: Annotated[int | None, OPERATIONAL] = Field(None, ge=0)
-        """Completions after which the engine stops: nothing it samples ends any more."""
+        """Number of completions after which the engine hangs: no later completion ever ends. null
+        never hangs."""
         hang: Annotated[bool, OPERATIONAL] = False
-        """Problems with `[hang]` in them stop the engine, when a rollout of them is sampled."""
+        """Whether a rollout of a problem with `[hang]` in its text makes the engine hang."""
         max_context: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
-        """Limit on the characters of prompt and solution; null sets none."""
+        """Maximum number of characters of prompt and solution together; null sets no limit."""
 
     settings: Settings
 

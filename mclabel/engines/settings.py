@@ -52,7 +52,7 @@ class BatchSettings(EngineSettings):
     """Settings of engines that sample a bounded number of completions at a time."""
 
     max_live: Annotated[int, OPERATIONAL, at_most(65_536, _SET_ASIDE)] = Field(256, ge=1)
-    """Most completions that an engine samples at the same time."""
+    """Maximum number of completions that an engine samples at the same time."""
 
 
 Device = Literal["cpu", "cuda"]
@@ -64,9 +64,9 @@ class DeviceSettings(BatchSettings):
     device: Annotated[Device, OPERATIONAL] = "cpu"
     """Device on which the engine computes."""
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], OPERATIONAL] = "auto"
-    """Type of the weights. `auto` takes float32 on a CPU and the model's own type on a GPU."""
+    """Data type of the weights. `auto` takes float32 on a CPU and the model's own type on a GPU."""
     threads: Annotated[int, OPERATIONAL, at_most(1_024, _NO_CORES)] = Field(1, ge=1)
-    """CPU threads of each engine, where it computes on a CPU."""
+    """Number of CPU threads of each engine; used only with device=cpu."""
 
     @property
     def weights_dtype(self) -> str:
@@ -104,43 +104,53 @@ class PolicySettings(Settings):
     } | {"openai": "engine, with kind: openai", "scripted": "engine, with kind: scripted"}
 
     engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_default_engine)
-    """The engine that runs the model: its name in `kind` (hf, vllm, openai), and its settings."""
+    """Name of the engine that runs the model. Its settings are the other keys of
+    `policy.engine`."""
     model: str = "arith:policy"
-    """Folder or Hugging Face name; `arith:policy` and `arith:strong` are bundled. With
-    engine.kind=openai: where the tokenizer of the model that is served comes from."""
+    """Model folder or Hugging Face name; `arith:policy` and `arith:strong` are bundled. With
+    engine.kind=openai, the tokenizer of the served model is loaded from it."""
     revision: str | None = None
-    """Commit or tag of a Hugging Face model; without one, the commit found at the start."""
+    """Commit or tag of a Hugging Face model; null takes the latest commit at the start of the
+    job."""
     trust_remote_code: Annotated[bool, RUNS_CODE] = False
-    """Run Python code that comes with the model. A file alone must not say so."""
+    """Whether Python code that comes with the model may run. For security it must be passed on the
+    command line; a file alone cannot set it."""
     template: str | None = None
-    """Prompt with {problem} in it; by default the model's chat template."""
+    """Prompt template that contains {problem}; null uses the model's chat template."""
     system: str | None = None
-    """System message of the chat."""
+    """System message in the chat template; null sends none."""
     few_shot: Annotated[list[Example], Field(max_length=MAX_EXAMPLES)] | str = Field([])
-    """Worked examples shown before the problem, or a file of them (problem, solution)."""
+    """Worked examples shown before the problem, each with problem and solution, or the path of a
+    file of them."""
     temperature: float = Field(0.8, ge=0, le=2)
-    """Temperature of the sampling. 0 always takes the likeliest token."""
+    """Sampling temperature. 0 always takes the likeliest token."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Sample from the smallest set of tokens that holds this probability."""
+    """Nucleus sampling: sample from the smallest set of tokens whose total probability is at least
+    this. 1 samples from all tokens."""
     top_k: int = Field(0, ge=0)
-    """Sample from this many of the likeliest tokens; 0 samples from all."""
+    """Sample from this many of the likeliest tokens; 0 samples from all tokens."""
     max_tokens: int = Field(512, ge=1)
-    """Limit on the tokens of a whole solution, including those of the prefix that a rollout
-    continues."""
+    """Maximum number of tokens in a solution. For a rollout, the tokens of the prefix count,
+    too."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field([])
-    """Texts that end a completion, besides the model's own end tokens. They stay in the
-    completion."""
+    """Stop strings, besides the model's own end tokens. They are kept in the completion."""
     stop_token_ids: list[Annotated[int, Field(ge=0)]] = Field([])
-    """Ids of tokens that end a completion. They do not stay in it."""
+    """Stop token ids, besides the model's own end tokens. They are not kept in the completion."""
     max_model_len: int | None = Field(None, ge=1)
-    """Limit on the tokens of prompt and solution together. By default it is the model's own."""
+    """Maximum number of tokens in prompt and solution together; null takes the model's own
+    limit."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.template is not None and "{problem}" not in self.template:
-            raise ValueError("template must hold {problem}, where the problem's text is put")
+            raise ValueError(
+                "template must contain {problem}, which is replaced by the problem's text"
+            )
         if self.template is not None and (self.system or self.few_shot):
-            raise ValueError("system and few_shot belong to the chat; write them into template")
+            raise ValueError(
+                "system and few_shot apply only to the model's chat template. Write "
+                "their text into template, and remove them"
+            )
         return self
 
     @property
@@ -150,5 +160,7 @@ class PolicySettings(Settings):
         return tuple((one.problem, one.solution) for one in self.few_shot)
 
     def room(self, num_prompt: int, num_prefix: int, max_context: float) -> int:
-        """Tokens that may be sampled after a prompt and a prefix; 0 where there is no room."""
+        """Maximum number of tokens that can be sampled after a prompt and a prefix; 0 if there is
+        no room.
+        """
         return int(max(0, min(self.max_tokens - num_prefix, max_context - num_prompt - num_prefix)))

@@ -54,26 +54,27 @@ class VllmEngine(ModelEngine):
         """vLLM in every engine actor, on GPUs or, with its build for CPUs, on a CPU."""
 
         device: Annotated[Device, OPERATIONAL] = "cuda"
-        """Device for which the installed vLLM was built."""
+        """Device that the engine computes on. The installed vLLM must be built for it."""
         quantization: str | None = None
-        """Quantization of the weights by its name in vLLM, such as fp8 or awq; null follows the
-        model. Labels depend on it, so a run is not resumed with another one."""
+        """Quantization method of the weights by its name in vLLM, such as fp8 or awq; null takes
+        the one that the model's files name, if any. Labels depend on it, so a run cannot be resumed
+        with a different one."""
         tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-        """Number of GPUs on one node that share each layer."""
+        """Number of GPUs, on one node, that each layer is split over."""
         pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-        """Number of groups of such GPUs, each with a part of the layers, on one node or on several.
-        More than one group needs Ray."""
+        """Number of groups of `tensor_parallel` GPUs that the layers are divided among, on one or
+        several nodes. More than one group needs Ray."""
         gpu_memory_utilization: Annotated[float, OPERATIONAL] = Field(0.9, gt=0, le=1)
-        """Share of a GPU's memory that vLLM reserves."""
+        """Fraction of each GPU's memory that vLLM reserves."""
         kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0)
-        """GiB of memory for the KV cache. By default vLLM takes what is left on a GPU, and 1 GiB on
-        a CPU."""
+        """Memory for the KV cache in GiB. null takes the rest of the reserved memory on a GPU, and
+        1 GiB on a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-        """Whether each completion has its own seed. `auto` gives seeds on a CPU only, because they
-        slow a GPU down."""
+        """Whether each completion is sampled with its own seed, which makes it reproducible. `auto`
+        does so on a CPU only, because seeds slow a GPU down."""
         engine_args: Annotated[dict[str, Any], OPERATIONAL, _NUMBERS] = Field({})
-        """More arguments of vLLM's AsyncEngineArgs. From a file alone numbers and truth values
-        only: a text can name code."""
+        """Additional arguments for vLLM's AsyncEngineArgs. Text values, which may name code to run,
+        must be passed on the command line; a file may set numbers, true and false."""
 
         @model_validator(mode="after")
         def _check(self) -> Self:

@@ -79,9 +79,9 @@ def prepare_platform(device: str, *, threads: int, tensor_parallel: int, one_nod
     seen = torch.cuda.device_count()
     if one_node and seen < tensor_parallel:
         raise EngineError(
-            f"policy.engine.tensor_parallel={tensor_parallel}: this process sees {seen} GPUs. "
-            "Give the engine that many (ray.num_gpus) on a node that has them, with their "
-            "driver; or set policy.engine.device=cpu with the CPU build of vLLM"
+            f"policy.engine.tensor_parallel={tensor_parallel}: this process finds only {seen} "
+            "GPUs. Reserve that many for the engine (ray.num_gpus) on a node that has them and "
+            "their driver, or set policy.engine.device=cpu with the CPU build of vLLM"
         )
 
 

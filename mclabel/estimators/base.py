@@ -37,8 +37,8 @@ EXACT = (
 KEPT = "the text of every one is held in memory until its block is committed"
 
 Follow = Literal["nothing", "known", "all"]
-"""What an estimator receives of a rollout's way: nothing, the prefixes of the table that it went
-through, or every prefix, the table growing by those that are new."""
+"""Which prefixes of a rollout are reported to an estimator: none, those that are in the table of
+prefixes already, or all of them, with new ones added to the table."""
 
 
 class EstimatorSettings(ComponentSettings):
@@ -47,24 +47,25 @@ class EstimatorSettings(ComponentSettings):
     component_kind: ClassVar[str] = "estimators"
 
     truncated: TruncatedPolicy = "wrong"
-    """How a rollout that was cut at its maximum length is counted. Excluding such rollouts biases
-    values upwards."""
+    """How a rollout counts that was truncated at `policy.max_tokens`: as a wrong answer, or not at
+    all. `exclude` biases values upwards."""
 
     @property
     def summary(self) -> str:
-        """What is rolled out, for people: one short line."""
+        """A short description of what is rolled out, for display."""
         return self.kind
 
 
 class RolloutSettings(EstimatorSettings):
-    """Settings of estimators that roll prefixes out."""
+    """Settings of estimators that sample rollouts."""
 
     rollouts: Annotated[int, at_most(MAX_ROLLOUTS, KEPT)] = Field(16, ge=1)
-    """Number of rollouts of a prefix. Some estimators take all of them, others stop earlier."""
+    """Maximum number of rollouts from each prefix. The estimators fixed, first_error and tree
+    always sample all of them; the others may stop earlier."""
 
     @property
     def summary(self) -> str:
-        """What is rolled out, for people: one short line."""
+        """A short description of what is rolled out, for display."""
         return f"{self.kind}, {self.rollouts} a prefix at most"
 
 
@@ -82,10 +83,11 @@ class Judgement:
     estimates: tuple[StepEstimate, ...]
     """One per step: its value and interval under the rule that stopped its rollouts."""
     posterior: tuple[float, ...] | None = None
-    """Chance of each step that it is the first wrong one, and last the chance that none is."""
+    """For each step, the probability that it is the first wrong one; the last entry is the
+    probability that no step is wrong."""
     root: StepEstimate | None = None
-    """Value of the bare problem, where its rollouts were stopped by their outcomes. None where the
-    share of its rollouts and of the sampled solutions is unbiased."""
+    """Value of the bare problem, if its rollouts were stopped depending on their outcomes. None if
+    the fraction of right answers among its rollouts and sampled solutions is unbiased."""
 
 
 class Knowledge(Protocol):
@@ -114,12 +116,12 @@ class RunLearner(Protocol):
     @property
     @abstractmethod
     def knowledge(self) -> Knowledge:
-        """What the next problem begins with."""
+        """The knowledge that the next problem starts from."""
         ...
 
     @property
     def min_gain_per_token(self) -> float | None:
-        """The least gain a token that the next problem's rollouts must promise.
+        """The minimum expected gain per token for rollouts of the next problem.
 
         It is stored with the problem's labels. None where the estimator has no such rate.
         """
@@ -132,12 +134,12 @@ class RunLearner(Protocol):
 
     @property
     def is_due(self) -> bool:
-        """Whether there is evidence enough for `fit`."""
+        """Whether enough evidence has been recorded to call `fit`."""
         return False
 
     @abstractmethod
     def record(self, problem: ProblemPaths, estimator: Any, *, num_tokens: int) -> None:
-        """Take what an estimator has seen of a finished problem.
+        """Record the evidence that an estimator has on a finished problem.
 
         Args:
             problem: that the estimator labelled.
@@ -150,7 +152,7 @@ class RunLearner(Protocol):
         """Learn from what was recorded; this may take seconds."""
 
     def adopt(self, content: str) -> None:
-        """Take the knowledge of another engine, or of an earlier start, if it rests on more.
+        """Take over the knowledge of another engine or an earlier run if it has more evidence.
 
         Args:
             content: as the other's `Knowledge.to_json` wrote it.
@@ -166,13 +168,14 @@ class Estimator(Protocol):
 
     Settings: ClassVar[type[EstimatorSettings]] = EstimatorSettings
     follow: ClassVar[Follow] = "nothing"
-    """What the estimator receives of a rollout's way."""
+    """Which of the prefixes that a rollout passes through are reported to the estimator."""
     replayable: ClassVar[bool] = True
-    """Whether recorded rollouts can be given to it again with other verdicts (by `regrade`)."""
+    """Whether recorded rollouts can be replayed to it with different verdicts, as `regrade`
+    does."""
     takes_all: ClassVar[bool] = False
-    """Whether rollouts that it did not ask for are evidence to it, too, when it is replayed."""
+    """Whether a replay also gives it recorded rollouts that it does not ask for, as evidence."""
     simulated: ClassVar[Mapping[str, Any]] = {}
-    """Settings off their defaults at which `mclabel simulate` compares it with the others."""
+    """Non-default settings with which `mclabel simulate` compares it to other estimators."""
 
     def __init__(self, settings: Any, problem: ProblemPaths) -> None:
         """Begin with a problem.
@@ -203,7 +206,7 @@ class Estimator(Protocol):
 
     @classmethod
     def learner(cls, settings: Any, read: Callable[[str], str]) -> RunLearner | None:
-        """Make what learns over a run; None where problems are independent of one another.
+        """Make the learner of a run; None if problems are labelled independently.
 
         Args:
             settings: an instance of `Settings`.
@@ -213,7 +216,7 @@ class Estimator(Protocol):
 
     @classmethod
     def read_knowledge(cls, content: str) -> Any:
-        """Read what `Knowledge.to_json` of the learner wrote.
+        """Parse what `Knowledge.to_json` of the learner wrote.
 
         Raises:
             ValueError: the file holds something else.
@@ -227,7 +230,7 @@ class Estimator(Protocol):
 
     @classmethod
     def decide_together(cls, estimators: Sequence[Any]) -> None:
-        """Decide for many problems at once, where that takes less time than one by one.
+        """Decide for many problems at once, if this is faster than one by one.
 
         Each estimator then wants what it would have wanted alone.
 
@@ -237,22 +240,21 @@ class Estimator(Protocol):
 
     @abstractmethod
     def wanted(self) -> Sequence[int]:
-        """Prefix indices to start one more rollout from, each as often as it is named.
+        """Indices of the prefixes to sample rollouts from, one rollout for each entry.
 
-        Each call returns only what was not asked for before. An empty answer while outcomes are
-        still due means that the estimator waits for them; an empty answer with nothing due, that
-        it is done.
+        Each call returns only new requests. An empty list means that the estimator waits for
+        outstanding rollouts, or, if there are none, that it is done.
         """
         ...
 
     @abstractmethod
     def record(self, rollout: RecordedRollout) -> None:
-        """Take the outcome of one rollout that was asked for."""
+        """Record the outcome of one rollout that `wanted` asked for."""
         ...
 
     @abstractmethod
     def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label the solutions, once done: one judgement per solution, in order.
+        """Label the solutions when the estimator is done: one judgement each, in order.
 
         Args:
             counts: outcomes so far, one per prefix index.

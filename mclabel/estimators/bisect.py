@@ -37,7 +37,7 @@ class BisectEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(4_096, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1)
-        """Number of rollouts of a prefix that are started together."""
+        """Number of rollouts started together from a prefix before the estimator decides again."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:
         """Begin with a problem; see `Estimator`."""

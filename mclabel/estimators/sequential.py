@@ -59,11 +59,13 @@ class SequentialEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(256, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1)
-        """Number of rollouts of a prefix between two decisions whether to stop."""
+        """Number of rollouts sampled from a prefix between two decisions whether to stop."""
         threshold: float = Field(0.25, ge=0, lt=1, allow_inf_nan=False)
-        """A step is wrong when its value is at most this times the bare problem's."""
+        """A step is labelled wrong when its value is at most this fraction of the bare problem's
+        value."""
         width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
-        """A prefix gets no more rollouts once the interval of its value is this narrow."""
+        """Rollouts from a prefix stop once the 95% confidence interval of its value is at most this
+        wide. Values lie in [0, 1]."""
 
     simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64}
 

@@ -78,7 +78,8 @@ class TreeEstimator(Estimator):
         searches: Annotated[int, at_most(10_000, "each adds rollouts that are held in memory")] = (
             Field(16, ge=0)
         )
-        """Number of searches for each problem. Every wrong solution is searched in any case."""
+        """Maximum number of tree searches for each problem. Every wrong solution is searched once,
+        even beyond this number."""
 
     follow: ClassVar[Follow] = "all"
     replayable: ClassVar[bool] = False

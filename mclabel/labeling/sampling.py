@@ -28,26 +28,34 @@ class SolutionSettings(Settings):
     """Which solutions are labelled."""
 
     per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
-    """Number of solutions that the policy writes to each problem, unless `path` gives solutions."""
+    """Number of solutions sampled from the policy for each problem. Not used if `path` is set."""
     balance: int | None = Field(None, ge=1)
-    """Keep this many right and this many wrong solutions of each problem, or fewer where there are
-    not enough. A problem without one of the two kinds is dropped. null keeps all solutions."""
+    """Keep up to this many right and equally many wrong solutions of each problem. A problem
+    without a right or without a wrong solution is dropped. null keeps all solutions."""
     max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)
-    """Where `balance` is set: limit on the solutions sampled for a problem. They are sampled
-    `per_problem` at a time until there are enough of both kinds. By default it is four times
+    """Maximum number of solutions sampled for a problem when `balance` is set. `per_problem`
+    solutions are sampled at a time until there are enough right and wrong ones. null is four times
     `per_problem`."""
     path: Annotated[str | None, OPERATIONAL] = None
-    """File of solutions to label instead of sampling any. Each row has problem_id or problem, and
-    solution (a text) or steps (a list)."""
+    """File of solutions to label; null samples solutions from the policy. Each row has problem_id
+    or problem, and solution (a text) or steps (a list of texts)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.balance is not None and self.path is not None:
-            raise ValueError("balance needs sampled solutions, path gives them: set one of the two")
+            raise ValueError(
+                "balance chooses among sampled solutions, but path takes solutions "
+                "from a file. Set only one of the two"
+            )
         if self.max_samples is not None and self.balance is None:
-            raise ValueError("max_samples bounds what balance samples: set balance, too")
+            raise ValueError(
+                "max_samples limits the sampling for balance, which is not set. Set "
+                "balance, or remove max_samples"
+            )
         if self.max_samples is not None and self.max_samples < self.per_problem:
-            raise ValueError("max_samples must be at least per_problem")
+            raise ValueError(
+                "max_samples must be at least per_problem. Raise max_samples, or lower per_problem"
+            )
         return self
 
     @property

@@ -23,7 +23,8 @@ class LabelSettings(Settings):
     """How problems are labelled."""
 
     seed: int = Field(0, ge=0)
-    """Seed of the sampling. The same seed gives the same completions where the engine allows it."""
+    """Random seed for sampling. The same seed gives the same completions if the engine samples
+    reproducibly."""
     solutions: SolutionSettings = SolutionSettings()
     """Which solutions are labelled."""
     split: StepSplitter = StepSplitter()
@@ -31,10 +32,11 @@ class LabelSettings(Settings):
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
         default_factory=_posterior
     )
-    """The estimator decides which prefixes are rolled out and when to stop: its name in `kind`, and
-    its settings."""
+    """Name of the estimator, which decides from which prefixes rollouts are sampled and when to
+    stop. Its settings are the other keys of `estimator`."""
     checker: CheckerField = Field(default_factory=default_checker)
-    """The checker that grades completions: its name in `kind`, and its settings."""
+    """Name of the checker, which compares the answers of completions to the gold answer. Its
+    settings are the other keys of `checker`."""
     strict: Annotated[bool, OPERATIONAL] = False
-    """Stop the job at the first row or problem that cannot be labelled, instead of leaving it
-    out."""
+    """Stop the job at the first input row or problem that cannot be labelled. If false, it is left
+    out and listed in the output."""

@@ -67,12 +67,12 @@ class LabelRun:
 
     @property
     def state(self) -> JobState | None:
-        """The latest state: problems, tokens, engines, …; None before the engine is loaded."""
+        """The latest state (problems, tokens, engines, ...); None before the engine is loaded."""
         return self._state
 
     @property
     def is_done(self) -> bool:
-        """Whether the job has ended, in whatever way."""
+        """Whether the job has ended, successfully or not."""
         return not self._thread.is_alive()
 
     def __iter__(self) -> Iterator[LabeledSolution]:
@@ -105,11 +105,15 @@ class LabelRun:
         return self._report
 
     def stop(self) -> None:
-        """End the job in order: what is whole stays committed, the rest is journaled."""
+        """Stop the job. Finished blocks stay committed, and unfinished ones are kept in the
+        journals.
+        """
         _end(self._asked, self._thread)
 
     def dataset(self) -> datasets.Dataset:
-        """Wait for the end, and give the labels as a data set, a row a solution."""
+        """Wait for the end, and return the labels as a `datasets.Dataset` with one row per
+        solution.
+        """
         self.wait()
         return load_labels(self.out)
 

@@ -60,17 +60,20 @@ class Fooled:
 
 @dataclass(frozen=True, kw_only=True)
 class BestOfNReport:
-    """Figures of a best-of-N evaluation."""
+    """Results of a best-of-N evaluation."""
 
     result: BestOfN
     num_excluded: int
-    """Problems left out because scorers were trained on them."""
+    """Number of problems left out because scorers were trained on them."""
     num_unscored: int
-    """Samples that some scorer cannot read (no steps, or too long): chosen last."""
+    """Number of samples that some scorer cannot score (no steps, or too long); they are chosen
+    last."""
     fooled: dict[str, list[Fooled]]
-    """By scorer: problems on which it chose worst among all samples, the widest gaps first."""
+    """For each scorer, the problems on which its choice was most clearly wrong, those with the
+    widest score gap first."""
     num_fooled: dict[str, int]
-    """By scorer: problems on which it chose a wrong sample although one was right."""
+    """For each scorer, the number of problems on which it chose a wrong sample although a right one
+    existed."""
 
 
 def best_of_n(
@@ -100,7 +103,8 @@ def best_of_n(
     fresh = [rows for rows in by_problem if _text(rows[0]) not in known]
     if not fresh:
         raise DataError(
-            f"exclude: all {len(by_problem)} problems are in the runs named there. Give others"
+            f"exclude: all {len(by_problem)} problems are in the runs that it names, so none is "
+            "left to evaluate. Give other problems"
         )
     samples, num_unscored = _scored(config, fresh, on_score)
     result = measure(samples, seed=config.seed, references=config.references)
@@ -146,7 +150,7 @@ def _samples(run: str, count: int) -> list[list[LabeledSolution]]:
         if len(rows) < count:
             raise DataError(
                 f"{run}: problem {identity} has {len(rows)} solutions, fewer than "
-                f"samples={count}. Ask for fewer, or sample more"
+                f"samples={count}. Lower samples, or sample more solutions"
             )
         rows.sort(key=lambda row: row.solution.sample_index)
     return [by_problem[identity][:count] for identity in sorted(by_problem)]
@@ -161,7 +165,10 @@ def _check(config: BestOfNConfig) -> None:
     if config.run is None:
         check_run(_samples_of(config.out))
     if both := sorted(set(config.scorers) & set(config.likelihood)):
-        raise ConfigError(f"scorers and likelihood both name {', '.join(both)}: give other names")
+        raise ConfigError(
+            f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "
+            "Rename one of each"
+        )
     names = {*config.scorers, *config.likelihood}
     if unknown := sorted(set(config.trust_remote_code) - names):
         raise ConfigError(

@@ -20,7 +20,7 @@ from mclabel.errors import DataError
 
 @dataclass(kw_only=True)
 class CheckReport:
-    """What grading a file came to."""
+    """Counts and duration of grading a file."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     num_bad_lines: int = 0
@@ -49,7 +49,7 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     if not path.is_file():
         raise DataError(f"{source}: no such file. Give an existing .jsonl file")
     if out is not None and Path(out).resolve() == path.resolve():
-        raise DataError(f"{out}: is the file that is read. Give another --out")
+        raise DataError(f"{out}: must not be the input file itself. Give another --out")
     if out:
         output_file(out, "--out ")
     report = CheckReport()

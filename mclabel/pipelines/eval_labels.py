@@ -40,14 +40,17 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
     check_out_folder(out)
     rows = list(read_labels(Store(shards)))
     if not rows:
-        raise DataError(f"{shards}: its shards hold no labelled solutions")
+        raise DataError(
+            f"{shards}: its shards hold no labelled solutions. Give a run of `mclabel label`"
+        )
     kind, _, source = (truth or ("arith" if is_arith(rows) else "")).partition(":")
     known = _truth(kind, source, rows)
     if known is not None and not known.first_errors:
         raise DataError(
-            f"--truth {truth}: knows none of the {len(rows)} solutions of {shards}, the first "
-            f"being {rows[0].solution.id} of problem {rows[0].problem.id}. Solutions are found by "
-            "the texts of problem and solution"
+            f"--truth {truth}: holds labels for none of the {len(rows)} solutions of {shards}, "
+            f"the first being {rows[0].solution.id} of problem {rows[0].problem.id}. Solutions "
+            "are matched by the texts of problem and solution, so both files must hold the same "
+            "texts"
         )
     reference = _reference(Store(shards), Store(source)) if kind == "run" else None
     report = label_report(rows, known, reference, seed=seed)

@@ -32,22 +32,22 @@ MAX_REASON = 400
 
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """What an export wrote."""
+    """Result of an export."""
 
     to: str
     """Name of the format."""
     losses: str
-    """What the format cannot hold."""
+    """Information that the format cannot represent."""
     path: str
     num_rows: int
     num_left_out: int
-    """Solutions that the format cannot hold."""
+    """Number of solutions that the format cannot represent."""
     num_cut: int
-    """Solutions of which only the first steps are written."""
+    """Number of solutions of which only the first steps were written."""
     url: str | None
 
     def lines(self) -> Iterator[str]:
-        """For a terminal."""
+        """Lines to print on a terminal."""
         yield f"{self.num_rows} rows written to {self.path}"
         yield (
             f"what {self.to} cannot hold: {self.losses}. Here: {self.num_left_out} solutions "
@@ -59,7 +59,7 @@ class ExportReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """What an import read."""
+    """Result of an import."""
 
     num_rows: int
     num_solutions: int
@@ -96,7 +96,10 @@ def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -
             file.write(_json_line(exported, to))
     if not num_rows:
         partial.unlink()
-        raise DataError(f"{run}: none of its {num_left_out} solutions can stand in {to}")
+        raise DataError(
+            f"{run}: none of its {num_left_out} solutions can be written in the "
+            f"format {to}. Choose another --to"
+        )
     partial.rename(folder / DATA)
     card = _card(run, to, form, num_rows, num_left_out, num_cut)
     (folder / CARD).write_text(card, encoding="utf-8")
@@ -121,8 +124,8 @@ def _json_line(row: Mapping[str, Any], to: str) -> str:
         return json.dumps(dict(row), ensure_ascii=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"--to {to}: its write gives a row that is no JSON object ({error}). It must hold "
-            "texts, numbers, lists and mappings alone"
+            f"--to {to}: its method write returned a row that is not a JSON object ({error}). It "
+            "must hold texts, numbers, lists and mappings alone"
         ) from error
 
 

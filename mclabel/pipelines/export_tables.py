@@ -32,7 +32,7 @@ class TablesReport:
     url: str | None
 
     def lines(self) -> Iterator[str]:
-        """For a terminal."""
+        """Lines to print on a terminal."""
         yield (
             f"{self.num_labels:,} solutions and {self.num_rollouts:,} rollouts written to "
             f"{self.path} ({len(self.files)} files)"

@@ -45,21 +45,23 @@ class Forecast:
     num_blocks: int
     num_blocks_done: int
     num_blocks_seen: int
-    """That the forecast rests on."""
+    """Number of finished blocks that the forecast is based on."""
     num_problems: int
     num_rollouts: Interval
     num_tokens: Interval
-    """Sampled: solutions and rollouts."""
+    """Sampled tokens, of solutions and rollouts together."""
     hours: Interval | None
-    """With as many engines as ran; None if none was seen at work for long enough."""
+    """Hours with the number of engines that have run so far; None if no engine ran long enough to
+    measure its speed."""
     num_engines: int
     tokens_per_engine_s: float | None
     gpu_hours: Interval | None
-    """None where engines take no GPU."""
+    """GPU hours; None if the engines use no GPU."""
     money: Interval | None
-    """None without a price."""
+    """Cost in the currency of the configured prices; None if no price is set."""
     still_learning: bool
-    """All blocks rest on what the estimator knew when the run began: later ones cost less."""
+    """Whether all finished blocks were labelled before the estimator learned from the run; later
+    blocks will then cost less."""
 
     def lines(self) -> list[tuple[str, str]]:
         """What to show: names and what is forecast."""

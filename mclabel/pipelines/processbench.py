@@ -82,7 +82,7 @@ def processbench_of_prm(
         )
     prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
-        raise ConfigError(f"{model}: an ORM: only its last score means something. Give a PRM")
+        raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
     readable = []
     refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
     for name, rows in splits.items():
@@ -98,7 +98,7 @@ def processbench_of_prm(
     if not readable:
         first = next(one for found in refused.values() for one in found.items())
         raise DataError(
-            f"{model}: can read none of the solutions; the first, {first[0]}: {first[1].detail}"
+            f"{model}: cannot score any solution; the first is {first[0]}: {first[1].detail}"
         )
     scored = prm.score_encoded([one for _, _, one in readable], on_progress=on_score)
     check_scores(model, scored, [identity for _, identity, _ in readable])
@@ -210,7 +210,7 @@ def read_splits(files: Sequence[str]) -> dict[str, list[JudgedSolution]]:
     for file in files:
         name = Path(file).stem.removeprefix("processbench_")
         if name in splits:
-            raise ConfigError(f"{file}: a second split of the name {name}")
+            raise ConfigError(f"{file}: is a second file of the split {name}. Give each split once")
         splits[name] = read_processbench(file)
     return splits
 

@@ -66,8 +66,8 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
         )
     if not lines:
         raise DataError(
-            f"{', '.join(files)}: the gold answer of no problem is known. Give files of problems "
-            "with their answers with --golds"
+            f"{', '.join(files)}: no problem has a gold answer. Pass files of problems with "
+            "answers by --golds"
         )
     partial = Path(f"{out}.partial")
     partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")

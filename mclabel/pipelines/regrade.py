@@ -53,24 +53,24 @@ class RegradeReport:
     """What grading a run again came to. Counts are of this call; a resumed one has fewer."""
 
     checkers: tuple[str, str]
-    """Versions: of the run that is read, and of this one."""
+    """Versions of the checker: that of the source run, and the installed one."""
     num_blocks: int = 0
     num_blocks_resumed: int = 0
     num_solutions: int = 0
     num_solutions_changed: int = 0
-    """With another outcome than before."""
+    """Number of solutions whose outcome changed."""
     num_first_errors_changed: int = 0
     num_rollouts: int = 0
-    """On record."""
+    """Number of recorded rollouts."""
     num_rollouts_changed: int = 0
     num_rollouts_unused: int = 0
-    """That no label rests on any more."""
+    """Number of recorded rollouts that no new label uses."""
     num_rollouts_missing: int = 0
-    """That an estimator wanted and nobody had sampled."""
+    """Number of rollouts that the estimator asked for but that were never sampled."""
     num_golds: int = 0
-    """Corrected."""
+    """Number of corrected gold answers."""
     num_golds_unknown: int = 0
-    """Of problems that have no labels in the run."""
+    """Number of corrected gold answers for problems without labels in the run."""
 
     def lines(self) -> list[str]:
         """What to say of it."""
@@ -144,7 +144,9 @@ def regrade(
         rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
         semantic["regraded"]["superseded"] = content_id(rows)
     if _place(run) == _place(out):
-        raise ConfigError(f"-o {out}: is the run that is read. Give another folder")
+        raise ConfigError(
+            f"-o {out}: must not be the run that is graded again. Give another folder"
+        )
     check_run(out)
     target = Store(out, create=True)
     made_by = {"versions": versions()}
@@ -228,8 +230,8 @@ class _Regrading:
         kept = [rollout for name in names for rollout in (rollouts or {}).get(name, ())]
         if self._settings.component.follow != "nothing" and any(r.step_ends is None for r in kept):
             raise DataError(
-                f"{self._source.location}: its rollouts do not say what way they went, as those of "
-                "an older mclabel. Label it anew to be able to grade it again"
+                f"{self._source.location}: an older mclabel wrote it, whose rollouts do not "
+                "record the prefixes that they passed through. Label it again with this version"
             )
         again = regrade_block(
             rows,
@@ -329,9 +331,9 @@ def _settings(config: Mapping[str, Any], run: str) -> EstimatorSettings:
         ) from error
     if not settings.component.replayable:
         raise ConfigError(
-            f"{run}: was labelled with estimator.kind={settings.kind}, which went where earlier "
-            "verdicts led and cannot be asked again. Label anew, with another estimator to be able "
-            "to grade again"
+            f"{run}: was labelled with estimator.kind={settings.kind}, which chose its rollouts "
+            "by the earlier verdicts and cannot be replayed with others. Label again, with an "
+            "estimator other than this one"
         )
     return settings
 
@@ -371,7 +373,10 @@ def _golds(path: str) -> dict[str, str]:
             raise DataError(f"{place}: the answer, which is the corrected gold, {text.detail}")
         gold = reference_answer(text)
         if golds.setdefault(str(identity), gold) != gold:
-            raise DataError(f"{place}: problem {identity!r} has another gold before it")
+            raise DataError(
+                f"{place}: problem {identity!r} has a different gold in an earlier "
+                "row. Keep one of them"
+            )
     if not golds:
         raise DataError(f"{path}: holds no golds")
     return golds

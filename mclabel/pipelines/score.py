@@ -40,11 +40,11 @@ _CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreReport:
-    """What a scoring job did."""
+    """Result of a scoring job."""
 
     job: JobReport
     num_scored: int
-    """Solutions of the whole job that have scores."""
+    """Number of solutions in the whole job that have scores."""
     rejects: tuple[Reject, ...]
     """Rows without scores, in order, unless the output is a folder, where a file has them."""
 
@@ -230,7 +230,7 @@ def _check_out(config: ScoreConfig) -> None:
         return
     path = Path(out)
     if path.exists() and Path(config.solutions).exists() and path.samefile(config.solutions):
-        raise ConfigError(f"-o {out}: is the file that is read. Give another")
+        raise ConfigError(f"-o {out}: must not be the file of solutions itself. Give another file")
     names = [f"{path.name}{suffix}" for suffix in ("", ".rejects.jsonl", ".provenance.json")]
     check_places(str(path.parent), folders=[f"{path.name}.partial"], files=names)
     output_file(out, "-o ")

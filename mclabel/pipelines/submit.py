@@ -155,7 +155,9 @@ def _runtime_env(path: str | None) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must hold the keys of a Ray runtime_env, such as pip")
     if "working_dir" in content:
-        raise ConfigError(f"{path}: working_dir is taken, the configuration is uploaded in it")
+        raise ConfigError(
+            f"{path}: must not set working_dir, in which the configuration is uploaded. Remove it"
+        )
     return content
 
 
@@ -176,7 +178,7 @@ def _client(address: str) -> JobSubmissionClient:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
         raise EngineError(
-            f"--address {address}: the cluster asks for a token: {token_advice()}"
+            f"--address {address}: the cluster requires an authentication token: {token_advice()}"
         ) from error
     except (ConnectionError, RuntimeError, requests.RequestException) as error:
         raise EngineError(

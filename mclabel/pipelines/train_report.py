@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class TrainReport:
-    """What a training run did."""
+    """Result of a training run."""
 
     model: str
     """Folder of the finished PRM."""
     num_solutions: int
-    """Solutions that it was trained on."""
+    """Number of solutions in the training set."""
     num_validation: int
     num_unlabeled: int
     num_leaked: int
-    """Solutions left out because their problems are in an evaluation set."""
+    """Number of solutions left out because their problems are in an evaluation set."""
     num_too_long: int
     num_cut: int
     num_refused: int
     first_refused: str | None
     validation: dict[str, float | None]
-    """Figures at the end."""
+    """Validation metrics after training, by name."""

@@ -41,13 +41,14 @@ def connect(address: str) -> None:
         )
     except ray.exceptions.AuthenticationError as error:
         raise EngineError(
-            f"ray.address={address!r}: the cluster asks for a token: {token_advice()}"
+            f"ray.address={address!r}: the cluster requires an authentication token: "
+            f"{token_advice()}"
         ) from error
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise EngineError(
             f"ray.address={address!r}: cannot connect: {error}. Give the address of a running "
             "cluster (`auto` on one of its nodes), or ray.address=local to start Ray on this "
-            f"machine. If the cluster asks for a token: {token_advice()}"
+            f"machine. If the cluster requires an authentication token: {token_advice()}"
         ) from error
 
 

@@ -100,8 +100,8 @@ class Watch:
         """A clause that describes the silence."""
         longest = f"{self._pauses[0][1]:.1f} s" if self._pauses else "not known"
         return (
-            f"gave no token and no answer for {self.silent_s:.0f} s (its longest pause of late: "
-            f"{longest})"
+            f"produced no token and did not respond for {self.silent_s:.0f} s (its longest recent "
+            f"pause: {longest})"
         )
 
     def _note_pause(self) -> None:

@@ -119,7 +119,7 @@ def test_a_function_that_fails_decides_nothing(module: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("checker=maths", "maths: none of the checkers. did you mean math?"),
+        ("checker=maths", "maths: is not among the checkers. did you mean math?"),
         ("checker=MODULE:Gradeless", "Gradeless: has no grade, which every one of the checkers"),
         ("checker=no_such_module:f", "no_such_module:f: cannot be imported"),
         ("checker={kind: math, rules: {unit_optional: true}}", "checker.rules.unit_optional"),

@@ -192,6 +192,6 @@ def test_of_two_merges_at_once_one_wins(out: Path, monkeypatch: pytest.MonkeyPat
         write(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compaction, "_write", overtaken)
-    with pytest.raises(ShardError, match="another merge has just ended; nothing was changed"):
+    with pytest.raises(ShardError, match="has merged it in the meantime, so nothing was changed"):
         compact(store, rows=1000)
     assert by_id(store) == rows and len(store.names("merged")) == 2

@@ -161,7 +161,7 @@ def test_a_run_begun_by_an_earlier_release_is_not_resumed(
     assert result.exit_code == 2, result.output
     said = " ".join(result.output.split())
     assert "was begun by another version of mclabel" in said
-    assert "It can be read, not resumed: choose another out=" in said
+    assert "It can be read but not resumed. Choose another out=" in said
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 

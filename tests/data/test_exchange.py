@@ -364,11 +364,14 @@ def test_a_format_of_ones_own_is_written_and_read(mine: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("trk", "trk: none of the formats. did you mean trl? There are trl, math-shepherd"),
-        ("{mine}:HalfMade", "no exchange format, for it lacks write, read, is_cut"),
+        (
+            "trk",
+            "trk: is not among the formats. did you mean trl? Choose one of trl, math-shepherd",
+        ),
+        ("{mine}:HalfMade", "is not an exchange format, because it lacks write, read, is_cut"),
         ("{mine}:no_class", "is a function, must be a class with write, read, losses and is_cut"),
         ("{mine}:Missing", "cannot be imported (AttributeError"),
-        ("{mine}:Unprintable", "its write gives a row that is no JSON object"),
+        ("{mine}:Unprintable", "its method write returned a row that is not a JSON object"),
     ],
 )
 def test_what_is_no_format_is_refused(name: str, fault: str, mine: str, tmp_path: Path) -> None:

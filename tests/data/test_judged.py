@@ -70,7 +70,7 @@ def test_processbench(tmp_path: Path) -> None:
         ([ROW | {"steps": "a"}], r"line 1: steps: must be a list of texts"),
         ([ROW | {"steps": []}], r"line 1: steps: must be a list of texts"),
         ([ROW | {"problem": " "}], r"line 1: problem=' ': must be a text"),
-        ([ROW, ROW], r"line 2: id 'x-0' is that of a row before it"),
+        ([ROW, ROW], r"line 2: id 'x-0' occurs in an earlier row"),
         ([{"question": "q", "answer": "a"}], r"line 1: not a row of ProcessBench: needs id, .*has"),
         (["text"], "line 1: must be an object, is a str"),
         ([], r"pb.jsonl: an empty split: holds no rows"),

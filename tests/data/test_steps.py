@@ -166,7 +166,9 @@ def test_a_pattern_counts_characters_and_knows_lines() -> None:
 
 @pytest.mark.parametrize("pattern", ["(", r"(?=Step)", r"(a)\1", "(?<!x)y"])
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match=r"not a regular expression of RE2: .*first group"):
+    with pytest.raises(
+        ValueError, match=r"not a valid regular expression in RE2 syntax: .*first group"
+    ):
         check_pattern(pattern)
 
 

@@ -127,7 +127,7 @@ def test_a_store_that_never_answered_fails_at_first_contact(unknown: FlakyS3, fa
     assert message.startswith("s3://bucket/never: the store cannot be reached")
     for part in (f"at {unknown.url} ", "Nothing was written", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY"):
         assert part in message
-    assert "What was committed" not in message
+    assert "Committed blocks" not in message
     assert f"retry_timeout: {contact.FIRST_S}s" in message  # of the request that failed
     assert contact.FIRST_S <= 5
 
@@ -163,5 +163,5 @@ def test_who_follows_a_process_that_reached_the_store_tries_on(unknown: FlakyS3)
     unknown.fault = lambda method, path: "503" if method == "HEAD" else "ok"
     assert Store("s3://bucket/worker", was_reached=True).read("labels/none") is None
     unknown.fault = lambda method, path: "503"
-    with pytest.raises(ShardError, match=r"retry_timeout: 1s.*What was committed is whole"):
+    with pytest.raises(ShardError, match=r"retry_timeout: 1s.*Committed blocks are safe"):
         Store("s3://bucket/worker", was_reached=True, retry_s=1).read("labels/none")

@@ -63,7 +63,7 @@ def test_an_engine_that_is_given_whole_or_by_name_replaces_an_earlier_one() -> N
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        (["policy.engine=vlm"], "policy.engine: vlm: none of the engines. did you mean vllm?"),
+        (["policy.engine=vlm"], "policy.engine: vlm: is not among the engines. did you mean vllm?"),
         (
             ["policy.engine=vllm", "policy.engine.tensor_parallels=2"],
             "policy.engine.tensor_parallels: not a setting of kind=vllm; did you mean "

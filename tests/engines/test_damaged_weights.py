@@ -39,7 +39,7 @@ def test_a_policy_whose_weights_are_no_numbers_is_refused(tmp_path: Path, damage
     assert result.exit_code == 2, result.output
     said = " ".join(result.output.split())
     assert f"policy.model='{model}': its weight" in said
-    assert "holds NaN or infinities" in said and "train or download it again" in said
+    assert "holds NaN or infinities" in said and "Train or download it again" in said
     assert not list((tmp_path / "out" / "labels").glob("*"))
 
 
@@ -70,5 +70,5 @@ def test_logits_that_are_no_numbers_draw_nothing(temperature: float) -> None:
     drawn = draw(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)
     assert [len(row) for row in drawn] == [1, 1]
     logits[1, 3] = float("nan")
-    with pytest.raises(EngineError, match="logits that are no numbers"):
+    with pytest.raises(EngineError, match="logits are NaN"):
         draw(logits, lanes, temperature=temperature, top_p=1.0, top_k=0)

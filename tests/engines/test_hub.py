@@ -146,7 +146,7 @@ def test_a_tokenizer_alone_brings_no_weights(hub: Hub, tmp_path: Path) -> None:
     [
         ("pin_model('arith/policy', revision='main')", COMMIT),
         ("pin_model('arith/gated', revision=None)", "the model is gated. Ask for access"),
-        ("pin_model('arith/missing', revision=None)", "no such model on the Hugging Face hub, or"),
+        ("pin_model('arith/missing', revision=None)", "the Hugging Face Hub has no such model, or"),
         ("pin_model('arith/policy', revision='no-such')", "has no such commit, branch or tag"),
         ("pin_model('arith model', revision=None)", "neither a folder nor a Hugging Face name"),
     ],

@@ -137,12 +137,16 @@ def test_chat_is_used_where_the_server_shows_that_it_continues_exactly() -> None
     [
         ({"takes_ids": False}, {}, r"It must take token ids as a prompt.*`vllm serve`"),
         ({"chat": True, "continues": False}, {"api": "chat"}, "use policy.engine.api=completions"),
-        ({"chat": True, "returns_ids": False}, {"api": "chat"}, "does not show the ids"),
+        (
+            {"chat": True, "returns_ids": False},
+            {"api": "chat"},
+            "does not return the token ids of the prompt",
+        ),
         ({}, {"api": "chat"}, "has no such address or model"),
         ({"extra_tokens": 1}, {}, r"read 20 tokens, which are not the 19"),
         ({"names": ("a", "b")}, {}, r"policy\.engine\.model=None: .* serves a, b"),
         ({"names": ("a", "b")}, {"model": "c"}, "model='c'"),
-        ({"is_html": True}, {}, "answers no JSON"),
+        ({"is_html": True}, {}, "does not return JSON"),
         ({"key": KEY}, {}, r"wants a key\. Set policy\.engine\.api_key_env"),
     ],
 )

@@ -165,7 +165,7 @@ def test_an_identity_stays_when_the_settings_of_an_estimator_grow(
         ("{kind: fixed, searches: 9}", "estimator.searches: not a setting of kind=fixed"),
         ("{kind: fixed, root_rollout: 9}", "did you mean estimator.root_rollouts"),
         ("{kind: outcome, rollouts: 9}", "estimator.rollouts: not a setting of kind=outcome"),
-        ("{kind: posterio}", "posterio: none of the estimators. did you mean posterior"),
+        ("{kind: posterio}", "posterio: is not among the estimators. did you mean posterior"),
         ("{kind: 'tests.estimators.test_protocol:Gone'}", "cannot be imported"),
         ("{kind: 'tests.estimators.test_protocol:PATHS'}", "its attribute Settings is None"),
         ("{kind: posterior, every: 9, rollouts: 4}", "every=9 must be at most rollouts=4"),

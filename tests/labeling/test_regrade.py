@@ -185,13 +185,13 @@ def test_what_the_new_run_says_of_itself(tmp_path: Path) -> None:
 def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
     again = str(tmp_path / "again")
     (tmp_path / "tree").mkdir()
-    with pytest.raises(ConfigError, match=r"estimator.kind=tree, .* cannot be asked again"):
+    with pytest.raises(ConfigError, match=r"estimator.kind=tree, .* cannot be replayed"):
         pipelines.regrade(str(label(tmp_path / "tree", "estimator.kind=tree", count=4)), again)
     (tmp_path / "bare").mkdir()
     bare = label(tmp_path / "bare", "estimator.kind=fixed", "keep_rollouts=false", count=4)
     with pytest.raises(DataError, match="keep_rollouts=false"):
         pipelines.regrade(str(bare), again)
-    with pytest.raises(ConfigError, match="is the run that is read"):
+    with pytest.raises(ConfigError, match="must not be the run that is graded again"):
         pipelines.regrade(str(bare), str(bare))
     with pytest.raises(ConfigError, match="nonsense"):
         pipelines.regrade(str(bare), again, checker=["checker.rules.nonsense=true"])

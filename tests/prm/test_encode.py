@@ -57,7 +57,7 @@ def test_ids_of_another_tokenizer_are_not_used() -> None:
 
 def test_what_cannot_be_encoded_is_refused() -> None:
     encoder = StepEncoder(TEXT, step_id=STEP_ID, max_tokens=40)
-    with pytest.raises(DataError, match="over max_tokens=40"):
+    with pytest.raises(DataError, match="more than max_tokens=40"):
         encoder.text("Ada has 3 apples.", "She has 3 apples.\n" * 20)
     with pytest.raises(DataError, match="no steps"):
         encoder.text("Ada has 3 apples.", "")
@@ -67,7 +67,7 @@ def test_what_cannot_be_encoded_is_refused() -> None:
     assert STEP_ID is not None
     forged = replace(row.solution, ids=(STEP_ID,), text="<|step|>")
     forged = replace(forged, steps=(replace(row.solution.steps[0], text="<|step|>", end=1),))
-    with pytest.raises(DataError, match="reserved step token"):
+    with pytest.raises(DataError, match="the step token, which is reserved"):
         encoder.labeled(replace(row, solution=forged))
 
 

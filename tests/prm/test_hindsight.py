@@ -174,5 +174,5 @@ def test_what_is_not_known_is_refused(config: PreTrainedConfig, why: str) -> Non
 def test_a_damaged_body_is_refused() -> None:
     language = language_model(CONFIGS["llama"])
     nn.init.constant_(cast(Any, language.base_model).embed_tokens.weight, float("nan"))
-    with pytest.raises(EngineError, match="last states are of size nan"):
+    with pytest.raises(EngineError, match="last hidden states have the norm nan"):
         with_hindsight(language, 1, num_labels=2)

@@ -47,11 +47,11 @@ def test_five_faults_are_named_at_once_and_nothing_is_read(tmp_path: Path) -> No
     for fault in (
         "batch_size=0: must be at least",
         "epoch: unknown key; did you mean epochs?",
-        "target=neutral: has three classes, but a teacher's scores are chances",
-        "head=likelihood: target=neutral has three classes. Use head=token",
-        "teacher='no-such-teacher': is for head=token, not head=likelihood",
-        "step_token='<|x|>': head=likelihood scores at each step's last token",
-        "shard=true: splits the training of a body over workers, but workers=1",
+        "target=neutral: has three classes, but a teacher gives one probability per step",
+        "head=likelihood: target=neutral has three classes, which only head=token can learn",
+        "teacher='no-such-teacher': works only with head=token, not with head=likelihood",
+        "step_token='<|x|>': head=likelihood scores each step at its last token",
+        "shard=true: shards a trained base over several workers, but workers=1",
     ):
         assert fault in message
     assert "no such" not in message
@@ -61,17 +61,26 @@ def test_five_faults_are_named_at_once_and_nothing_is_read(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        (["extra_layers=1", "backbone_lr=1e-4"], "extra_layers=1: the body below must be fixed"),
-        (["extra_layers=1", "backbone_lr=0", "step_token=s"], "the body below must be fixed"),
-        (["extra_layers=1", "backbone_lr=0", "head=likelihood"], "extra_layers=1: is for head=tok"),
-        (["states=true"], "states=true: is for head=likelihood, not head=token"),
-        (["teacher=t", "to_first_error=true"], "to_first_error=true: a teacher scores every step"),
+        (["extra_layers=1", "backbone_lr=1e-4"], "extra_layers=1: requires a frozen base"),
+        (["extra_layers=1", "backbone_lr=0", "step_token=s"], "requires a frozen base"),
+        (
+            ["extra_layers=1", "backbone_lr=0", "head=likelihood"],
+            "extra_layers=1: works only with head=tok",
+        ),
+        (["states=true"], "states=true: works only with head=likelihood, not with head=token"),
+        (
+            ["teacher=t", "to_first_error=true"],
+            "to_first_error=true: cannot be combined with teacher",
+        ),
         (["target=neutral", "loss=mse"], "loss=mse: target=neutral has three classes"),
-        (["lora_rank=2", "backbone_lr=0"], "lora_rank=2: adapters are trained at backbone_lr"),
-        (["patience=1", "validation=0"], "patience=1: training stops by its validations"),
+        (
+            ["lora_rank=2", "backbone_lr=0"],
+            "lora_rank=2: adapters are trained at the rate backbone_lr",
+        ),
+        (["patience=1", "validation=0"], "patience=1: early stopping needs validation problems"),
         (["workers=2", "batch_size=7"], "batch_size=7: must be a multiple of workers=2"),
-        (["target=sotf"], "target: sotf: none of the targets. did you mean soft?"),
-        (["weights=none_such"], "weights: none_such: none of the weights"),
+        (["target=sotf"], "target: sotf: is not among the targets. did you mean soft?"),
+        (["weights=none_such"], "weights: none_such: is not among the weights"),
         (["loss=json:nothing"], "loss: json:nothing: cannot be imported"),
         (["head=tokn"], "head='tokn': must be 'token' or 'likelihood'"),
     ],

@@ -63,7 +63,7 @@ def test_exact_truth_is_a_target_of_the_domain_that_knows_it() -> None:
         assert step_targets(row, "exact") == tuple(float(n < first) for n in range(len(row.steps)))
     assert len({row.first_error for row in rows}) > 2
     other = replace(rows[0], problem=replace(rows[0].problem, meta={}))
-    with pytest.raises(DataError, match=r"target=exact is for problems of source arith"):
+    with pytest.raises(DataError, match=r"target=exact works only for arith problems"):
         step_targets(other, "exact")
 
 
@@ -130,7 +130,7 @@ def test_too_long_solutions_are_dropped_or_cut_and_counted() -> None:
     encoder = StepEncoder(TEXT, step_id=STEP, max_tokens=lengths[9])
     dropped = make_examples(rows, encoder, ExampleSettings(target="hard", validation=0.0))
     assert len(dropped.train) + dropped.num_too_long == 20 and dropped.num_too_long > 0
-    assert dropped.num_refused == 0 and "over max_tokens" in str(dropped.first_refused)
+    assert dropped.num_refused == 0 and "more than max_tokens" in str(dropped.first_refused)
     cut = make_examples(
         rows, encoder, ExampleSettings(target="hard", validation=0.0, too_long="cut")
     )
@@ -198,7 +198,7 @@ def test_preflight_refuses_what_does_not_match() -> None:
 
     check(good)
     nothing = (None,) * len(good.targets)
-    with pytest.raises(DataError, match="no position carries a hard label"):
+    with pytest.raises(DataError, match="no step has a hard label"):
         check(replace(good, targets=nothing))
     moved = replace(good.encoded, positions=tuple(p - 1 for p in good.encoded.positions))
     with pytest.raises(DataError, match="step tokens at"):

@@ -160,7 +160,7 @@ def test_what_cannot_be_taught_is_refused(
     out = tmp_path / "prm"
     with pytest.raises(ConfigError, match="of kind prm"):
         train(out, base, labels, "target=outcome", f"teacher={teacher}")
-    with pytest.raises(ConfigError, match="is not that of the base"):
+    with pytest.raises(ConfigError, match="differs from that of the base"):
         train(out, base, labels, f"teacher={teacher}", "system=Think.")
     train(tmp_path / "plain", base, labels)
     with pytest.raises(ConfigError, match="has head=token"):

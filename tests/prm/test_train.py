@@ -137,7 +137,7 @@ def test_killed_and_resumed_the_weights_are_the_same(
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert not (tmp_path / "killed" / "model").exists()
-    with pytest.raises(DataError, match="has not ended"):
+    with pytest.raises(DataError, match="has not finished"):
         PRM.load(tmp_path / "killed")
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     theirs = sorted((tmp_path / "whole" / "model").rglob("*.safetensors"))
@@ -192,7 +192,7 @@ def test_weights_that_overflow_in_the_last_step_are_not_kept(base: str, tmp_path
         arith_rows(4), encoder, ExampleSettings(target="hard", validation=0.0)
     ).train
     settings = TrainerSettings.model_construct(max_steps=1, head_lr=float("inf"), warmup=0.0)
-    with pytest.raises(TrainingError, match="no longer finite after the last step"):
+    with pytest.raises(TrainingError, match="NaN or infinite values after the last step"):
         train_step_model(
             start_step_model(ModelSettings(base=base, head="likelihood")),
             examples,

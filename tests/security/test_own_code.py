@@ -94,7 +94,9 @@ def test_a_file_imports_nothing_by_itself(
         message = " ".join(result.output.split())
         name = name.replace("OWN", own)
         assert result.exit_code == 2 and not is_imported(tmp_path, own)
-        assert f"{key.removesuffix('.kind')}: {name} is code that a file names" in message
+        assert (
+            f"{key.removesuffix('.kind')}: {name} is code that is named only in a file" in message
+        )
         assert f"pass --allow {own}, or {key}={name} on the command line" in message
 
 
@@ -128,9 +130,9 @@ def test_what_the_command_line_names_runs(tmp_path: Path, own: str, more: list[s
 
 def test_another_name_of_a_module_is_not_allowed_by_one(tmp_path: Path, own: str) -> None:
     config = label_yaml(tmp_path, checker=f"{own}:is_right")
-    with pytest.raises(ConfigError, match="is_right is code that a file names"):
+    with pytest.raises(ConfigError, match="is_right is code that is named only in a file"):
         load_config(LabelConfig, config, ["out=x"], allow=[f"{own}:read", own[:-1], f"{own}.sub"])
-    with pytest.raises(ConfigError, match="is_right is code that a file names"):
+    with pytest.raises(ConfigError, match="is_right is code that is named only in a file"):
         load_config(LabelConfig, config, ["out=x", f"problems.source={own}:read"])
 
 
@@ -258,7 +260,7 @@ def test_a_recorded_checker_is_not_called(tmp_path: Path) -> None:
     record(run, checker={"kind": "subprocess:getoutput", "arguments": arguments, "version": "1"})
     code, said = regrade(run)
     assert code == 2 and not canary.exists()
-    assert "checker: subprocess:getoutput is code that a file names" in said
+    assert "checker: subprocess:getoutput is code that is named only in a file" in said
     assert "pass --allow subprocess, or checker.kind=subprocess:getoutput" in said
     assert regrade(run, "checker=math")[0] == 0 and not canary.exists()
 
@@ -268,7 +270,9 @@ def test_a_recorded_estimator_is_not_imported(tmp_path: Path, own: str) -> None:
     record(run, estimator={"kind": f"{own}:Mine", "rollouts": 2})
     for more in ([], ["checker=math"], [f"checker={own}:is_right"]):
         code, said = regrade(run, *more)
-        assert code == 2 and f"its estimator {own}:Mine is code that a file names" in said
+        assert (
+            code == 2 and f"its estimator {own}:Mine is code that is named only in a file" in said
+        )
         assert f"pass --allow {own}" in said and not is_imported(tmp_path, own)
     code, said = regrade(run, f"--allow={own}:Mine")
     assert code == 0, said

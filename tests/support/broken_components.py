@@ -347,7 +347,7 @@ FORMATS = (
     Case("raises", "write", "texts.width", ("write", "raised AttributeError", "own.py:")),
     Case("gives a text", "write", "return 'row'", ("write", "'row' (str)")),
     Case("names by numbers", "write", "return {1: 2}", ("write", "{1: 2} (dict)")),
-    Case("gives no JSON", "write", "return {'problem': object()}", ("write", "no JSON object")),
+    Case("gives no JSON", "write", "return {'problem': object()}", ("write", "not a JSON object")),
     Case("exits", "write", "sys.exit(1)", ("write", "raised SystemExit")),
 )
 READ_FORMATS = (

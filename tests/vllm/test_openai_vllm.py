@@ -145,7 +145,7 @@ def test_chat_continues_the_last_message_exactly_or_says_that_it_does_not(
     [
         ({"api_key_env": None}, {}, r"wants a key\. Set policy\.engine\.api_key_env"),
         ({"model": "other"}, {}, r"policy\.engine\.model='other': .* serves policy"),
-        ({"api": "chat"}, {"template": "{problem}"}, "makes the prompt plain text"),
+        ({"api": "chat"}, {"template": "{problem}"}, "needs a chat template"),
     ],
 )
 def test_what_a_user_may_get_wrong(

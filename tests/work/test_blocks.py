@@ -311,7 +311,9 @@ def test_a_run_of_an_older_version_is_refused_by_name(run: Run) -> None:
     of_then = {**json.loads(manifest.read_text()), "format": 1}
     del of_then["digest"]
     manifest.write_text(json.dumps(of_then))
-    with pytest.raises(ShardError, match=r"another version of mclabel .*can be read, not resumed"):
+    with pytest.raises(
+        ShardError, match=r"another version of mclabel .*can be read but not resumed"
+    ):
         run.label()
     run.check(numbered(*range(4)))
 

@@ -166,7 +166,7 @@ def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
     )
     write_config(tmp_path).write_text("checker: shlex:quote")
     code, output = cluster.run(*submit)
-    assert code == 2 and "checker: shlex:quote is code that a file names" in output
+    assert code == 2 and "checker: shlex:quote is code that is named only in a file" in output
     code, output = cluster.run(*submit, "--allow=shlex")
     assert code == 2 and "checker=shlex:quote: nothing fills its parameter s" in output
 
@@ -182,8 +182,12 @@ def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: 
     nothing = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN_PATH": "", "HOME": str(tmp_path)}
     missing = {"RAY_AUTH_TOKEN_PATH": "none"}
     for command, changes, said in [
-        (submit, {"RAY_AUTH_TOKEN_PATH": str(wrong)}, "asks for a token: this command sends one"),
-        (submit, nothing, "asks for a token: this command has none. Ray protects"),
+        (
+            submit,
+            {"RAY_AUTH_TOKEN_PATH": str(wrong)},
+            "requires an authentication token: this command sends one",
+        ),
+        (submit, nothing, "requires an authentication token: this command has none. Ray protects"),
         (submit, {**nothing, **missing}, "RAY_AUTH_TOKEN_PATH='none' is no file that holds one"),
         (
             submit,
@@ -199,7 +203,7 @@ def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: 
         (
             [*label, f"--address=127.0.0.1:{cluster.port}"],
             {"RAY_AUTH_TOKEN_PATH": str(wrong)},
-            "asks for a token: this command sends one",
+            "requires an authentication token: this command sends one",
         ),
     ]:
         code, output = cluster.run(*command, **changes)

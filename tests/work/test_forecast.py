@@ -176,4 +176,4 @@ def test_prices_and_what_the_command_says(tmp_path: Path) -> None:
     again = CliRunner().invoke(main, arguments)
     assert "from 5 blocks; 5 of 30" in again.output and "pilot" not in again.output
     result = CliRunner().invoke(main, [*arguments[:-1], "--pilot", "20"])
-    assert result.exit_code == 2 and "--pilot goes with --dry-run" in result.output
+    assert result.exit_code == 2 and "--pilot works only with --dry-run" in result.output

@@ -66,7 +66,7 @@ def test_a_stopped_process_is_replaced(tmp_path: Path) -> None:
     assert not stopped.is_running()
     check_exact(out, 24)
     assert last_state(out)["num_failures"] >= 1
-    assert "gave no token and no answer for" in output and "it is replaced" in output
+    assert "produced no token and did not respond for" in output and "it is replaced" in output
 
 
 @pytest.mark.ray
@@ -97,7 +97,7 @@ def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None
     check_solutions(Store(str(out)), [0, *range(2, 8)])
     (row,) = [json.loads(line) for line in (out / FILE).read_text().splitlines()]
     assert (row["problem_id"], row["reason"]) == ("p1", "kills_engine")
-    assert "gave no token and no answer for" in row["detail"]
+    assert "produced no token and did not respond for" in row["detail"]
 
 
 @pytest.mark.ray
@@ -125,5 +125,5 @@ def test_without_ray_a_silent_engine_is_reported(
     with caplog.at_level(logging.WARNING):
         report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     assert report.stopped_by == "budget.max_hours=0.002"
-    (said,) = [r.message for r in caplog.records if "gave no token" in r.message]
+    (said,) = [r.message for r in caplog.records if "produced no token" in r.message]
     assert "ray.address=local" in said and last_state(out)["num_silent"] == 1

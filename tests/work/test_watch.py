@@ -47,8 +47,8 @@ def test_a_fast_engine_has_stopped_after_twice_the_floor() -> None:
         clock.wait(now - clock.watch.silent_s)
         clock.watch.record(at_work(20))
         assert (clock.watch.is_silent, clock.watch.has_stopped) == (silent, stopped)
-    assert "gave no token and no answer for 120 s" in clock.watch.report()
-    assert "pause of late: 1.0 s" in clock.watch.report()
+    assert "produced no token and did not respond for 120 s" in clock.watch.report()
+    assert "longest recent pause: 1.0 s" in clock.watch.report()
 
 
 def test_a_slow_engine_is_given_the_time_that_it_takes() -> None:

@@ -35,7 +35,7 @@ def find_format(name: str) -> Format:
     missing = [part for part in ("write", "read", "losses", "is_cut") if not hasattr(found, part)]
     if missing:
         raise ConfigError(
-            f"{name}: no exchange format, for it lacks {', '.join(missing)} "
+            f"{name}: is not an exchange format, because it lacks {', '.join(missing)} "
             "(docs/extending-formats.md)"
         )
     boundary = Boundary.named("formats", name)

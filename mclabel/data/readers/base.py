@@ -33,10 +33,10 @@ class ReaderSettings(ComponentSettings):
     """Whether `source` is a path or a URL, which must mean the same on every machine."""
 
     source: str = Field(coerce_numbers_to_str=True)
-    """What is read: `arith` (generated), a .jsonl, .json, .parquet or .csv file or the URL of one,
-    `hf:NAME` (a Hugging Face data set), or `module:function` for a reader of your own."""
+    """Source of the problems: `arith` (generated), a .jsonl, .json, .parquet or .csv file or its
+    URL, `hf:NAME` (a Hugging Face dataset), or `module:function` for a reader of your own."""
     limit: int | None = Field(None, ge=1)
-    """Number of problems that are read; null reads all. It is required for arith, which has no
+    """Maximum number of problems to read; null reads all. It is required for arith, which has no
     end."""
 
     @property
@@ -51,11 +51,12 @@ class RowSettings(ReaderSettings):
     """Settings of a reader whose rows may have columns of any name."""
 
     problem_column: str | None = None
-    """Column with the problem's text; null takes the first of `problem`, `question`, `prompt` and
-    `text` that exists."""
+    """Column that holds the problem's text; null takes the first of `problem`, `question`, `prompt`
+    and `text` that exists."""
     answer_column: str | None = None
-    r"""Column of the gold; None takes the first of `answer`, `final_answer` and `solution` that is
-    there. Of a text with `\boxed{}` or `####` the gold is what it boxes, else the text itself."""
+    r"""Column that holds the gold answer; null takes the first of `answer`, `final_answer` and
+    `solution` that exists. If its text has a `\boxed{}` or `####` answer, that answer is the gold;
+    otherwise the whole text is."""
 
 
 class Reader(Protocol):

@@ -29,13 +29,14 @@ class ArithReader:
         limit: Annotated[
             int | None, at_most(MAX_ARITH, "problems of arith are generated into memory")
         ] = Field(None, ge=1)
-        """Number of problems. It is required, because arith has no end."""
+        """Number of problems to generate. It is required, because arith has no end."""
         split: Split = "test"
-        """Split of the problems. No problem is in two splits."""
+        """Split to generate problems from. No problem belongs to two splits."""
         families: list[str] | None = None
-        """Families of problems; null takes those that the bundled policy was trained on."""
+        """Names of the problem families; null takes the families that the bundled policy was
+        trained on."""
         seed: int = Field(0, ge=0)
-        """Seed of the generator. Another seed gives other problems."""
+        """Random seed of the problem generator. A different seed gives different problems."""
 
         @model_validator(mode="after")
         def _check(self) -> Self:
@@ -43,7 +44,10 @@ class ArithReader:
                 raise ValueError(f"families={unknown}: must be among {', '.join(FAMILIES)}")
             held_out = sorted(set(self.families or ()) & set(HELD_OUT_FAMILIES))
             if self.split == "train" and held_out:
-                raise ValueError(f"families={held_out}: kept out of training; use split=test")
+                raise ValueError(
+                    f"families={held_out}: these families are held out of training. "
+                    "Use split=test, or remove them"
+                )
             return self
 
     def __init__(self, settings: Settings) -> None:
@@ -57,7 +61,8 @@ class ArithReader:
         """
         if settings.limit is None:
             raise ConfigError(
-                "problems.limit: required for problems.source=arith, which has no end"
+                "problems.limit: required for problems.source=arith, which has no end. Set it to "
+                "the number of problems, such as 100"
             )
         self._settings, self._limit = settings, settings.limit
 

@@ -16,10 +16,10 @@ class HubReader:
         """A Hugging Face data set, `hf:NAME` or `hf:FOLDER`."""
 
         split: str = "test"
-        """Split of the data set."""
+        """Split of the dataset."""
         subset: str | None = None
-        """Subset of the data set, which the hub calls its configuration; null where there is only
-        one."""
+        """Subset of the dataset (its configuration on the Hugging Face Hub); null if the dataset
+        has only one."""
 
     def __init__(self, settings: Settings) -> None:
         """Load the data set, from the hub or from the cache.

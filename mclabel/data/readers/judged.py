@@ -39,7 +39,10 @@ def read_processbench(path: str | Path) -> list[JudgedSolution]:
     for place, row in file_rows(str(path)):
         solution = _processbench_row(place, row)
         if solution.id in rows:
-            raise DataError(f"{place}: id {solution.id!r} is that of a row before it")
+            raise DataError(
+                f"{place}: id {solution.id!r} occurs in an earlier row, too. Give "
+                "every row its own id"
+            )
         rows[solution.id] = solution
     if not rows:
         raise DataError(f"{path}: an empty split: holds no rows. Give a split of ProcessBench")

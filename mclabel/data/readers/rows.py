@@ -131,8 +131,8 @@ def _parsed(raw: bytes) -> Any:
 def _json_rows(path: Path, source: str) -> Iterable[Any]:
     if (size := path.stat().st_size) > MAX_JSON:
         raise DataError(
-            f"{source}: {size:,} bytes: a .json file is held in memory as a whole, so it must have "
-            f"at most {MAX_JSON:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
+            f"{source}: {size:,} bytes: a .json file is read into memory as a whole, so it must "
+            f"have at most {MAX_JSON:,}. Write it as JSON Lines: jq -c '.[]' {path.name} > "
             f"{path.stem}.jsonl"
         )
     content = _parsed(path.read_bytes())

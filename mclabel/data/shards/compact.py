@@ -114,7 +114,10 @@ def compact(
         raise
     if places and not commit_merge(store, before.number + 1, places):
         _delete_written(store, written)
-        raise ShardError(f"{store.location}: another merge has just ended; nothing was changed")
+        raise ShardError(
+            f"{store.location}: another `mclabel compact` has merged it in the "
+            "meantime, so nothing was changed. Run the command again"
+        )
     after = read_catalog(store)
     for name in _unused(store, after):
         store.delete(name)

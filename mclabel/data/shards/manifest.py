@@ -125,8 +125,8 @@ def check_claim(store: Store, name: str, semantic: Semantic) -> None:
     if manifest["format"] != FORMAT:
         raise ShardError(
             f"{store.location}: was begun by another version of mclabel (manifest format "
-            f"{manifest['format']!r}, this one writes {FORMAT}). It can be read, not resumed: "
-            "choose another out=…, or go on with the version that began it"
+            f"{manifest['format']!r}, this version writes {FORMAT}). It can be read but not "
+            "resumed. Choose another out=…, or resume it with that version"
         )
     if changed := _changed(manifest, semantic):
         all_theirs = _flat(manifest["config"]) | _flat(manifest["identity"])

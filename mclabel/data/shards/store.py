@@ -66,7 +66,9 @@ class Store:
             ShardError: a local folder is missing, or the URL is not understood.
         """
         if not location:
-            raise ShardError("'': an empty name. Give a folder, or a URL such as s3://bucket/run")
+            raise ShardError(
+                "'': the name must not be empty. Give a folder, or a URL such as s3://bucket/run"
+            )
         self.location = location
         self.is_local = "://" not in location
         self._was_reached = was_reached or self.is_local
@@ -233,8 +235,8 @@ class Store:
             yield
         except (BaseError, OSError) as error:
             raise ShardError(
-                f"{self.location}/{name}: {type(error).__name__}: {reason_of(error)}. What was "
-                "committed is whole; when the store works again, run the same command"
+                f"{self.location}/{name}: {type(error).__name__}: {reason_of(error)}. Committed "
+                "blocks are safe. When the store works again, run the same command"
             ) from error
 
     def _client(self) -> dict[str, Any]:

@@ -42,29 +42,31 @@ class PosteriorEstimator(Estimator):
 
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1)
-        """Number of rollouts of a prefix that are started together."""
+        """Number of rollouts started together from a prefix before the estimator decides again."""
         min_gain_per_token: float = Field(3e-4, gt=0, allow_inf_nan=False)
-        """Rollouts stop when the expected gain per token falls below this. The gain is roughly the
-        chance that one more first error is found. A lower value costs more tokens and finds more
-        first errors."""
+        """Rollouts of a problem stop when the expected gain per token falls below this. The gain is
+        roughly the probability of locating one more first error. A lower value costs more tokens
+        and locates more first errors."""
         every: int = Field(0, ge=0)
-        """Number of rollouts that every prefix gets before the search begins. They give every step
-        a soft value."""
+        """Number of rollouts sampled from every prefix before the search for the first error
+        begins, so that every step gets a soft value. 0 samples only where the search needs it."""
         max_tokens: int | None = Field(None, ge=1)
-        """Limit on the expected tokens of a problem's rollouts. No batch is started that would
-        exceed it."""
+        """Maximum number of rollout tokens for a problem, by expected length. A batch that would
+        exceed it is not started. null sets no limit."""
         tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
-        """Average number of rollout tokens that a solution may cost. `min_gain_per_token` is
-        adjusted during the run to meet it."""
+        """Target for the average number of rollout tokens per solution. `min_gain_per_token` is
+        adjusted during the run to meet it. null keeps `min_gain_per_token` fixed."""
         agreement: bool = True
-        """Use the agreement of solutions to the same problem as evidence about their steps."""
+        """Whether to use the steps that several solutions to the same problem have in common as
+        evidence about the correctness of steps."""
         pilot: Annotated[int, at_most(1_000_000, "what they show is held in memory")] = Field(
             100, ge=1
         )
-        """Number of solutions that an engine labels before it first fits priors."""
+        """Number of solutions that each engine labels with uninformative priors before it fits
+        priors to the run."""
         priors: Annotated[str | None, CONTENT] = None
-        """File of priors to begin with instead of a pilot, such as priors/ID.json of another
-        run."""
+        """File of fitted priors to start from, such as priors/ID.json of another run; null fits
+        priors after the first `pilot` solutions."""
 
         @model_validator(mode="after")
         def _check(self) -> Self:

@@ -34,42 +34,52 @@ class ExampleSettings(Settings):
     """Which labelled solutions are trained on, and what is learned from them."""
 
     target: Annotated[str, Named("targets")] = "hard"
-    """`hard`: the policy still recovers. `soft`: the value. `posterior`: chance of no error so far.
-    `advantage`: what the step adds. `progress`: it keeps 0.8 of the value. `neutral`: three classes
-    (head=token). `outcome`, `outcome_steps`: an ORM, labelled at the last step or at every one.
-    `exact`: the truth, of problems of source arith. A function of your own: `module:function`."""
+    """What the model learns to predict for each step. `hard`: 1 if the policy can still reach the
+    right answer, else 0. `soft`: the step's value. `posterior`: the probability that no step so far
+    is wrong. `advantage`: the change of the value, as (1 + V(t) - V(t-1)) / 2. `progress`: 1 if the
+    step keeps at least 0.8 of the value before it. `neutral`: wrong, neutral or sound (head=token).
+    `outcome`, `outcome_steps`: whether the final answer is right, at the last step or at every step
+    (an ORM). `exact`: the true correctness, for arith problems only. Or `module:function` of your
+    own."""
     weights: Annotated[str, Named("weights")] = "equal"
-    """Weights of steps in the loss: `equal`, by their number of `rollouts`, or by how narrow the
-    `interval` of their value is. A function of your own: `module:function`."""
+    """Weight of each step in the loss. `equal`: all steps weigh the same. `rollouts`: in proportion
+    to the number of rollouts. `interval`: 1 minus the width of the value's confidence interval. Or
+    `module:function` of your own."""
     teacher: str | None = None
-    """A trained scorer with head=likelihood on the same base, from which head=token learns: its
-    scores of steps take the place of labels, and what it expected of each token is learned, too.
-    Solutions without labels serve as well."""
+    """Folder of a trained scorer with head=likelihood on the same base, from which a head=token
+    model is distilled: its step scores replace the labels, and its token likelihoods are learned,
+    too. Solutions without labels can be used as well. null learns from the labels."""
     to_first_error: bool = False
-    """Leave out the labels of steps after the first wrong one."""
+    """Whether to ignore the labels of all steps after the first wrong step."""
     too_long: Literal["drop", "cut"] = "drop"
-    """Whether a solution beyond `max_tokens` is left out, or cut after the last step that fits."""
+    """What happens to a solution longer than `max_tokens`: `drop` leaves it out, `cut` cuts it
+    after the last step that fits."""
     limit: int | None = Field(None, ge=1)
-    """Solutions to train on, by default all; those that come first are kept."""
+    """Maximum number of solutions to train on, taken in the order of the labels; null takes all."""
     validation: float = Field(0.1, ge=0, lt=1, allow_inf_nan=False)
-    """Share of problems kept for validation, by a hash of their text."""
+    """Fraction of the problems held out for validation, chosen by a hash of their text. 0 holds out
+    none."""
     evaluation: Annotated[list[str], OPERATIONAL] = Field([])
-    """Evaluation sets, runs of `mclabel` or files with a `problem`: problems whose text is in one
-    are not trained on. A training run is known by their content."""
+    """Evaluation sets whose problems must not be trained on: runs of `mclabel label`, or files with
+    a column `problem`. A problem with the same text is left out of training. A resumed run must
+    have the same content in these sets."""
 
     @rule
     def _a_teacher_scores_every_step(self) -> str | None:
         if self.teacher is not None and target_of(self.target).has_neutral:
             return (
-                f"target={self.target}: has three classes, but a teacher's scores are chances. "
-                "Choose another target"
+                f"target={self.target}: has three classes, but a teacher gives one probability "
+                "per step. Choose another target, or remove teacher"
             )
         return None
 
     @rule
     def _a_teacher_scores_beyond_errors(self) -> str | None:
         if self.teacher is not None and self.to_first_error:
-            return "to_first_error=true: a teacher scores every step. Leave it out"
+            return (
+                "to_first_error=true: cannot be combined with teacher, which scores every "
+                "step. Remove one of them"
+            )
         return None
 
 

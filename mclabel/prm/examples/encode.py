@@ -25,16 +25,16 @@ class TextSettings(Settings):
     """How problems and solutions become a scorer's tokens."""
 
     template: str | None = None
-    """Prompt with {problem} in it; by default the base's chat template."""
+    """Prompt template that contains {problem}; null uses the base's chat template."""
     system: str | None = None
-    """System message of the chat."""
+    """System message in the chat template; null sends none."""
     step_token: str | None = None
-    """For head=token: the token that follows every step. By default it is the one that the
+    """Token inserted after every step, at which head=token scores it. null takes the one that the
     tokenizer reserves."""
     add_step_token: bool = False
-    """Add `step_token` to the vocabulary if it is not in it."""
+    """Whether to add `step_token` to the vocabulary if it is missing there."""
     max_tokens: int | None = Field(None, ge=1)
-    """Limit on the tokens of prompt and solution. By default it is what the base allows."""
+    """Maximum number of tokens in prompt and solution together; null takes the base's own limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,10 @@ class StepEncoder:
         text = solution if isinstance(solution, str) else "".join(solution)
         ids = self._text.encode(text)
         if self._text.decode(ids) != text:
-            raise DataError(f"{place}: the scorer's tokenizer does not give its text back")
+            raise DataError(
+                f"{place}: the scorer's tokenizer cannot encode and decode its text "
+                "without changing it"
+            )
         if isinstance(solution, str):
             ends = newline_ends(text)
         else:
@@ -117,7 +120,7 @@ class StepEncoder:
         steps = split_steps(ids, text, ends, self._text.decode)
         if len(steps) != len(ends):
             raise DataError(
-                f"{place}: {len(ends)} steps, but only {len(steps)} end on tokens of their own"
+                f"{place}: {len(ends)} steps, but only {len(steps)} of them end where a token ends"
             )
         return self._join(problem, ids, steps, place, cut=cut)
 
@@ -135,7 +138,9 @@ class StepEncoder:
         if not steps:
             raise DataError(f"{place}: has no steps to score")
         if self._step_id is not None and self._step_id in ids:
-            raise DataError(f"{place}: contains the reserved step token")
+            raise DataError(
+                f"{place}: contains the step token, which is reserved. Remove it from the text"
+            )
         joined = list(self._prompt_ids(problem))
         num_prompt, start = len(joined), 0
         positions: list[int] = []
@@ -147,5 +152,7 @@ class StepEncoder:
             positions.append(len(joined) - 1)
             start = step.end
         if len(joined) > self._max_tokens:
-            raise TooLongError(f"{place}: {len(joined)} tokens, over max_tokens={self._max_tokens}")
+            raise TooLongError(
+                f"{place}: {len(joined)} tokens, more than max_tokens={self._max_tokens}"
+            )
         return EncodedSolution(ids=tuple(joined), num_prompt=num_prompt, positions=tuple(positions))

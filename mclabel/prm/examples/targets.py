@@ -133,8 +133,8 @@ def _three_classes(row: LabeledSolution) -> Targets:
 def _exact_truth(row: LabeledSolution) -> Targets:
     if not carries_truth(row.problem.meta):
         raise DataError(
-            f"problem {row.problem.id}: target=exact is for problems of source arith, whose truth "
-            "is known. Choose another target"
+            f"problem {row.problem.id}: target=exact works only for arith problems, whose true "
+            "labels are known. Choose another target"
         )
     steps = [step.text for step in row.solution.steps]
     error = true_first_error(row.problem.meta, steps)

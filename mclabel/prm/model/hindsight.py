@@ -185,8 +185,8 @@ def _usual_norm(language: PreTrainedModel) -> float:
     norm = float(seen[0][0].float().norm(dim=-1).median())
     if not 0 < norm < math.inf:
         raise EngineError(
-            f"{type(language).__name__}: its last states are of size {norm}. Its weights are "
-            "damaged: download or train it again"
+            f"{type(language).__name__}: its last hidden states have the norm {norm}, so its "
+            "weights are damaged. Download or train it again"
         )
     return norm
 

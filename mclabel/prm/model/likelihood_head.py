@@ -81,8 +81,8 @@ class LikelihoodHead(StepModel):
         wanted = {name: tuple(tensor.shape) for name, tensor in model.head_state().items()}
         if wanted != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
             raise EngineError(
-                f"{folder / HEAD_FILE}: holds other weights than this model's head has. Copy the "
-                "whole folder again, or train it again"
+                f"{folder / HEAD_FILE}: holds weights that do not fit this model's head. Copy the "
+                "whole folder again, or train the model again"
             )
         model.load_state_dict(weights, strict=False)
         return model

@@ -55,38 +55,41 @@ class ModelSettings(Settings):
     """The network that scores steps."""
 
     base: str
-    """Causal language model to start from: folder, Hugging Face name, arith:policy,
+    """Causal language model to start from: a folder, a Hugging Face name, arith:policy or
     arith:strong."""
     revision: str | None = None
-    """Commit or tag of a Hugging Face model."""
+    """Commit or tag of a Hugging Face model; null takes the latest commit."""
     trust_remote_code: Annotated[bool, RUNS_CODE] = False
-    """Run Python code that comes with the base. A file alone must not say so."""
+    """Whether Python code that comes with the base may run. For security it must be passed on the
+    command line; a file alone cannot set it."""
     head: HeadName = "token"
-    """`token`: token classification, the standard. `likelihood`: also reads the base's likelihood
-    of each step's tokens; better where the base is small."""
+    """`token`: a token classifier, the usual PRM. `likelihood`: a head that also receives the
+    base's likelihood of each step's tokens, which is more accurate for small bases."""
     extra_layers: int = Field(0, ge=0)
-    """Layers on top of the base's that see what it expected of each token, trained at `head_lr`; of
-    head=token with backbone_lr=0. Steps are scored at their last tokens. Any server loads the
-    result."""
+    """Number of transformer layers added on top of the base, which also receive the base's
+    predictions of each token. They are trained at `head_lr` and need head=token, backbone_lr=0, and
+    no step_token or lora_rank. 0 adds none."""
     states: bool | None = None
-    """Whether head=likelihood sees hidden states beside likelihoods. By default where the base is
-    trained; a frozen base's states cost accuracy until labels are many."""
+    """Whether head=likelihood receives hidden states besides likelihoods; null does so only if the
+    base is trained. With a frozen base, hidden states lower the accuracy unless there are many
+    labels."""
     lora_rank: int | None = Field(None, ge=1)
-    """Train adapters of this rank in place of the base's own weights, at `backbone_lr`."""
+    """Rank of LoRA adapters that are trained, at `backbone_lr`, instead of the base's own weights.
+    null trains no adapters."""
     lora_alpha: int = Field(32, gt=0)
-    """The output of adapters is scaled by lora_alpha / lora_rank."""
+    """Scale of LoRA adapters: their output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the base's weights."""
+    """Data type of the base's weights."""
     gradient_checkpointing: Annotated[bool, OPERATIONAL] = False
-    """Keep only the inputs of each layer in memory, and compute the rest again for the
-    gradients."""
+    """Whether to store only the inputs of each layer and recompute its activations for the
+    gradients, which saves memory and takes longer."""
 
     @rule
     def _layers_are_of_a_classifier(self) -> str | None:
         if self.extra_layers and not HEADS[self.head].is_token_classifier:
             return (
-                f"extra_layers={self.extra_layers}: is for head=token, not head={self.head}. Leave "
-                "it out"
+                f"extra_layers={self.extra_layers}: works only with head=token, not with "
+                f"head={self.head}. Remove it, or set head=token"
             )
         return None
 
@@ -94,7 +97,7 @@ class ModelSettings(Settings):
     def _states_are_of_a_reader(self) -> str | None:
         if self.states is not None and not HEADS[self.head].reads_logprobs:
             return (
-                f"states={str(self.states).lower()}: is for head=likelihood, not head={self.head}. "
-                "Leave it out"
+                f"states={str(self.states).lower()}: works only with head=likelihood, not with "
+                f"head={self.head}. Remove it, or set head=likelihood"
             )
         return None

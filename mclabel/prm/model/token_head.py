@@ -40,7 +40,8 @@ class TokenHead(StepModel):
         found = getattr(network, "score", None) or getattr(network, "classifier", None)
         if not isinstance(found, nn.Linear):
             raise EngineError(
-                f"{type(network).__name__}: its head is not one linear layer. Choose another base"
+                f"{type(network).__name__}: its classification head is not a single linear layer. "
+                "Choose another base"
             )
         # In float32 on a body of any type, as vLLM has it: scores rest on differences of logits.
         self.head = [found.float()]  # in a list, or its weights would be registered twice

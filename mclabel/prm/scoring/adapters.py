@@ -105,14 +105,19 @@ class AdaptedPRM(ABC):
         try:
             steps = _steps(solution)
             if len(steps) > limit:  # a chat is rendered once a step
-                raise TooLongError(f"{place}: {len(steps)} steps, over the model's {limit} tokens")
+                raise TooLongError(
+                    f"{place}: {len(steps)} steps, which cannot fit in the model's limit of "
+                    f"{limit} tokens"
+                )
             one = self.encode_steps(problem, steps)
         except TooLongError:
             raise
         except DataError as error:
             raise DataError(f"{place}: {error}") from error
         if len(one.ids) > limit:
-            raise TooLongError(f"{place}: {len(one.ids)} tokens, over the model's {limit}")
+            raise TooLongError(
+                f"{place}: {len(one.ids)} tokens, more than the model's limit of {limit}"
+            )
         return one
 
     def score_encoded(self, encoded: Sequence[EncodedSolution]) -> list[list[float]]:
@@ -156,7 +161,10 @@ class AdaptedPRM(ABC):
     def _plus_minus(self) -> list[int]:
         ids = self._ids("+ -")
         if len(ids) != 2:
-            raise DataError("this tokenizer has no single tokens for + and -: another format?")
+            raise DataError(
+                "its tokenizer has no single tokens for + and -, which this format "
+                "needs. Check --format"
+            )
         return ids
 
 
@@ -217,7 +225,10 @@ class RlhflowPRM(AdaptedPRM):
             turns.append({"role": "assistant", "content": "+"})
         ids = self._chat(turns, ask=False)
         if ids[: len(asked)] != asked:
-            raise DataError("the chat template does not continue a chat as it began it")
+            raise DataError(
+                "the chat template renders the beginning of a chat differently when "
+                "the chat is longer, so steps cannot be located"
+            )
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=tuple(positions))
 
     def _chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
@@ -259,7 +270,9 @@ class QwenPRM(AdaptedPRM):
         text = render_chat(self.tokenizer, turns, ask=False)
         mark = self._ids(QWEN_STEP)
         if len(mark) != 1:
-            raise DataError(f"this tokenizer has no token {QWEN_STEP}: another format?")
+            raise DataError(
+                f"this tokenizer has no token {QWEN_STEP}, which this format needs. Check --format"
+            )
         return self._marked(self._ids(text), mark[0], len(steps))
 
     def read(self, logits: Tensor) -> Tensor:

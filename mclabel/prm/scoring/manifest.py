@@ -49,7 +49,7 @@ class PrmManifest:
         try:
             content = json.loads((folder / MANIFEST).read_text())
             if content.pop("format") != FORMAT:
-                raise ValueError(f"of another format than {FORMAT}")
+                raise ValueError(f"its format is not {FORMAT}")
             cls(**content)  # refuses keys that it does not know
             return TypeAdapter(cls).validate_python(content)
         except FileNotFoundError:
@@ -74,7 +74,10 @@ def model_folder(path: str | Path) -> Path:
     """
     folder = Path(path)
     if (folder / "train.json").is_file() and not (folder / "model").is_dir():
-        raise DataError(f"{folder}: its training has not ended. Run the same command again")
+        raise DataError(
+            f"{folder}: its training has not finished. Run the same `mclabel train` "
+            "command again to resume it"
+        )
     return folder / "model" if (folder / "model").is_dir() else folder
 
 
@@ -107,7 +110,7 @@ def step_encoder(text: PolicyText, manifest: PrmManifest) -> StepEncoder:
                 "are its special ones), or add it with add_step_token=true"
             )
             raise ConfigError(
-                f"step_token={manifest.step_token!r}: not a token of this model. {remedy}, or use "
-                "head=likelihood, which needs none"
+                f"step_token={manifest.step_token!r}: is not a token of this model's tokenizer. "
+                f"{remedy}, or use head=likelihood, which needs no step token"
             )
     return StepEncoder(text, step_id=identity, max_tokens=manifest.max_tokens)

@@ -112,7 +112,10 @@ class PRM:
             DataError: a solution without steps, too long, or not given back by the tokenizer.
         """
         if len(problems) != len(solutions):
-            raise DataError(f"{len(problems)} problems for {len(solutions)} solutions")
+            raise DataError(
+                f"{len(problems)} problems, but {len(solutions)} solutions. Give one "
+                "problem for each solution"
+            )
         encoded = [
             self.encode(problem, solution, f"solution {index}")
             for index, (problem, solution) in enumerate(zip(problems, solutions, strict=True))
@@ -155,6 +158,7 @@ def check_scores(model: str, scores: Sequence[Sequence[float]], places: Sequence
         for score in row:
             if not isfinite(score):
                 raise DataError(
-                    f"{place}: {model} gives it the score {score}. Its weights are damaged, or "
-                    "overflow on this text: train or download it again"
+                    f"{place}: {model} gives it the score {score}, which must be a finite number. "
+                    "The model's weights are damaged, or overflow on this text. Train or "
+                    "download it again"
                 )

@@ -21,16 +21,16 @@ class ScorerSettings(Settings):
     """The settings of a scorer: its PRM, and where the scores are computed."""
 
     prm: str
-    """Folder of the PRM, or for another format its folder or Hugging Face name."""
+    """Folder of the PRM; for a format other than `mclabel`, its folder or Hugging Face name."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
     """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow` or `qwen`."""
     device: Annotated[str, OPERATIONAL] = "cpu"
-    """Torch device of a model."""
+    """PyTorch device that computes the scores, such as cpu or cuda."""
     url: Annotated[str | None, OPERATIONAL] = None
-    """URL of a server that `mclabel serve` started for the same PRM. That server then computes the
-    scores."""
+    """URL of a server that `mclabel serve` started for the same PRM and that computes the scores;
+    null computes them in this job."""
     trust_remote_code: Annotated[bool, OPERATIONAL] = False
-    """Run Python code that comes with the PRM."""
+    """Whether Python code that comes with the PRM may run."""
 
 
 class Scorer(Protocol):

@@ -64,8 +64,8 @@ class ServedPRM:
             self._head = load_tensors(folder / HEAD_FILE)
             if "hidden.weight" in self._head:
                 raise ConfigError(
-                    f"{folder}: its head sees hidden states, which vLLM does not serve. Train with "
-                    "states=false, or with head=token"
+                    f"{folder}: its head uses hidden states, which a vLLM server does not return. "
+                    "Train with states=false, or with head=token"
                 )
 
     @classmethod

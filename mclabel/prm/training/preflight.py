@@ -84,9 +84,9 @@ class Preflight:
             return
         alike = f"{self.num_labels - self.num_others:,} of {self.num_labels:,} {self.target} labels"
         raise DataError(
-            f"{alike} to train on are {self.most_frequent:.4g}, which teaches a constant: at least "
-            f"{few} must differ. {_REMEDIES[self._kind]}. `mclabel labels RUN` shows more of a "
-            "run's health"
+            f"{alike} to train on are {self.most_frequent:.4g}, so the model would learn a "
+            f"constant: at least {few} must differ. {_REMEDIES[self._kind]}. `mclabel labels RUN` "
+            "shows more of a run's health"
         )
 
     @property
@@ -134,7 +134,7 @@ def preflight(
         num_steps += len(example.targets)
         sound += [t for t in example.targets if t is not None]
     if not sound and not is_taught:
-        raise DataError(f"no position carries a {target} label. Choose another target")
+        raise DataError(f"no step has a {target} label. Choose another target")
     (most_frequent, number), *_ = Counter(sound).most_common(1) or [(0.0, 0)]
     median, most_but_few, most = (int(q) for q in np.percentile(lengths, [50, 95, 100]))
     return Preflight(

@@ -21,39 +21,44 @@ class TrainerSettings(Settings):
     """Losses, rates, and the lengths of training."""
 
     loss: Annotated[str, Named("losses")] = "cross_entropy"
-    """Loss of a step: `cross_entropy`, or `mse`, the squared error of the predicted chance. It may
-    also be a function of your own, `module:function`."""
+    """Loss of each step: `cross_entropy`, `mse` (the squared error of the predicted probability),
+    or `module:function` of your own."""
     balance: bool = False
-    """Weight sound and wrong steps so that both classes count the same in total."""
+    """Whether to weight sound and wrong steps so that both classes have the same total weight in
+    the loss."""
     pair_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Weight of a loss over pairs of a right and a wrong solution of one problem, beside that of
-    steps. Solutions of a problem then share a batch."""
+    """Weight of an additional ranking loss over pairs of a right and a wrong solution to the same
+    problem, relative to the step loss. If it is above 0, solutions to the same problem are put in
+    the same batch. 0 turns it off."""
     epochs: float = Field(3.0, gt=0, allow_inf_nan=False)
-    """Number of passes over the examples."""
+    """Number of passes over the training solutions."""
     max_steps: int | None = Field(None, ge=1)
-    """Number of optimizer steps; it replaces `epochs`."""
+    """Number of optimizer steps, which replaces `epochs`; null uses `epochs`."""
     batch_size: int = Field(16, ge=1)
-    """Number of solutions in an optimizer step, over all workers together."""
+    """Number of solutions per optimizer step, over all workers together."""
     micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1)
-    """Tokens of a worker, padding included, that are in memory at a time: gradients are added up.
-    One solution at least, with `pair_weight` all of a problem's in the batch."""
+    """Maximum number of tokens, padding included, that a worker processes at once. A larger batch
+    is processed in parts whose gradients are accumulated. A part holds at least one solution, or
+    with `pair_weight` all solutions to one problem in the batch."""
     backbone_lr: float = Field(1e-5, ge=0, allow_inf_nan=False)
-    """Learning rate of the base's own weights; 0 freezes them."""
+    """Learning rate of the base's weights or of its LoRA adapters; 0 freezes the base."""
     head_lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
-    """Learning rate of the head, and of `extra_layers`."""
+    """Learning rate of the head and of `extra_layers`."""
     warmup: float = Field(0.05, ge=0, lt=1, allow_inf_nan=False)
-    """Share of the steps over which the rates rise; then they fall linearly to 0."""
+    """Fraction of the optimizer steps during which the learning rates rise linearly from 0. After
+    them they fall linearly to 0."""
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Weight decay of AdamW."""
     bf16: bool = False
-    """Compute in bfloat16 where that is safe, on weights kept as they are."""
+    """Whether to compute in mixed precision with bfloat16. The weights keep their `dtype`."""
     seed: int = Field(0, ge=0)
-    """Seed of the head's first weights and of the order of the examples."""
+    """Random seed for the head's initial weights and for the order of the training solutions."""
     save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1)
-    """Optimizer steps between two checkpoints."""
+    """Number of optimizer steps between two checkpoints."""
     eval_steps: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
-    """Optimizer steps between two validations; by default one after every epoch."""
+    """Number of optimizer steps between two validations; null validates after every epoch."""
     patience: int | None = Field(None, ge=1)
-    """Validations without a lower loss after which training stops; the best weights are kept."""
+    """Training stops after this many validations in a row without a lower loss, and keeps the best
+    weights. null never stops early."""
     report_to: Annotated[list[Literal["tensorboard", "wandb"]], OPERATIONAL] = Field([])
-    """Also report the figures to these services. `log.jsonl` has them in any case."""
+    """Services to which losses and metrics are reported, besides the file `log.jsonl`."""

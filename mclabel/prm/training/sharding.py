@@ -39,7 +39,8 @@ def shard(model: StepModel, device: str, *, bf16: bool) -> None:
     if not layers:
         raise TrainingError(
             f"shard=true: {type(model.network).__name__} does not name its layers "
-            "(`_no_split_modules`), so it would be gathered as one. Train it with lora_rank"
+            "(`_no_split_modules`), so its layers cannot be sharded one by one. Set shard=false, "
+            "and train with lora_rank to save memory"
         )
     for part in reversed(layers):
         fully_shard(part, mesh=mesh, mp_policy=reduced)

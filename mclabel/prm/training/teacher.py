@@ -46,21 +46,21 @@ def check_teacher(path: str, text: PolicyText, manifest: PrmManifest) -> None:
     teacher = PrmManifest.read(folder)
     if not HEADS[teacher.head].reads_logprobs:
         raise ConfigError(
-            f"teacher={path!r}: has head={teacher.head}, but a teacher must have log-probabilities "
-            "of tokens. Train one with head=likelihood, and learn from that"
+            f"teacher={path!r}: has head={teacher.head}, but a teacher must have head=likelihood, "
+            "which gives token log-probabilities. Train a teacher with head=likelihood"
         )
     if teacher.kind != manifest.kind:
         raise ConfigError(
-            f"teacher={path!r}: is of kind {teacher.kind}, this target's scorer of kind "
-            f"{manifest.kind}. Choose a target of the same kind"
+            f"teacher={path!r}: is of kind {teacher.kind}, but this target trains a scorer of "
+            f"kind {manifest.kind}. Choose a target of the same kind"
         )
     teacher_text = PolicyText.load(
         str(folder), revision=None, template=teacher.template, system=teacher.system, key="teacher"
     )
     if teacher_text.prompt_ids(_SAMPLE) != text.prompt_ids(_SAMPLE):
         raise ConfigError(
-            f"teacher={path!r}: its tokenizer, template or system prompt is not that of the base. "
-            "Train it on the same base, with the same template and system"
+            f"teacher={path!r}: its tokenizer, template or system message differs from that of "
+            "the base. Train the teacher on the same base, with the same template and system"
         )
 
 

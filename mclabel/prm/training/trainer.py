@@ -136,7 +136,9 @@ def train_step_model(
         load_weights(model, checkpoints / BEST)
     finite = torch.tensor(all(bool(here(p).isfinite().all()) for p in model.parameters()))
     if not trainer.accelerator.gather(finite[None].to(trainer.args.device)).all():
-        raise TrainingError("weights are no longer finite after the last step. " + _REMEDY)
+        raise TrainingError(
+            "the weights contain NaN or infinite values after the last step. " + _REMEDY
+        )
     return validate(model, validation)
 
 
