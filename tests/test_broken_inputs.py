@@ -355,7 +355,9 @@ def test_a_broken_input_is_one_message(
 ) -> None:
     slot = VERBS[verb][name]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mclabel.report.view._run", lambda *arguments: None)  # it serves for ever
+    monkeypatch.setattr(
+        "mclabel.report.viewer.view._run", lambda *arguments: None
+    )  # it serves for ever
     values = (
         {value: value for value in slot.values}
         if isinstance(slot.values, tuple)

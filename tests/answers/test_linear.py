@@ -120,24 +120,20 @@ def _recursion_limit() -> Iterator[None]:
 PATTERNS = list(package_patterns())
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=[one.name for one in PATTERNS])
-def test_steps_grow_with_the_length_and_no_faster(pattern: Pattern) -> None:
-    assert slow_attack(pattern) is None
-
-
 BY_HAND = {
-    "mclabel.answers.groups._MATRIX": "its body ends at the next begin or end of an environment",
-    "mclabel.answers.normalize._OVER": r"what stands before \over holds no \over",
+    "mclabel.answers.reading.groups._MATRIX": "its body ends at the next begin or end",
+    "mclabel.answers.reading.normalize._OVER": r"what stands before \over holds no \over",
 }
 """Patterns with a look-ahead at a whole word, which the proof does not see, and why they are
-linear nevertheless."""
+linear nevertheless: these are attacked."""
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=[one.name for one in PATTERNS])
-def test_steps_are_linear_by_proof(pattern: Pattern) -> None:
+def test_steps_grow_with_the_length_and_no_faster(pattern: Pattern) -> None:
     search = bool(pattern.calls - {"match", "fullmatch"})
     if Analysis(pattern.pattern, search=search).stumbling_word() is not None:
         assert pattern.name in BY_HAND
+        assert slow_attack(pattern) is None
 
 
 @pytest.mark.parametrize(

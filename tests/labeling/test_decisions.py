@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 
-from mclabel.estimators import Estimator, ProblemPaths
+from mclabel.estimators import (
+    CheckedEstimator,
+    Estimator,
+    EstimatorSettings,
+    ProblemPaths,
+    begin_estimator,
+)
 from mclabel.labeling import decisions
 from mclabel.labeling.decisions import Decisions
 from mclabel.settings import settings_class
 from mclabel.simulate.profiles import simulated_cases
 from mclabel.work.desk import Desk
 
+MANY = 1_000
+"""Prefixes, more than any of these problems has."""
 
-def estimators(kind: str, count: int) -> list[Estimator]:
+
+def estimators(kind: str, count: int) -> list[CheckedEstimator]:
     settings = settings_class("estimators", kind)(rollouts=8)
-    begin = settings.component.begin
+    assert isinstance(settings, EstimatorSettings)
     return [
-        begin(settings, ProblemPaths(paths=case.paths)) for case in simulated_cases("sharp", count)
+        begin_estimator(settings, ProblemPaths(paths=case.paths))
+        for case in simulated_cases("sharp", count)
     ]
 
 
@@ -26,9 +37,10 @@ def count_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     real = decisions.decide_together
 
-    def counting(some: list[Estimator]) -> None:
-        sizes.append(len(some))
-        real(some)
+    def counting(some: Iterable[Estimator]) -> None:
+        due = list(some)
+        sizes.append(len(due))
+        real(due)
 
     monkeypatch.setattr(decisions, "decide_together", counting)
     return sizes
@@ -41,32 +53,32 @@ def test_what_is_due_together_is_decided_together(monkeypatch: pytest.MonkeyPatc
     async def run() -> list[list[int]]:
         shared = Decisions(Desk())
         some = estimators("posterior", 50)
-        return [list(w) for w in await asyncio.gather(*(shared.wanted(e) for e in some))]
+        return [list(w) for w in await asyncio.gather(*(shared.wanted(e, MANY) for e in some))]
 
     found = asyncio.run(run())
     assert sizes == [20, 20, 10]
-    assert found == [list(e.wanted()) for e in estimators("posterior", 50)]
+    assert found == [list(e.wanted(MANY)) for e in estimators("posterior", 50)]
 
 
 def test_an_estimator_whose_decision_takes_no_time_is_never_due() -> None:
     assert not any(one.is_due for one in estimators("bisect", 3))
     bayesian = estimators("posterior", 1)[0]
     assert bayesian.is_due
-    assert bayesian.wanted() and not bayesian.is_due  # rollouts are due
+    assert bayesian.wanted(MANY) and not bayesian.is_due  # rollouts are due
 
 
 def test_a_request_that_is_cancelled_does_no_harm() -> None:
     async def run() -> int:
         shared = Decisions(Desk())
         first, second = estimators("posterior", 2)
-        gone = asyncio.create_task(shared.wanted(first))
-        stays = asyncio.create_task(shared.wanted(second))
+        gone = asyncio.create_task(shared.wanted(first, MANY))
+        stays = asyncio.create_task(shared.wanted(second, MANY))
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         return len(await stays)
 
-    assert asyncio.run(run()) == len(estimators("posterior", 2)[1].wanted())
+    assert asyncio.run(run()) == len(estimators("posterior", 2)[1].wanted(MANY))
 
 
 def test_a_failure_reaches_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +90,6 @@ def test_a_failure_reaches_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -
     async def run() -> list[object]:
         shared = Decisions(Desk())
         some = estimators("posterior", 3)
-        return await asyncio.gather(*(shared.wanted(e) for e in some), return_exceptions=True)
+        return await asyncio.gather(*(shared.wanted(e, MANY) for e in some), return_exceptions=True)
 
     assert [str(one) for one in asyncio.run(run())] == ["impossible"] * 3
