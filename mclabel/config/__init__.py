@@ -6,16 +6,13 @@ Configuration stops at the edge: library functions take plain arguments.
 """
 
 from mclabel.config.evaluation import BestOfNConfig
-from mclabel.config.label import (
-    BudgetConfig,
-    LabelConfig,
-    RayConfig,
-)
+from mclabel.config.label import LabelConfig
 from mclabel.config.load import bundled_config, check_config, config_file, load_config, load_content
 from mclabel.config.quickstart import QuickstartConfig
 from mclabel.config.score import ScoreConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
+from mclabel.work.settings import BudgetConfig, RayConfig
 
 __all__ = [
     "BestOfNConfig",

@@ -7,12 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from mclabel.checkers.base import CheckerField, default_checker
-from mclabel.config.label import MAX_BLOCK, RayConfig, arith_problems
+from mclabel.config.label import MAX_BLOCK, arith_problems
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.prm.scoring.aggregate import Aggregation
 from mclabel.settings import OPERATIONAL, RUNS_CODE, Settings, at_most
+from mclabel.work.settings import RayConfig
 
 
 class BestOfNConfig(Settings):

@@ -2,71 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.settings import OPERATIONAL, Harmless, Settings, at_most
+from mclabel.settings import OPERATIONAL, at_most
+from mclabel.work.settings import BudgetConfig, RayConfig
 
 MAX_BLOCK = 10_000
-_OWN_CLUSTER = Harmless(
-    lambda address: address in ("local", "auto", "none"),
-    "joins a cluster, which may run any code here",
-)
-
-
-class RayConfig(Settings):
-    """Where the engines run."""
-
-    address: Annotated[str, _OWN_CLUSTER] = "local"
-    """`local` starts Ray on this machine, `auto` or HOST:PORT joins a running cluster, and `none`
-    runs in this process without Ray. For security HOST:PORT must be passed on the command line; a
-    file alone cannot set it."""
-    min_engines: int = Field(1, ge=1)
-    """Number of engines that must be running before work begins. Work continues if some are lost
-    later."""
-    max_engines: int | None = Field(None, ge=1)
-    """Maximum number of engines that run at the same time; null starts as many as the cluster has
-    room for. A number is requested from the cluster at once, so that an autoscaling cluster grows
-    to it."""
-    wait_s: float = Field(300, ge=0, allow_inf_nan=False)
-    """Seconds to wait for the cluster to have room for `min_engines`. After that the job fails."""
-    stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, allow_inf_nan=False)
-    """Seconds without a new token after which an engine is reported as silent; for an engine with
-    longer pauses, five times its longest pause so far. It is replaced after twice that time."""
-    num_cpus: float | None = Field(None, ge=0)
-    """Number of CPUs reserved for each engine or worker; null takes the default of the engine."""
-    num_gpus: float | None = Field(None, ge=0)
-    """Number of GPUs reserved for each engine or worker; null takes the default of the engine."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.max_engines is not None and self.max_engines < self.min_engines:
-            raise ValueError(
-                f"ray.max_engines={self.max_engines}: must be >= "
-                f"ray.min_engines={self.min_engines}. Raise max_engines, or lower min_engines"
-            )
-        return self
-
-
-class BudgetConfig(Settings):
-    """What a job may cost, and what things cost. Limits hold for all runs of a job together."""
-
-    max_tokens: int | None = Field(None, ge=1)
-    """Approximate limit on sampled tokens over all runs of the job. Rollouts under way still finish
-    and may exceed it. null sets no limit."""
-    max_hours: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Limit on the hours that the job runs, over all its runs and including the loading of engines.
-    null sets no limit."""
-    price_per_gpu_hour: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Price of one GPU for one hour, in any currency, used only by the cost forecast. null leaves
-    GPU prices out of it."""
-    price_per_million_tokens: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Price of one million sampled tokens, in any currency, used only by the cost forecast. null
-    leaves token prices out of it."""
 
 
 def arith_problems() -> ReaderSettings:

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from mclabel.config.label import BudgetConfig, RayConfig
 from mclabel.prm.scoring.scorer import ScorerSettings
 from mclabel.settings import OPERATIONAL, at_most
+from mclabel.work.settings import BudgetConfig, RayConfig
 
 MAX_BLOCK = 100_000
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mclabel.config.label import RayConfig
 from mclabel.prm.examples.build import ExampleSettings
 from mclabel.prm.examples.encode import TextSettings
 from mclabel.prm.examples.targets import target_of
 from mclabel.prm.model.settings import HEADS, ModelSettings
 from mclabel.prm.training.settings import TrainerSettings
 from mclabel.settings import OPERATIONAL, rule
+from mclabel.work.settings import RayConfig
 
 
 class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings):

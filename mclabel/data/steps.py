@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mclabel.data.boundaries import (
     check_pattern,
@@ -23,7 +23,7 @@ from mclabel.data.boundaries import (
     thinking_end,
 )
 from mclabel.records import Step
-from mclabel.settings import Settings
+from mclabel.settings import Settings, rule
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -56,17 +56,26 @@ class StepSplitter(Settings):
     """Maximum number of steps in a solution. If there are more, adjacent steps are merged into
     groups of about equal size. null sets no limit."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    @rule
+    def _a_pattern_is_used(self) -> str | None:
         if (self.by == "pattern") != (self.pattern is not None):
-            raise ValueError("pattern and by=pattern must be set together. Set both or neither")
-        if self.pattern is not None:
-            check_pattern(self.pattern)
+            return "pattern and by=pattern must be set together. Set both or neither"
+        return None
+
+    @rule
+    def _the_pattern_is_one(self) -> str | None:
+        try:
+            if self.pattern is not None:
+                check_pattern(self.pattern)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    @rule
+    def _thinking_is_marked(self) -> str | None:
         if not all(self.think):
-            raise ValueError(
-                "think must hold two texts that are not empty, such as ['<think>', '</think>']"
-            )
-        return self
+            return "think must hold two texts that are not empty, such as ['<think>', '</think>']"
+        return None
 
     def split(
         self, ids: Sequence[int], text: str, decode: Decode, *, opened: bool = False

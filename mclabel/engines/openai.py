@@ -14,10 +14,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError, Slots, missing_key
@@ -27,7 +27,7 @@ from mclabel.engines.settings import BatchSettings, PolicySettings
 from mclabel.engines.text import PROBE, model_end_ids, model_max_context, stopped_ids
 from mclabel.errors import ConfigError, EngineError
 from mclabel.records import Completion
-from mclabel.settings import OPERATIONAL, SENSITIVE, Harmless
+from mclabel.settings import OPERATIONAL, SENSITIVE, Harmless, rule
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -72,24 +72,28 @@ class OpenAIEngine(ModelEngine):
         """Seconds during which a failed request is retried while servers refuse or do not
         answer."""
 
-        @model_validator(mode="after")
-        def _check(self) -> Self:
+        @rule
+        def _endpoints_are_urls(self) -> str | None:
             for endpoint in self.endpoints:
                 parts = urlsplit(endpoint)
                 if parts.scheme not in ("http", "https") or not parts.hostname:
-                    raise ValueError("endpoints must be URLs such as http://HOST:8000/v1")
+                    return "endpoints must be URLs such as http://HOST:8000/v1"
                 if parts.username or parts.password or parts.query or parts.fragment:
-                    raise ValueError(
+                    return (
                         "endpoints must not contain a user, password or query. Name the "
                         "environment variable of the key with api_key_env"
                     )
+            return None
+
+        @rule
+        def _no_key_is_written(self) -> str | None:
             name = self.api_key_env
             if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
-                raise ValueError(
+                return (
                     "api_key_env must be the name of an environment variable in capitals, such as "
                     "OPENAI_API_KEY, never a key itself"
                 )
-            return self
+            return None
 
     reads_weights: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ("openai",)

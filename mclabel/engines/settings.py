@@ -8,9 +8,9 @@ quantization of weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mclabel.settings import (
     OPERATIONAL,
@@ -19,6 +19,7 @@ from mclabel.settings import (
     ComponentSettings,
     Settings,
     at_most,
+    rule,
 )
 
 MAX_EXAMPLES = 256
@@ -140,18 +141,20 @@ class PolicySettings(Settings):
     """Maximum number of tokens in prompt and solution together; null takes the model's own
     limit."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    @rule
+    def _a_template_holds_the_problem(self) -> str | None:
         if self.template is not None and "{problem}" not in self.template:
-            raise ValueError(
-                "template must contain {problem}, which is replaced by the problem's text"
-            )
+            return "template must contain {problem}, which is replaced by the problem's text"
+        return None
+
+    @rule
+    def _a_chat_has_one_template(self) -> str | None:
         if self.template is not None and (self.system or self.few_shot):
-            raise ValueError(
+            return (
                 "system and few_shot apply only to the model's chat template. Write "
                 "their text into template, and remove them"
             )
-        return self
+        return None
 
     @property
     def examples(self) -> tuple[tuple[str, str], ...]:

@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.loading import load_beside
@@ -36,7 +36,7 @@ from mclabel.engines.vllm_stats import EngineLog
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 from mclabel.seeds import engine_seed
-from mclabel.settings import OPERATIONAL, Harmless
+from mclabel.settings import OPERATIONAL, Harmless, rule
 from mclabel.stop import free_orphaned, shared_memory
 
 _NUMBERS = Harmless(
@@ -76,12 +76,12 @@ class VllmEngine(ModelEngine):
         """Additional arguments for vLLM's AsyncEngineArgs. Text values, which may name code to run,
         must be passed on the command line; a file may set numbers, true and false."""
 
-        @model_validator(mode="after")
-        def _check(self) -> Self:
+        @rule
+        def _no_argument_has_two_keys(self) -> str | None:
             if taken := sorted(set(self.engine_args) & set(ENGINE_ARGS)):
                 named = ", ".join(f"{name} (set {ENGINE_ARGS[name]})" for name in taken)
-                raise ValueError(f"engine_args must not hold {named}")
-            return self
+                return f"engine_args must not hold {named}"
+            return None
 
         @property
         def is_seeded(self) -> bool:

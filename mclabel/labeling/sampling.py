@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mclabel.records import Counts, Outcome, Solution
-from mclabel.settings import OPERATIONAL, Settings, at_most
+from mclabel.settings import OPERATIONAL, Settings, at_most, rule
 
 MAX_SAMPLES = 16_384
 """Of a problem, without `balance`."""
@@ -40,23 +40,31 @@ class SolutionSettings(Settings):
     """File of solutions to label; null samples solutions from the policy. Each row has problem_id
     or problem, and solution (a text) or steps (a list of texts)."""
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    @rule
+    def _given_solutions_are_not_chosen(self) -> str | None:
         if self.balance is not None and self.path is not None:
-            raise ValueError(
+            return (
                 "balance chooses among sampled solutions, but path takes solutions "
                 "from a file. Set only one of the two"
             )
+        return None
+
+    @rule
+    def _only_balance_is_limited(self) -> str | None:
         if self.max_samples is not None and self.balance is None:
-            raise ValueError(
+            return (
                 "max_samples limits the sampling for balance, which is not set. Set "
                 "balance, or remove max_samples"
             )
+        return None
+
+    @rule
+    def _one_turn_fits(self) -> str | None:
         if self.max_samples is not None and self.max_samples < self.per_problem:
-            raise ValueError(
+            return (
                 "max_samples must be at least per_problem. Raise max_samples, or lower per_problem"
             )
-        return self
+        return None
 
     @property
     def most_samples(self) -> int:

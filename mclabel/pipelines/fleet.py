@@ -25,15 +25,7 @@ def make_fleet(
     """
     if ray.address == "none":
         return LocalFleet(make_worker, num_gpus=resources.total_gpus, stall_s=ray.stall_s)
-    return RayFleet(
-        make_worker,
-        address=ray.address,
-        min_engines=ray.min_engines,
-        max_engines=ray.max_engines,
-        wait_s=ray.wait_s,
-        stall_s=ray.stall_s,
-        resources=resources,
-    )
+    return RayFleet(make_worker, ray, resources=resources)
 
 
 def from_anywhere(place: str) -> str:

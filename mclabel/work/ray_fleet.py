@@ -17,7 +17,7 @@ from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_cluster import connect, node_resources
 from mclabel.work.ray_run import RayRun
 from mclabel.work.resources import Place
-from mclabel.work.watch import STALL_S
+from mclabel.work.settings import RayConfig
 from mclabel.work.worker import BlockReport, Worker
 
 
@@ -27,36 +27,26 @@ class RayFleet:
     def __init__(
         self,
         make_worker: Callable[[], Worker],
+        ray: RayConfig,
         *,
-        address: str,
-        min_engines: int = 1,
-        max_engines: int | None = None,
-        wait_s: float = 300.0,
-        stall_s: float = STALL_S,
         resources: EngineResources = ONE_CPU,
     ) -> None:
         """Prepare a fleet; `run` joins the cluster and starts actors.
 
         Args:
             make_worker: called in each actor.
-            address: `local`, `auto` or a cluster's address.
-            min_engines: work begins when so many are loaded.
-            max_engines: actors at most; None is as many as the cluster has room for at any time.
-            wait_s: seconds that the cluster is given to find room for `min_engines`.
-            stall_s: seconds of silence under which no engine is suspected to have stopped.
+            ray: the cluster, and how many engines run there.
             resources: that an engine takes.
         """
-        self._make_worker, self._address = make_worker, address
-        self._max_engines = max_engines
-        self._wait_s, self._resources = wait_s, resources
-        self.stall_s = stall_s
-        self.min_engines, self.num_gpus = min_engines, resources.total_gpus
+        self._make_worker, self._ray, self._resources = make_worker, ray, resources
+        self.stall_s, self.min_engines = ray.stall_s, ray.min_engines
+        self.num_gpus = resources.total_gpus
 
     def run(self, book: LeaseBook, on_progress: OnProgress) -> Iterator[BlockReport]:
         """Reports of all blocks; engines that die are replaced."""
         if book.closed:
             return
-        connect(self._address)
+        connect(self._ray.address)
         stop.install()  # ray.init has taken SIGTERM
         run = RayRun(self, book, on_progress)
         try:
@@ -73,8 +63,8 @@ class RayFleet:
 
     def num_wanted(self) -> int:
         """How many actors there should be now."""
-        if self._max_engines is not None:
-            return self._max_engines
+        if self._ray.max_engines is not None:
+            return self._ray.max_engines
         return max(self.min_engines, self._room())
 
     def check_room(self, num_up: int, waited_s: float) -> bool:
@@ -89,13 +79,13 @@ class RayFleet:
         """
         if num_up >= self.min_engines:
             return True
-        hopeless = self._address == "local" and self._room() < self.min_engines
-        if hopeless or waited_s > self._wait_s:
+        hopeless = self._ray.address == "local" and self._room() < self.min_engines
+        if hopeless or waited_s > self._ray.wait_s:
             nodes = ", ".join(
                 f"{have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs"
                 for have in node_resources()
             )
-            after = "" if hopeless else f" after ray.wait_s={self._wait_s:g}"
+            after = "" if hopeless else f" after ray.wait_s={self._ray.wait_s:g}"
             raise EngineError(
                 f"{self._resources}: room for "
                 f"{num_up} of ray.min_engines={self.min_engines} engines{after}. The nodes have: "

@@ -25,7 +25,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.config import LabelConfig
+from mclabel.config import LabelConfig, RayConfig
 from mclabel.data.shards.store import Store
 from mclabel.engines import Policy, PolicySettings
 from mclabel.engines.resources import EngineResources
@@ -146,9 +146,7 @@ def _job(count: int, folder: Path) -> float:
     make_worker = partial(Worker, task, out=str(folder))
     fleet = _TimedFleet(
         make_worker,
-        address="local",
-        min_engines=NUM_ACTORS,
-        max_engines=NUM_ACTORS,
+        RayConfig(min_engines=NUM_ACTORS, max_engines=NUM_ACTORS),
         resources=EngineResources(num_cpus=1 / NUM_ACTORS, num_gpus=0),
     )
     problems = list(_Problems(count))

@@ -81,6 +81,8 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("folder/problems", "file"),
         ("problems.txt", "file"),
         ("my_package.mine:Reader", "my_package.mine:Reader"),
+        ("my_package.mine:Reader:/a/place", "my_package.mine:Reader"),
+        ("C:/problems.jsonl", "file"),
     ],
 )
 def test_the_reader_of_a_source(source: str, name: str) -> None:

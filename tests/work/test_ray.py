@@ -24,6 +24,7 @@ from mclabel.errors import EngineError
 from mclabel.labeling.task import LabelTask
 from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_fleet import RayFleet
+from mclabel.work.settings import RayConfig
 from mclabel.work.task import Block
 from mclabel.work.worker import Worker
 from tests.support.exactness import check_exact
@@ -74,7 +75,7 @@ def test_three_failed_loads_stop_the_job(
     config = LabelConfig(out=str(tmp_path))
     task = LabelTask(make_policy=make_policy, settings=config, provenance={})
     make_worker = partial(Worker, task, out=str(tmp_path))
-    fleet = RayFleet(make_worker, address="local", max_engines=1)
+    fleet = RayFleet(make_worker, RayConfig(address="local", max_engines=1))
     book = LeaseBook([Block(id="b", items=(), priority=0)], num_blocks=1)
     with pytest.raises(EngineError, match="failed to load 3 times") as caught:
         list(fleet.run(book, lambda progress: None))

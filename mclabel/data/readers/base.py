@@ -1,7 +1,8 @@
 """What a reader of problems is, and which one reads a source.
 
 `problems.source` names a reader, alone (`arith`), before a colon (`hf:openai/gsm8k`), by its place
-in Python (`my_package.mine:read`) or by the suffix of a file; what no name fits is a file.
+in Python (`my_package.mine:read`, `my_package.mine:read:PLACE`) or by the suffix of a file; what no
+name fits is a file.
 `problems.kind` names it apart from the source.
 """
 
@@ -22,7 +23,10 @@ from mclabel.data.readers.checked import CheckedReader
 from mclabel.errors import ConfigError
 from mclabel.settings import Chosen, ComponentSettings
 
-_PYTHON_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_PYTHON_NAME = re.compile(
+    r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::|\Z)"
+)
+"""`module:Class`, alone or before a colon and a place."""
 
 
 class ReaderSettings(ComponentSettings):
@@ -123,8 +127,8 @@ def reader_name(source: str) -> str:
         return source
     if colon and head in names:
         return head
-    if _PYTHON_NAME.fullmatch(source):
-        return source
+    if (named := _PYTHON_NAME.match(source)) and not Path(source).exists():
+        return named[1]
     if suffix in names:
         return suffix
     if source and "." not in source and "/" not in source and not Path(source).exists():

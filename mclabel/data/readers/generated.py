@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mclabel.arith.problems import Split, generate
 from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.data.readers.base import ReaderSettings
 from mclabel.errors import ConfigError
 from mclabel.records import Problem
-from mclabel.settings import at_most
+from mclabel.settings import at_most, rule
 
 MAX_ARITH = 1_000_000
 """Problems that are generated."""
@@ -38,17 +38,21 @@ class ArithReader:
         seed: int = Field(0, ge=0)
         """Random seed of the problem generator. A different seed gives different problems."""
 
-        @model_validator(mode="after")
-        def _check(self) -> Self:
+        @rule
+        def _families_are_known(self) -> str | None:
             if unknown := [name for name in self.families or () if name not in FAMILIES]:
-                raise ValueError(f"families={unknown}: must be among {', '.join(FAMILIES)}")
+                return f"families={unknown}: must be among {', '.join(FAMILIES)}"
+            return None
+
+        @rule
+        def _none_is_held_out(self) -> str | None:
             held_out = sorted(set(self.families or ()) & set(HELD_OUT_FAMILIES))
             if self.split == "train" and held_out:
-                raise ValueError(
+                return (
                     f"families={held_out}: these families are held out of training. "
                     "Use split=test, or remove them"
                 )
-            return self
+            return None
 
     def __init__(self, settings: Settings) -> None:
         """Check that the number of problems is known.

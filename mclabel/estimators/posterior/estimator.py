@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mclabel.errors import ConfigError
 from mclabel.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
@@ -31,7 +31,7 @@ from mclabel.estimators.posterior.learner import PriorLearner
 from mclabel.estimators.posterior.plan import Plan, PlanRequest, make_plans
 from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.records import Counts, Outcome
-from mclabel.settings import CONTENT, at_most
+from mclabel.settings import CONTENT, at_most, rule
 
 
 class PosteriorEstimator(Estimator):
@@ -68,14 +68,14 @@ class PosteriorEstimator(Estimator):
         """File of fitted priors to start from, such as priors/ID.json of another run; null fits
         priors after the first `pilot` solutions."""
 
-        @model_validator(mode="after")
-        def _check(self) -> Self:
+        @rule
+        def _ordered(self) -> str | None:
             if self.every > self.rollouts:
-                raise ValueError(
+                return (
                     f"every={self.every:,} must be at most rollouts={self.rollouts:,}, which caps "
                     "a prefix. Raise rollouts, or lower every"
                 )
-            return self
+            return None
 
     follow: ClassVar[Follow] = "known"
     takes_all: ClassVar[bool] = True
