@@ -1,0 +1,79 @@
+"""The examples of docs/extending*.md work as they stand there."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+import mclabel as mc
+from mclabel import pipelines
+from mclabel.components import find_component
+from mclabel.data.readers.base import reader_settings
+from mclabel.data.readers.problems import read_problems
+from tests.support.labelled import arith_rows, write_run
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("extending", "extending-checker", "extending-formats")
+NAMES = [f"shown_{page.replace('-', '_')}" for page in PAGES]
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The Python of each page as a module."""
+    for page, name in zip(PAGES, NAMES, strict=True):
+        text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        assert blocks, page
+        (tmp_path / f"{name}.py").write_text("\n\n".join(blocks))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def verdict(text: str, gold: str, checker: object) -> str:
+    return mc.grade(text, gold, checker=checker).verdict.value
+
+
+def test_the_checkers() -> None:
+    same_time = "shown_extending_checker:same_time"
+    assert verdict("It takes 90 min.", "1.5 h", same_time) == "right"
+    assert verdict("It takes 2 h.", "1.5 h", same_time) == "wrong"
+    assert verdict("It takes long.", "1.5 h", same_time) == "unknown"
+    within = {"kind": "shown_extending_checker:Within", "share": 0.05}
+    assert verdict("about 98", "100", within) == "right"
+    assert verdict("about 90", "100", within) == "wrong"
+    assert verdict("about none", "100", within) == "unknown"
+
+
+def test_the_readers(tmp_path: Path) -> None:
+    source = "shown_extending_formats:countdown:7"
+    counted = list(read_problems(reader_settings(source, answer_column="gold")))
+    assert [problem.text for problem in counted][:2] == ["What is 0 + 1?", "What is 1 + 1?"]
+    assert len(counted) == 7
+    (tmp_path / "2024-01.json").write_text(json.dumps({"problem": "1 + 1", "answer": "2"}))
+    (tmp_path / "2024-02.json").write_text('{"problem": "1 +')
+    (tmp_path / "2023-01.json").write_text("{}")
+    exams = list(read_problems(f"shown_extending_formats:Exams:{tmp_path}"))
+    assert [(problem.text, problem.answer) for problem in exams] == [("1 + 1", "2")]
+
+
+def test_the_format(tmp_path: Path) -> None:
+    run, name = write_run(tmp_path / "run", arith_rows(5)), "shown_extending_formats:Verdicts"
+    report = pipelines.export_run(run, name, str(tmp_path / "rows"))
+    assert report.num_rows == 5
+    back = pipelines.import_file(str(tmp_path / "rows/data.jsonl"), name, str(tmp_path / "back"))
+    assert back.num_solutions == 5
+
+
+def test_the_settings_of_an_estimator() -> None:
+    settings = find_component("estimators", "shown_extending:PairsEstimator").Settings
+    assert settings().most == 8 and settings(most=4).summary
+    with pytest.raises(ValidationError, match="greater than or equal to 2"):
+        settings(most=1)
