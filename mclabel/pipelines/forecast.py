@@ -20,9 +20,10 @@ from mclabel.estimators import RunLearner
 from mclabel.labeling.problem import run_learner
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.pipelines.identity import semantic_config
-from mclabel.pipelines.label import label, load_work
+from mclabel.pipelines.inputs import load_inputs
+from mclabel.pipelines.label import label
 from mclabel.pipelines.mended import take_mended_checker
-from mclabel.pipelines.policy import resolved_policy, resources_of
+from mclabel.pipelines.policy import prepare_policy
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import read_spent
 from mclabel.work.forecast import Interval, pilot_blocks, predict
@@ -151,18 +152,19 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     Raises:
         ShardError: the output belongs to another configuration, or to other problems.
     """
-    config = config.model_copy(update={"policy": resolved_policy(config.policy)})
+    policy = prepare_policy(config.policy)
+    config = config.model_copy(update={"policy": policy.settings})
     store = Store(config.out, create=False)
-    semantic = semantic_config(config)
+    semantic = semantic_config(config, policy.engine)
     if not take_mended_checker(store, semantic, commit=False):
         check_claim(store, MANIFEST, semantic)
-    work = load_work(config)
+    inputs = load_inputs(config)
     catalog = read_catalog(store)
     done: dict[str, Size] = {}
     size_left = Size()
     blocks = plan_blocks(
         store,
-        work.items,
+        inputs.items,
         LABEL_OUTPUTS,
         identity=semantic.identity,
         block_items=config.block_problems,
@@ -192,7 +194,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     tokens_left = left([one.num_tokens for one in chosen])
     scale = len(done) / max(1, sum(one.num_blocks for one in seen))
     rollouts_done = scale * sum(one.num_rollouts for one in seen)
-    gpus = resources_of(config.policy, config.ray).total_gpus
+    gpus = policy.resources(config.ray).total_gpus
     speed = spent.tokens_per_engine_s
     engine_hours = None if speed is None else tokens_left.times(1 / speed / 3600)
     engines = max(1, spent.num_engines)
@@ -202,7 +204,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         num_blocks=len(blocks),
         num_blocks_done=len(done),
         num_blocks_seen=sum(one.num_blocks for one in chosen),
-        num_problems=len(work.problems),
+        num_problems=len(inputs.problems),
         num_rollouts=left([one.num_rollouts for one in chosen]).times(1, rollouts_done),
         num_tokens=tokens,
         hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),

@@ -16,7 +16,7 @@ from mclabel.data.readers.remote import local_path
 from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
 from mclabel.data.shards.restore import check_made_for, lost_id
 from mclabel.data.shards.store import Store
-from mclabel.engines import make_engine
+from mclabel.engines import Engine, make_engine
 from mclabel.errors import ConfigError, DataError
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import content_fields
@@ -57,18 +57,22 @@ def claim_output(store: Store, semantic: Semantic, provenance: Mapping[str, Any]
     claim(store, MANIFEST, semantic, provenance, run=run)
 
 
-def semantic_config(config: LabelConfig) -> Semantic:
+def semantic_config(config: LabelConfig, engine: Engine | None = None) -> Semantic:
     """What labels depend on: the semantic fields, the checker, and the content of local files.
 
     A local model is known by its content, so a folder may move, and may not change; so is a file
     that a setting names. Which engine runs the model is free to change; one that runs none is known
     by its name.
+
+    Args:
+        config: of a labelling job.
+        engine: of its policy; made if there is none yet.
     """
     checker = make_checker(config.checker)
     known: dict[tuple[str, ...], Any] = {
         ("checker", "kind"): checker.name,
         ("checker", "version"): checker.version,
-        ("policy", "model"): make_engine(config.policy).model_identity(),
+        ("policy", "model"): (engine or make_engine(config.policy)).model_identity(),
     }
     for path, file in content_fields(config):
         known[path] = _content_of(".".join(path), file)

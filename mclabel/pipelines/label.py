@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from mclabel.config import LabelConfig
 from mclabel.data.outputs import check_run
-from mclabel.data.readers.problems import ChosenProblems, Problems, read_problems
-from mclabel.data.readers.solutions import read_solutions
 from mclabel.data.shards.manifest import MANIFEST, read_claim
-from mclabel.data.shards.rejects import Reject, set_aside
+from mclabel.data.shards.rejects import set_aside
 from mclabel.data.shards.store import Store
-from mclabel.data.sizes import Size
-from mclabel.engines import make_engine
 from mclabel.errors import CheckerError, DataError
-from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LabelTask
 from mclabel.pipelines.fleet import from_anywhere, make_fleet
 from mclabel.pipelines.identity import check_output, claim_output, semantic_config, versions
+from mclabel.pipelines.inputs import input_config, load_inputs
 from mclabel.pipelines.mended import take_mended_checker, with_committed
-from mclabel.pipelines.policy import resolved_policy, resources_of
-from mclabel.records import GivenSolution
+from mclabel.pipelines.policy import prepare_policy
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import Limits
 from mclabel.work.job import run_job
@@ -59,52 +51,52 @@ def label(
             journals.
     """
     check_run(config.out)
-    config = config.model_copy(update={"policy": resolved_policy(config.policy)})
-    check_model = make_engine(config.policy).check_model
+    policy = prepare_policy(config.policy)
+    config = config.model_copy(update={"policy": policy.settings})
     if not (was_begun := _was_begun(config.out)):
-        check_model()
-    semantic = semantic_config(config)
-    work = load_work(config)
-    make_policy = partial(make_engine, config.policy, seed=config.seed)
+        policy.engine.check_model()
+    semantic = semantic_config(config, policy.engine)
+    inputs = load_inputs(config)
     if was_begun:
         take_mended_checker(Store(config.out), semantic)
     check_output(config.out, semantic)
+
     store = Store(config.out, create=True)
     provenance = {
-        "versions": versions(config.policy.engine.component.packages),
+        "versions": versions(policy.settings.engine.component.packages),
         "input": input_config(config),
     }
+    claim_output(store, semantic, provenance)
     task = LabelTask(
-        make_policy=make_policy,
+        make_policy=policy.maker(config.seed),
         settings=config,
         provenance={**provenance, **semantic.stamp()},
         keep_rollouts=config.keep_rollouts,
     )
-    claim_output(store, semantic, provenance)
     blocks = plan_blocks(
         store,
-        work.items,
+        inputs.items,
         task.outputs,
         identity=semantic.identity,
         block_items=config.block_problems,
         accept_changes=accept_changes,
     )
-    make_worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
     if config.strict:
         _check_none_left_out(store)
+    worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
     try:
         report = run_job(
             blocks,
             task.outputs,
-            make_fleet(config.ray, resources_of(config.policy, config.ray), make_worker),
+            make_fleet(config.ray, policy.resources(config.ray), worker),
             store,
             on_state=on_state,
             limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
             should_stop=should_stop,
             only=None if choose is None else choose(blocks),
-            size=work.size,
-            rejects=work.rejects,
-            prepare=check_model if was_begun else lambda: None,
+            size=inputs.size,
+            rejects=inputs.rejects,
+            prepare=policy.engine.check_model if was_begun else lambda: None,
         )
     except CheckerError as error:
         raise with_committed(error, store) from error
@@ -125,58 +117,3 @@ def _check_none_left_out(store: Store) -> None:
             f"{store.location}: problem {left_out.problem_id} was left out: {left_out.detail}. "
             "Choose another out=…, or go on without strict"
         )
-
-
-def input_config(config: LabelConfig) -> dict[str, Any]:
-    """Where problems and solutions come from: recorded, while the plan holds what they are."""
-    return {
-        "problems": config.problems.model_dump(),
-        "solutions": {"path": config.solutions.path},
-        "block_problems": config.block_problems,
-    }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """What is to be labelled."""
-
-    problems: Problems
-    given: Mapping[str, tuple[GivenSolution, ...]] | None
-    """Solutions by problem id; None lets the policy sample them."""
-    size: Size
-    """How much text all problems have."""
-    rejects: Callable[[], Iterable[Reject]]
-    """Gives what of the input cannot be used."""
-
-    @property
-    def items(self) -> ProblemItems:
-        """The problems with their solutions, as items of the job."""
-        return ProblemItems(self.problems, self.given)
-
-
-def load_work(config: LabelConfig) -> Work:
-    """Problems and solutions of a configuration.
-
-    Raises:
-        DataError: they cannot be read; if `strict`, a row of theirs cannot be used.
-    """
-    path = config.solutions.path
-    stream = read_problems(
-        config.problems, may_repeat=path == config.problems.source, strict=config.strict
-    )
-    problems: Problems = stream
-    size = stream.size
-    bad_rows: Callable[[], Iterable[Reject]] = stream.rejects if stream.num_rejected else tuple
-    if path is None:
-        return Work(problems=problems, given=None, size=size, rejects=bad_rows)
-    found = read_solutions(path, problems, strict=config.strict)
-    given = found.by_problem
-    if len(given) < len(problems):
-        problems = ChosenProblems(problems, given, count=len(given))
-        size = Size.of_lengths(len(problem.text) for problem in problems)
-    return Work(
-        problems=problems,
-        given=given,
-        size=size,
-        rejects=lambda: chain(bad_rows(), found.rejects),
-    )

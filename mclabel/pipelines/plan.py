@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mclabel.config import LabelConfig
 from mclabel.engines import EngineResources, make_engine
-from mclabel.pipelines.policy import resources_of, with_examples
+from mclabel.pipelines.policy import PreparedPolicy, with_examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +14,13 @@ class LabelPlan:
     """A labelling job, resolved as far as can be without a network."""
 
     config: LabelConfig
-    resources: EngineResources
-    """Of one engine."""
+    policy: PreparedPolicy
+    """As far as it can be prepared without a network."""
+
+    @property
+    def resources(self) -> EngineResources:
+        """What one engine takes of the cluster."""
+        return self.policy.resources(self.config.ray)
 
     def lines(self) -> list[tuple[str, str]]:
         """What to show: names and what is planned."""
@@ -38,7 +43,7 @@ class LabelPlan:
             ("steps", f"by {split.by}, of {split.region}{limit}"),
             ("rollouts", config.estimator.summary),
             ("model", policy.model + (f"@{policy.revision}" if policy.revision else "")),
-            ("engine", f"{policy.engine.kind}, {make_engine(policy).place}"),
+            ("engine", f"{policy.engine.kind}, {self.policy.engine.place}"),
             ("an engine takes", _taken(self.resources)),
             ("Ray", config.ray.address),
             ("out", config.out),
@@ -51,8 +56,9 @@ def plan(config: LabelConfig) -> LabelPlan:
     Raises:
         DataError: the file of examples cannot be read.
     """
-    resolved = config.model_copy(update={"policy": with_examples(config.policy)})
-    return LabelPlan(config=resolved, resources=resources_of(resolved.policy, resolved.ray))
+    settings = with_examples(config.policy)
+    policy = PreparedPolicy(settings=settings, engine=make_engine(settings))
+    return LabelPlan(config=config.model_copy(update={"policy": settings}), policy=policy)
 
 
 def _taken(resources: EngineResources) -> str:

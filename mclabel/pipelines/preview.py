@@ -15,10 +15,10 @@ from mclabel.config import LabelConfig
 from mclabel.data.outputs import check_run
 from mclabel.data.readers.rows import row_place
 from mclabel.data.shards.rejects import Reject, bounded
-from mclabel.engines import PolicyPreview, PolicySettings, make_engine
+from mclabel.engines import PolicyPreview, PolicySettings
 from mclabel.errors import ConfigError, MclabelError
-from mclabel.pipelines.label import load_work
-from mclabel.pipelines.policy import resolved_policy
+from mclabel.pipelines.inputs import load_inputs
+from mclabel.pipelines.policy import prepare_policy
 from mclabel.records import Problem
 
 NUM_GOLDS = 2000
@@ -151,9 +151,9 @@ def preview(config: LabelConfig) -> list[tuple[str, str]]:
     except MclabelError as error:
         faults.append(str(error))
     try:
-        policy = resolved_policy(config.policy)
-        if (shown := make_engine(policy).preview()) is not None:
-            lines += model_facts(policy, shown, longest).lines()
+        policy = prepare_policy(config.policy)
+        if (shown := policy.engine.preview()) is not None:
+            lines += model_facts(policy.settings, shown, longest).lines()
     except MclabelError as error:
         faults.append(str(error))
     if faults:
@@ -168,7 +168,7 @@ def read_inputs(config: LabelConfig) -> Inputs:
         DataError: a file is missing or unreadable, or none of its rows can be used; if strict, one
             cannot.
     """
-    work = load_work(config)
+    work = load_inputs(config)
     rejects: Counter[str] = Counter()
     first: Reject | None = None
     for reject in work.rejects():

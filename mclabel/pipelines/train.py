@@ -7,24 +7,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mclabel.config import TrainConfig
-from mclabel.data.leaks import leak_keys
 from mclabel.data.outputs import TRAINING_FILES, TRAINING_FOLDERS, check_places, output_folder
-from mclabel.data.shards.labels import committed_blocks, read_labels
-from mclabel.data.shards.manifest import Semantic, check_claim, claim
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.manifest import check_claim, claim
 from mclabel.data.shards.store import Store
-from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.pretrained import check_device
 from mclabel.errors import DataError
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.model_card import model_card
-from mclabel.pipelines.new_scorer import NewScorer, base_model
+from mclabel.pipelines.new_scorer import NewScorer
+from mclabel.pipelines.train_identity import CLAIM, Blocks, chosen_blocks, semantic_config
 from mclabel.pipelines.train_report import TrainReport
-from mclabel.prm.scoring.manifest import scorer_fingerprint
 from mclabel.records import LabeledSolution
-from mclabel.seeds import content_id
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.build import Examples
@@ -32,10 +29,6 @@ if TYPE_CHECKING:
     from mclabel.prm.training.preflight import Preflight
     from mclabel.prm.training.validation import Validation
 
-CLAIM = "train.json"
-
-Blocks = list[list[str]]
-"""Ids of the blocks of labels that are trained on, one list a run."""
 OnProgress = Callable[[int, int, str], None]
 OnPreflight = Callable[["Preflight"], None]
 
@@ -81,7 +74,7 @@ def train(
             address=config.ray.address,
             num_workers=config.workers,
             num_cpus=1.0 if config.ray.num_cpus is None else config.ray.num_cpus,
-            num_gpus=config.ray.num_gpus or float(config.device != "cpu"),
+            num_gpus=_num_gpus(config),
             storage=out / "ray",
         )
     report = _finished(out)
@@ -154,34 +147,16 @@ def fit(scorer: NewScorer, examples: Examples, on_progress: OnProgress) -> None:
     )
 
 
-def chosen_blocks(config: TrainConfig) -> Blocks:
-    """The blocks to train on: those of the run's claim while all are there, else all that are."""
-    now = [sorted(committed_blocks(Store(run))) for run in config.labels]
-    then = _claimed_blocks(Path(config.out) / CLAIM)
-    if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
-        return then
-    return now
-
-
-def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
-    """What the weights depend on: semantic fields, the base's weights, the labels' content."""
-    base = base_model(config)
-    content: dict[str, Any] = {"labels": content_id(blocks)}
-    if Path(base).is_dir():
-        content["base"] = f"weights:{weights_fingerprint(Path(base))}"
-    if config.teacher is not None:
-        content["teacher"] = f"weights:{scorer_fingerprint(config.teacher)}"
-    if config.evaluation:
-        content["evaluation"] = content_id(sorted(leak_keys(config.evaluation)))
-    return Semantic(
-        identity={**config.identity(), **content}, config={**config.semantic(), **content}
-    )
-
-
 def _work(config: TrainConfig, blocks: Blocks) -> None:
     """Each of several workers reads the data and trains on its share of every batch."""
     scorer = NewScorer.begin(config)
     fit(scorer, read_examples(scorer, blocks), lambda step, total, detail: None)
+
+
+def _num_gpus(config: TrainConfig) -> float:
+    """GPUs of each worker."""
+    given = config.ray.num_gpus
+    return float(config.device != "cpu") if given is None else given
 
 
 def _rows(config: TrainConfig, blocks: Blocks) -> Iterator[LabeledSolution]:
@@ -246,10 +221,3 @@ def _finished(out: Path) -> TrainReport | None:
             f"{path}: damaged ({error}). Delete {path.parent} and run the same command again: the "
             "last checkpoint is trained on"
         ) from error
-
-
-def _claimed_blocks(path: Path) -> Blocks:
-    try:
-        return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return []  # `check_claim` reports what is wrong with a manifest

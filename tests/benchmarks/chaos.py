@@ -40,7 +40,7 @@ from mclabel.data.shards.durable import PARTIAL
 from mclabel.data.shards.labels import label_tables
 from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.store import Store
-from mclabel.pipelines.label import load_work
+from mclabel.pipelines.inputs import load_inputs
 from mclabel.records import Outcome
 from mclabel.work.worker import JOURNAL_S
 from tests.benchmarks.chaos_world import FLUSH_S, WORLDS, World, open_world
@@ -170,7 +170,7 @@ def _run_to_end(world: World, out: str) -> float:
 def _check(world: World, out: str, found: Figures) -> None:
     """Compare what is there with what should be."""
     config = load_config(LabelConfig, None, world.overrides(out))
-    problems = {problem.id: problem for problem in load_work(config).problems}
+    problems = {problem.id: problem for problem in load_inputs(config).problems}
     store = Store(config.out)
     wanted = Counter(
         (problem, index) for problem in problems for index in range(config.solutions.per_problem)

@@ -30,7 +30,7 @@ from rich.table import Table
 from mclabel.config import LabelConfig, load_config
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.pipelines.identity import semantic_config
-from mclabel.pipelines.label import load_work
+from mclabel.pipelines.inputs import load_inputs
 from mclabel.work.blocks import plan_blocks
 from tests.benchmarks.large_bucket import LargeBucket, serve
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
@@ -88,7 +88,7 @@ def _resume(
     changes += ["ray.address=none", "block_problems=1", "estimator.kind=fixed"]
     config = load_config(LabelConfig, None, changes)
     identity = semantic_config(config).identity
-    items = load_work(config).items
+    items = load_inputs(config).items
     planned = plan_blocks(None, items, LABEL_OUTPUTS, identity=identity, block_items=1)
     blocks = [block_id for block_id, _ in planned.sizes()]
     for block in blocks[:-NUM_LEFT]:

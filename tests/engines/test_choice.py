@@ -12,7 +12,7 @@ from mclabel.engines import ENGINES, EngineSettings, PolicySettings, make_engine
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.errors import ConfigError
 from mclabel.pipelines.identity import semantic_config, versions
-from mclabel.pipelines.policy import resolved_policy
+from mclabel.pipelines.policy import prepare_policy
 
 SERVER = "policy.engine.endpoints=[http://localhost:8000/v1]"
 
@@ -128,9 +128,9 @@ def test_a_missing_key_is_found_before_anything_is_loaded(monkeypatch: pytest.Mo
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     policy = config_of("policy.engine=openai", SERVER, "policy.engine.api_key_env=NO_SUCH_KEY")
     with pytest.raises(ConfigError, match=r"NO_SUCH_KEY: the variable is not set\. Export it here"):
-        resolved_policy(policy.policy)
+        prepare_policy(policy.policy)
     monkeypatch.setenv("NO_SUCH_KEY", "sk-1")
-    assert resolved_policy(policy.policy).revision is None
+    assert prepare_policy(policy.policy).settings.revision is None
 
 
 def test_an_engine_names_the_packages_that_are_recorded() -> None:

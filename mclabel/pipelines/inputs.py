@@ -1,0 +1,71 @@
+"""What a labelling job reads: problems, given solutions, and what of them cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from mclabel.config import LabelConfig
+from mclabel.data.readers.problems import ChosenProblems, Problems, read_problems
+from mclabel.data.readers.solutions import read_solutions
+from mclabel.data.shards.rejects import Reject
+from mclabel.data.sizes import Size
+from mclabel.labeling.items import ProblemItems
+from mclabel.records import GivenSolution
+
+
+def input_config(config: LabelConfig) -> dict[str, Any]:
+    """Where problems and solutions come from: recorded, while the plan holds what they are."""
+    return {
+        "problems": config.problems.model_dump(),
+        "solutions": {"path": config.solutions.path},
+        "block_problems": config.block_problems,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelInputs:
+    """What is to be labelled."""
+
+    problems: Problems
+    given: Mapping[str, tuple[GivenSolution, ...]] | None
+    """Solutions by problem id; None lets the policy sample them."""
+    size: Size
+    """How much text all problems have."""
+    rejects: Callable[[], Iterable[Reject]]
+    """Gives what of the input cannot be used."""
+
+    @property
+    def items(self) -> ProblemItems:
+        """The problems with their solutions, as items of the job."""
+        return ProblemItems(self.problems, self.given)
+
+
+def load_inputs(config: LabelConfig) -> LabelInputs:
+    """Problems and solutions of a configuration.
+
+    Raises:
+        DataError: they cannot be read; if `strict`, a row of theirs cannot be used.
+    """
+    path = config.solutions.path
+    stream = read_problems(
+        config.problems, may_repeat=path == config.problems.source, strict=config.strict
+    )
+    problems: Problems = stream
+    size = stream.size
+    bad_rows: Callable[[], Iterable[Reject]] = stream.rejects if stream.num_rejected else tuple
+    if path is None:
+        return LabelInputs(problems=problems, given=None, size=size, rejects=bad_rows)
+    found = read_solutions(path, problems, strict=config.strict)
+    given = found.by_problem
+    if len(given) < len(problems):
+        problems = ChosenProblems(problems, given, count=len(given))
+        size = Size.of_lengths(len(problem.text) for problem in problems)
+    return LabelInputs(
+        problems=problems,
+        given=given,
+        size=size,
+        rejects=lambda: chain(bad_rows(), found.rejects),
+    )
