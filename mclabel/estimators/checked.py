@@ -16,7 +16,6 @@ from mclabel.estimators.base import (
     Estimator,
     EstimatorSettings,
     Judgement,
-    RolloutSettings,
     RunLearner,
 )
 from mclabel.estimators.paths import ProblemPaths, RecordedRollout
@@ -43,12 +42,7 @@ def begin_estimator(
     component = settings.component
     with Boundary.around("estimators", component).calling("begin"):
         estimator = component.begin(settings, problem, **learned)
-    return CheckedEstimator(estimator, problem, most=most_rollouts(settings))
-
-
-def most_rollouts(settings: EstimatorSettings) -> int:
-    """Rollouts of one prefix that an estimator may ask for under its settings."""
-    return settings.rollouts if isinstance(settings, RolloutSettings) else MAX_ROLLOUTS
+    return CheckedEstimator(estimator, problem)
 
 
 def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> RunLearner | None:
@@ -70,19 +64,15 @@ def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> Ru
 class CheckedEstimator:
     """An estimator whose answers are checked."""
 
-    def __init__(
-        self, estimator: Estimator, problem: ProblemPaths, *, most: int = MAX_ROLLOUTS
-    ) -> None:
+    def __init__(self, estimator: Estimator, problem: ProblemPaths) -> None:
         """Stand around an estimator.
 
         Args:
             estimator: of the problem, without any rollouts so far.
             problem: with the paths of its solutions.
-            most: rollouts of one prefix that it may ask for.
         """
         self.estimator = estimator
         self._num_steps = [path.num_steps for path in problem.paths]
-        self._most = most
         self._asked: Counter[int] = Counter()
         self._boundary = Boundary.around("estimators", type(estimator))
 
@@ -119,11 +109,9 @@ class CheckedEstimator:
             )
         self._asked.update(wanted)
         for one in wanted:
-            if self._asked[one] > self._most:
+            if self._asked[one] > MAX_ROLLOUTS:
                 raise self._broken(
-                    "wanted",
-                    f"asked for more than {self._most:,} rollouts of prefix {one}, which is all "
-                    "that its settings allow: it must end",
+                    "wanted", f"asked for more than {MAX_ROLLOUTS:,} rollouts of prefix {one}"
                 )
         return wanted
 

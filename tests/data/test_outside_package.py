@@ -126,7 +126,7 @@ def test_what_is_wrong_with_a_reader_is_said_at_the_start(
 
 def test_what_is_wrong_with_a_format_is_said(installed: Path, tmp_path: Path) -> None:
     for name, words in (
-        ("line", "did you mean lines? There are trl, math-shepherd, rlhflow"),
+        ("line", "did you mean lines? Choose one of trl, math-shepherd, rlhflow"),
         ("broken", "the entry point exams:Nothing of exams cannot be loaded"),
     ):
         done = mclabel(installed, "export", "run", "--to", name, "-o", str(tmp_path / "x"))

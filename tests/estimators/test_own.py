@@ -15,7 +15,7 @@ from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.errors import ConfigError
+from mclabel.errors import ComponentError
 from mclabel.estimators import (
     Estimator,
     EstimatorSettings,
@@ -237,13 +237,13 @@ def test_its_learner_learns_over_a_run() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Endless", "asked for more than 16,384 rollouts of one prefix"),
-        ("Lost", r"asked for prefixes \[-1\] of a problem whose prefixes are 0 to"),
-        ("Short", r"gave \d hard for a solution of \d steps"),
+        ("Endless", "wanted asked for more than 16,384 rollouts of prefix 0"),
+        ("Lost", r"wanted asked for prefix -1 of a problem whose prefixes are 0 to"),
+        ("Short", r"judge gave \d hard, must give one a step \(solution 0, \d steps"),
     ],
 )
 def test_one_that_breaks_the_rules_is_named(name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=rf"test_own:{name}: {message}.*docs/extending"):
+    with pytest.raises(ComponentError, match=rf"test_own:{name}: {message}.*docs/extending"):
         simulated(settings_of(name))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mclabel import pipelines
 from mclabel.config import TrainConfig, load_config
-from mclabel.errors import ConfigError, ShardError
+from mclabel.errors import ComponentError, ConfigError, ShardError
 from mclabel.pipelines.train_report import TrainReport
 from mclabel.prm.examples.build import ExampleSettings
 from mclabel.prm.examples.encode import TextSettings
@@ -147,5 +147,7 @@ def test_a_target_of_ones_own_is_a_function(
     common = [f"labels=[{labels}]", f"base={base}", "max_steps=1"]
     report = train(tmp_path / "prm", *common, "target=own_targets:half")
     assert report.num_solutions + report.num_validation == len(arith_rows(60))
-    with pytest.raises(Exception, match=r"targets \(2\.0, .*must lie in \[0, 1\]"):
+    with pytest.raises(
+        ComponentError, match=r"beyond: derive gave 2\.0 .*one number in \[0, 1\] a step"
+    ):
         train(tmp_path / "none", *common, "target=own_targets:beyond")

@@ -76,7 +76,12 @@ ESTIMATORS = (
     Case("gives a text", "wanted", "return 'all'", ("wanted", "'all' (str)")),
     Case("gives bools", "wanted", "return [True]", ("wanted", "True (bool)", "whole numbers")),
     Case("asks outside", "wanted", "return [99]", ("wanted", "prefix 99", "0 to")),
-    Case("never ends", "wanted", "return [1]", ("wanted", "more than 2 rollouts of prefix 1")),
+    Case(
+        "never ends",
+        "wanted",
+        "return [1] * 5_000",
+        ("wanted asked", "16,384 rollouts of prefix 1"),
+    ),
     Case("exits", "wanted", "sys.exit('enough')", ("wanted", "raised SystemExit: enough")),
     Case("raises on record", "record", "rollout.width", ("record", "raised AttributeError")),
     Case("judges too few", "judge", "return []", ("judge", "0 judgements of")),
