@@ -171,11 +171,15 @@ def plan_blocks(
                 raise _refusal(store, outputs, changes, shown)
         new = _new_parts(items, plan, compared, gone, how, block_items)
         if commit and store is not None:
-            for number, table in enumerate(new, plan.num_parts + 1):
-                if not commit_part(store, number, table):
-                    break  # another driver plans, too: see what it wrote
+            numbered = enumerate(new, plan.num_parts + 1)
+            if not all(commit_part(store, number, table) for number, table in numbered):
+                continue  # another driver plans, too: see what it wrote
         else:
             added += new
+        # All that differed was added by this very input: contents need not be compared again.
+        plan = PlanIndex.of([*(read_parts(store) if store is not None else ()), *added])
+        taken_up = replace(taken_up, num_other_meta=changes.num_other_meta)
+        return JobBlocks(items, outputs, plan, plan.places(items), taken_up)
 
 
 def _new_parts(

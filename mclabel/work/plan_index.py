@@ -83,6 +83,11 @@ class PlanIndex:
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.where(self.ids[places] == ids, places, -1)
 
+    def places(self, items: Items) -> NDArray[np.int64]:
+        """Places of the items of a whole input; -1 where there is none."""
+        chunks = [self.find(id_hashes(item.id for item in chunk)) for chunk in in_chunks(items)]
+        return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+
     def _columns(self, part: pa.Table) -> tuple[NDArray[Any], ...]:
         superseded = part.column("superseded").to_numpy()
         named = part.column("block").combine_chunks().dictionary_encode()
