@@ -17,6 +17,7 @@ import traceback
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -70,30 +71,43 @@ class Boundary:
         """The boundary of a component that is chosen by its name."""
         return cls(kind, name, ours=name in component_names(kind, built_in=True))
 
-    def calling(self, method: str) -> Calling:
-        """A context in which a method is called, and must return."""
-        return Calling(self, method, is_watched=True)
+    def calling(self, method: str, *, may_take_long: bool = False) -> Calling:
+        """A context in which a method is called, and must return within `HANG_S`.
+
+        Args:
+            method: its name.
+            may_take_long: whether it may load or fetch something: that it takes long is then
+                logged, and it is waited for.
+        """
+        return Calling(self, method, is_awaited=may_take_long)
 
     def awaiting(self, method: str) -> Calling:
         """A context in which a coroutine of a method is awaited."""
         return Calling(self, method, is_watched=False)
 
-    def watching(self, method: str) -> Calling:
-        """A context in which a method is called that may raise, but must return."""
-        return Calling(self, method, is_watched=True, is_told=False)
+    def watching(self, method: str, *, may_take_long: bool = False) -> Calling:
+        """As `calling`, of a method that may raise."""
+        return Calling(self, method, is_awaited=may_take_long, is_told=False)
 
     @types.coroutine
-    def steps(self, method: str, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    def steps(
+        self, method: str, coroutine: Coroutine[Any, Any, T], *, may_take_long: bool = False
+    ) -> Generator[Any, Any, T]:
         """Await a coroutine of a method, which must not hold the event loop.
 
         What it raises is raised as it is.
+
+        Args:
+            method: its name.
+            coroutine: that it gave.
+            may_take_long: as of `calling`.
         """
         if self.ours:
             return (yield from coroutine.__await__())
         value, error = None, None
         while True:
             try:
-                with self.watching(method):
+                with self.watching(method, may_take_long=may_take_long):
                     awaited = coroutine.send(value) if error is None else coroutine.throw(error)
             except StopIteration as end:
                 found: T = end.value
@@ -131,26 +145,33 @@ class Boundary:
 class Calling:
     """The context of one call; see `Boundary`."""
 
-    __slots__ = ("_boundary", "_is_told", "_is_watched", "_method")
+    __slots__ = ("_boundary", "_is_awaited", "_is_told", "_is_watched", "_method")
 
     def __init__(
-        self, boundary: Boundary, method: str, *, is_watched: bool, is_told: bool = True
+        self,
+        boundary: Boundary,
+        method: str,
+        *,
+        is_watched: bool = True,
+        is_awaited: bool = False,
+        is_told: bool = True,
     ) -> None:
         """Prepare a call.
 
         Args:
             boundary: of the component.
             method: that is called.
-            is_watched: whether the call must return within `HANG_S`.
+            is_watched: whether it is noticed that the call has not returned within `HANG_S`.
+            is_awaited: whether it is waited for even then.
             is_told: whether an exception becomes a `ComponentError`.
         """
-        self._boundary, self._method = boundary, method
+        self._boundary, self._method, self._is_awaited = boundary, method, is_awaited
         self._is_watched = is_watched and not boundary.ours
         self._is_told = is_told and not boundary.ours
 
     def __enter__(self) -> None:
         if self._is_watched:
-            _calls.begin(self._boundary, self._method)
+            _calls.begin(_Call(self._boundary, self._method, self._is_awaited, time.monotonic()))
 
     def __exit__(
         self,
@@ -167,17 +188,26 @@ class Calling:
         raise self._boundary.raised(self._method, error) from error
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Call:
+    """A call under way."""
+
+    boundary: Boundary
+    method: str
+    is_awaited: bool
+    since: float
+
+
 class _Calls:
     """The calls under way, by thread, innermost last; a thread looks at them."""
 
     def __init__(self) -> None:
-        self.under_way: dict[int, list[tuple[Boundary, str, float]]] = {}
+        self.under_way: dict[int, list[_Call]] = {}
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def begin(self, boundary: Boundary, method: str) -> None:
+    def begin(self, call: _Call) -> None:
         """A call begins in this thread."""
-        call = (boundary, method, time.monotonic())
         self.under_way.setdefault(threading.get_ident(), []).append(call)
         if self._thread is None:
             with self._lock:
@@ -193,18 +223,21 @@ class _Calls:
             del self.under_way[threading.get_ident()]
 
     def _look(self) -> None:
-        said: set[tuple[Boundary, str, float]] = set()
+        said: set[_Call] = set()
         while True:
             time.sleep(LOOK_S)
             now = time.monotonic()
             for calls in list(self.under_way.values()):
                 for call in list(calls):
-                    boundary, method, since = call
-                    if now - since >= HANG_S and call not in said:
-                        said.add(call)
-                        _on_hang(
-                            boundary.broken(method, f"has not returned for {now - since:.0f} s")
-                        )
+                    if now - call.since < HANG_S or call in said:
+                        continue
+                    said.add(call)
+                    fault = f"has not returned for {now - call.since:.0f} s"
+                    if call.is_awaited:
+                        told = "%s: %s %s. It is waited for; Ctrl-C ends the job"
+                        logger.warning(told, call.boundary.name, call.method, fault)
+                    else:
+                        _on_hang(call.boundary.broken(call.method, fault))
 
 
 def warn_of_hang(error: ComponentError) -> None:

@@ -209,8 +209,23 @@ HANGS = {
     "checker.": (table.CHECKER, "grade", "import asyncio; await asyncio.sleep(600)"),
     "checker:": (table.CHECKER, "grade", "await aside(lambda: time.sleep(600))"),
     "policy.engine": (table.ENGINE, "encode", "time.sleep(600)"),
-    "problems.source": (table.READER, "rows", "time.sleep(600)"),
 }
+
+
+def test_a_reader_that_takes_long_is_named_and_waited_for(tmp_path: Path) -> None:
+    shorter = "import mclabel.boundary\nmclabel.boundary.HANG_S = 1.0\n"
+    slow = broken(table.READER, Case("", "rows", "time.sleep(4)", ()))
+    (tmp_path / "own.py").write_text(slow + shorter)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-m", "mclabel", *label(tmp_path, "problems.source=own:Own")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "own:Own: rows has not returned for 1 s. It is waited for; Ctrl-C" in done.stderr
 
 
 @pytest.mark.parametrize("key", list(HANGS))

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 MAX_ID = 2**31 - 1
 """Largest token id that shards hold."""
+MAY_TAKE_LONG = ("model_identity", "model_commit", "check_model", "preview", "start", "close")
+"""Methods that may load or fetch a model."""
 _REASONS = get_args(FinishReason)
 
 
@@ -41,7 +43,7 @@ class CheckedEngine(Engine):
         """
         super().__init__(policy, seed=seed)
         self._boundary = Boundary.around("engines", target)
-        with self._boundary.calling("__init__"):
+        with self._boundary.calling("__init__", may_take_long=True):
             self._engine = target(policy, seed=seed)
 
     # What is known before the start
@@ -138,7 +140,7 @@ class CheckedEngine(Engine):
 
     def _given(self, method: str, kind: Any, call: Callable[[], T]) -> T:
         """What a call gives, if it is of a kind."""
-        with self._boundary.calling(method):
+        with self._boundary.calling(method, may_take_long=method in MAY_TAKE_LONG):
             found = call()
         if not isinstance(found, kind) or isinstance(found, bool):
             name = getattr(kind, "__name__", str(kind)).replace("NoneType", "None")
@@ -153,8 +155,9 @@ class CheckedEngine(Engine):
             raise self._broken(
                 method, f"gave {shown(coroutine)} at once, must be a coroutine (async def {method})"
             )
+        long = method in MAY_TAKE_LONG
         with self._boundary.awaiting(method):
-            return await self._boundary.steps(method, coroutine)
+            return await self._boundary.steps(method, coroutine, may_take_long=long)
 
     def _ids(self, method: str, found: Any) -> tuple[int, ...]:
         if not isinstance(found, tuple):

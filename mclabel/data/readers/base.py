@@ -143,7 +143,7 @@ def make_reader(settings: ReaderSettings) -> Reader:
         ComponentError: a reader of somebody's own cannot be made.
     """
     boundary = Boundary.named("readers", settings.kind)
-    with boundary.calling("__init__"):
+    with boundary.calling("__init__", may_take_long=True):
         reader: Reader = settings.component(settings)
     if boundary.ours:
         return reader

@@ -32,7 +32,7 @@ class CheckedReader:
         Raises:
             ComponentError: the reader fails, or does not give numbered rows.
         """
-        with self._boundary.calling("rows"):
+        with self._boundary.calling("rows", may_take_long=True):
             found = self._reader.rows()
         if inspect.iscoroutine(found) or inspect.isasyncgen(found):
             if inspect.iscoroutine(found):
@@ -43,11 +43,12 @@ class CheckedReader:
         return self._numbered(found)
 
     def _numbered(self, found: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        with self._boundary.calling("rows"):
+        with self._boundary.calling("rows", may_take_long=True):
             rows = iter(found)
         before = 0
         while True:
-            with self._boundary.calling(f"rows, after row {before}," if before else "rows"):
+            place = f"rows, after row {before}," if before else "rows"
+            with self._boundary.calling(place, may_take_long=True):
                 row = next(rows, None)
             if row is None:
                 return
