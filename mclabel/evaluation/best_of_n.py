@@ -81,7 +81,7 @@ class BestOfN:
     """By kind and group: the problems' metadata, and fifths by pass rate, which is
     measured on the same samples."""
     references: tuple[str, ...] = ()
-    """Scorers that nobody has in use: what they reach stands apart."""
+    """Scorers that are not available in practice: what they reach stands apart."""
 
     def less(self, method: str, other: str, size: int) -> Difference | None:
         """Accuracy of a method less that of another; None of a method less itself."""
