@@ -10,12 +10,13 @@ faults of mclabel.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,6 +122,19 @@ class Boundary:
             except BaseException as thrown:  # a cancellation, into the coroutine
                 error = thrown
 
+    def coroutine(self, method: str, found: Any) -> Coroutine[Any, Any, Any]:
+        """What a coroutine method gave, for `steps`.
+
+        Raises:
+            ComponentError: it is nothing to await.
+        """
+        if inspect.iscoroutine(found):
+            return found
+        if inspect.isawaitable(found):
+            return _awaiting(found)
+        fault = f"gave {shown(found)} at once, must be a coroutine (async def {method})"
+        raise self.broken(method, fault)
+
     def broken(self, method: str, fault: str) -> ComponentError:
         """The error of a method that does what its protocol does not allow.
 
@@ -140,6 +154,10 @@ class Boundary:
         found = self.broken(method, f"raised {type(error).__name__}{clipped(said)}{_place(error)}")
         found.trace = "".join(traceback.format_exception(error))
         return found
+
+
+async def _awaiting(found: Awaitable[T]) -> T:
+    return await found
 
 
 class Calling:
@@ -249,9 +267,11 @@ _calls = _Calls()
 _on_hang: Callable[[ComponentError], None] = warn_of_hang
 
 
-def is_under_way() -> bool:
-    """Whether a call of somebody's own component has not returned."""
-    return bool(_calls.under_way)
+def has_hung_call() -> bool:
+    """Whether a call of somebody's own component has not returned for `HANG_S`."""
+    now = time.monotonic()
+    calls = [call for calls in list(_calls.under_way.values()) for call in list(calls)]
+    return any(now - call.since >= HANG_S for call in calls)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
-from mclabel.boundary import is_under_way, on_hang
+from mclabel.boundary import has_hung_call, on_hang
 from mclabel.components import outside_components
 from mclabel.errors import ComponentError, MclabelError
 from mclabel.stop import Stopped, end_at_once, end_soon, signalled, stop_signals
@@ -52,7 +52,7 @@ def clear_exits() -> Iterator[None]:
         try:
             yield
         except ComponentError as error:
-            if is_under_way():  # in a thread for which Python would wait for ever
+            if has_hung_call():  # in a thread for which Python would wait for ever
                 end_soon(EXIT_USER_ERROR)
             fail(_told(error), EXIT_USER_ERROR)
         except MclabelError as error:

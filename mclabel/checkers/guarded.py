@@ -139,18 +139,16 @@ class GuardedChecker(Checker):
 
         return watched
 
-    async def _returned(self, method: str, coroutine: Any) -> Any:
+    async def _returned(self, method: str, found: Any) -> Any:
         """What a coroutine of the checker gives.
 
         Raises:
             ComponentError: it is none, or no call of the checker has ended for too long.
         """
-        if not inspect.iscoroutine(coroutine):
-            fault = f"gave {shown(coroutine)} at once, must be a coroutine (async def {method})"
-            raise self._boundary.broken(method, fault)
+        coroutine = self._boundary.coroutine(method, found)
         if self._boundary.ours:
             return await coroutine
-        task = asyncio.ensure_future(_run(self._boundary.steps(method, coroutine)))
+        task = asyncio.ensure_future(self._boundary.steps(method, coroutine))
         begun, limit = time.monotonic(), PATIENCE * boundary.HANG_S
         try:
             while not (await asyncio.wait({task}, timeout=limit))[0]:
@@ -192,10 +190,6 @@ class GuardedChecker(Checker):
                 "checker=…)), and run the same command again: what was sampled is kept, and the "
                 "mended checker grades it"
             )
-
-
-async def _run(steps: Awaitable[T]) -> T:
-    return await steps
 
 
 def _fault(grade: object) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mclabel.boundary import Boundary
 from mclabel.engines.base import Engine, EngineStats, Policy, PolicyPreview
 from mclabel.engines.checked import CheckedEngine
 from mclabel.engines.resources import EngineResources
@@ -52,6 +53,6 @@ def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
             f"policy.engine={policy.engine.kind}: must be a class derived from "
             "mclabel.engines.Engine (docs/extending.md)"
         )
-    if target.__module__.partition(".")[0] == "mclabel":
+    if Boundary.around("engines", target).ours:
         return target(policy, seed=seed)
     return CheckedEngine(target, policy, seed=seed)

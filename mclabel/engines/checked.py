@@ -7,7 +7,6 @@ a message, and an engine that died is loaded again.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, get_args
 
@@ -28,7 +27,7 @@ _REASONS = get_args(FinishReason)
 
 
 class CheckedEngine(Engine):
-    """An engine whose answers are checked."""
+    """An engine whose answers are checked; its methods are those of `Engine`."""
 
     def __init__(self, target: type[Engine], policy: PolicySettings, *, seed: int = 0) -> None:
         """Make an engine.
@@ -150,11 +149,8 @@ class CheckedEngine(Engine):
     async def _awaited(self, method: str, call: Callable[[], Any]) -> Any:
         """What a coroutine method gives."""
         with self._boundary.calling(method):
-            coroutine = call()
-        if not inspect.iscoroutine(coroutine):
-            raise self._broken(
-                method, f"gave {shown(coroutine)} at once, must be a coroutine (async def {method})"
-            )
+            found = call()
+        coroutine = self._boundary.coroutine(method, found)
         long = method in MAY_TAKE_LONG
         with self._boundary.awaiting(method):
             return await self._boundary.steps(method, coroutine, may_take_long=long)

@@ -79,7 +79,8 @@ class CheckedEstimator:
     @property
     def is_due(self) -> bool:
         """Whether its next decision is worth making with those of other problems."""
-        return self.estimator.is_due
+        with self._boundary.calling("is_due"):
+            return self.estimator.is_due
 
     def wanted(self, num_prefixes: int) -> Sequence[int]:
         """Prefix indices to start one more rollout from; see `Estimator.wanted`.

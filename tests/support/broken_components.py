@@ -292,6 +292,7 @@ READERS = (
         ("rows, after row 2,", "raised ZeroDivisionError"),
     ),
     Case("gives None", "rows", "return None", ("rows", "gave None")),
+    Case("gives None as a row", "rows", "return [None]", ("rows", "gave None after row 0")),
     Case("gives a text", "rows", "return 'rows'", ("rows", "'rows' (str)")),
     Case(
         "gives no numbers",

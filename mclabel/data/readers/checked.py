@@ -13,6 +13,9 @@ from typing import Any
 
 from mclabel.boundary import Boundary, shown
 
+_END = object()
+"""Comes after the last row."""
+
 
 class CheckedReader:
     """A reader whose rows are checked."""
@@ -49,8 +52,8 @@ class CheckedReader:
         while True:
             place = f"rows, after row {before}," if before else "rows"
             with self._boundary.calling(place, may_take_long=True):
-                row = next(rows, None)
-            if row is None:
+                row = next(rows, _END)
+            if row is _END:
                 return
             if not isinstance(row, tuple) or len(row) != 2 or type(row[0]) is not int:
                 raise self._broken(
