@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,11 +53,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{count} tests: {reason}", red=True)
 
 
-@pytest.fixture(autouse=True)
-def no_cluster_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A job that has joined a cluster stays with it for as long as the process lives."""
+@pytest.fixture(scope="module", autouse=True)
+def no_cluster_left() -> Iterator[None]:
+    """Jobs of one file share a cluster, and leave none: a process stays with what it has joined."""
     yield
-    if request.node.get_closest_marker("ray") is not None:
+    _leave_cluster()
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[None]:
+    """For a test that starts a cluster itself, or leaves one in no state for another test."""
+    _leave_cluster()
+    yield
+    _leave_cluster()
+
+
+def _leave_cluster() -> None:
+    if "ray" in sys.modules:
         import ray
 
         ray.shutdown()

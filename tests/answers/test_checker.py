@@ -164,6 +164,7 @@ def test_unparsed_golds(gold: str, reason: str | None, checker: Checker) -> None
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("own_cluster")
 def test_from_ray_actors() -> None:
     import ray
 

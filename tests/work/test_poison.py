@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -21,12 +19,6 @@ from tests.support.scripted_jobs import scripted_overrides, write_config
 
 POISON = {3, 13}
 NUM_PROBLEMS = 16
-
-
-@pytest.fixture(autouse=True)
-def own_ray() -> Iterator[None]:
-    yield
-    ray.shutdown()
 
 
 def label(folder: Path, *overrides: str) -> JobReport:

@@ -7,13 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
-import ray
 
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
@@ -33,13 +32,6 @@ from tests.support.scripted_jobs import scripted_overrides, write_config, write_
 pytestmark = pytest.mark.ray
 
 TWO = "ray.max_engines=2"
-
-
-@pytest.fixture(autouse=True)
-def own_ray() -> Iterator[None]:
-    """Each test starts and ends without a Ray of this process."""
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.parametrize("kind", ["fixed", "bisect"])

@@ -101,6 +101,7 @@ def test_a_problem_under_which_engines_hang_is_set_aside(tmp_path: Path) -> None
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("own_cluster")
 def test_an_actor_that_survives_every_kill_is_left_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
