@@ -1,16 +1,16 @@
 """Whether every benchmark still runs: each at its smoke size, in a process of its own.
 
-    python -m tests.benchmarks.smoke [NAME ...] [--all-must-run] [--not-run FILE]
+    python -m tests.benchmarks.smoke [NAME ...] [--all-must-run] [--not-run FILE] [--quickstart RUN]
 
 A benchmark is a file of this folder that can be run as a program; none can be left out. It passes
 if it ends with exit code 0 and its last line is a JSON object whose keys are those of `keys.json`.
 One that says that it cannot run here is "not run: reason", which fails with `--all-must-run` alone.
 Ends with 1 if one fails. A new benchmark, or one with other keys, has its keys recorded by hand.
 
-Most take less than 20 s of one core. `evaluation` makes the small quickstart, `prm_vs_orm` and
-`scorer_settings` train eight scorers each, `checker` puts 20 busy processes beside it,
-`estimators_calibration` has three parts, `stopping` labels three times, `scale`, `chaos` and
-`serving_parity` start Ray, a store or a server: these can take longer.
+Most take less than 20 s of one core. `evaluation` makes the small quickstart unless it is given
+one, `prm_vs_orm` and `scorer_settings` train eight scorers each, `checker` puts 20 busy processes
+beside it, `estimators_calibration` has three parts, `stopping` labels three times, `scale`, `chaos`
+and `serving_parity` start Ray, a store or a server: these can take longer.
 """
 
 from __future__ import annotations
@@ -67,12 +67,19 @@ def main() -> None:
         "--all-must-run", action="store_true", help="one that is not run fails, too"
     )
     parser.add_argument("--not-run", type=Path, metavar="FILE", help="write names not run here")
+    parser.add_argument(
+        "--quickstart",
+        metavar="RUN",
+        help="output of a small quickstart, for `evaluation`; without, it makes one",
+    )
     args = parser.parse_args()
     if unknown := sorted({*args.names} - {*known}):
         parser.error(f"There is no benchmark {', '.join(unknown)}. Name one of {', '.join(known)}.")
     found: dict[str, Ended] = {}
     for name in dict.fromkeys(args.names or known):
         command = [sys.executable, "-m", f"tests.benchmarks.{name}", "--smoke"]
+        if name == "evaluation" and args.quickstart is not None:
+            command += ["--quickstart", args.quickstart]
         ended = found[name] = run(command, recorded_keys().get(name, []))
         reason = f": {ended.reason}" if ended.reason else ""
         print(f"{name:24} {ended.seconds:6.1f} s  {ended.verdict}{reason}", flush=True)
