@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,14 @@ def test_create_read_list_delete(s3: FlakyS3) -> None:
     assert store.names("labels") == []
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again after milliseconds, as often as ever."""
+    backoff = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(seconds=1)}
+    monkeypatch.setitem(store_module._RETRIES, "backoff", {**backoff, "base": 2})
+
+
+@pytest.mark.usefixtures("soon")
 def test_failures_are_tried_again(s3: FlakyS3) -> None:
     rng = random.Random(0)
     faults = ["503", "drop", "ok"]
@@ -83,6 +92,7 @@ def test_a_commit_whose_answer_was_lost_is_known_as_its_own(s3: FlakyS3, tmp_pat
     assert len(store.names("rollouts")) == 1
 
 
+@pytest.mark.usefixtures("soon")
 def test_a_job_on_a_failing_store_is_exact_and_merges(s3: FlakyS3, tmp_path: Path) -> None:
     rng = random.Random(1)
     s3.fault = lambda method, path: rng.choice(  # type: ignore[assignment, return-value]

@@ -97,7 +97,7 @@ def hub() -> Iterator[Hub]:
     server.server_close()
 
 
-def in_child(hub: Hub, cache: Path, code: str) -> subprocess.Popen[str]:
+def in_child(hub: Hub, cache: Path, code: str, before: str = "") -> subprocess.Popen[str]:
     """Python code in a process of its own, as the hub's client reads its environment once."""
     environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(cache)}
     environment |= {
@@ -107,6 +107,7 @@ def in_child(hub: Hub, cache: Path, code: str) -> subprocess.Popen[str]:
     }
     environment.pop("HF_TOKEN", None)
     program = (
+        f"{before}\n"
         "from mclabel.errors import MclabelError\n"
         "from mclabel.engines.hub import fetch_model, pin_model\n"
         f"try:\n    print({code})\nexcept MclabelError as error:\n    print('refused:', error)"
@@ -160,7 +161,8 @@ def test_what_the_hub_answers_is_one_clear_message(
 def test_a_hub_that_cannot_be_reached(hub: Hub, tmp_path: Path) -> None:
     hub.shutdown()
     hub.server_close()
-    answer = said(in_child(hub, tmp_path, "pin_model('arith/policy', revision=None)"))
+    at_once = "import time; time.sleep = lambda seconds: None"  # between the client's attempts
+    answer = said(in_child(hub, tmp_path, "pin_model('arith/policy', revision=None)", at_once))
     assert answer.startswith("refused: policy.model='arith/policy': ")
     assert "cannot be reached" in answer
 

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.vllm, pytest.mark.ray]
 
 def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    job = start(tmp_path, "local", *VLLM, "ray.max_engines=1", "journal_s=0.5")
+    more = ["ray.max_engines=1", "journal_s=0.5", "estimator.rollouts=4"]
+    job = start(tmp_path, "local", *VLLM, *more)
     wait_for_journals(out, job)
     (engine,) = started_as("EngineCore", tmp_path)
     engine.kill()
