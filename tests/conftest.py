@@ -55,14 +55,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_cluster_left() -> Iterator[None]:
-    """Jobs of one file share a cluster, and leave none: a process stays with what it has joined."""
+    """Let the jobs of one file share a cluster, and leave it when the file ends."""
     yield
     _leave_cluster()
 
 
 @pytest.fixture
 def own_cluster() -> Iterator[None]:
-    """For a test that starts a cluster itself, or leaves one in no state for another test."""
+    """Give a test a cluster of its own, as it starts one itself or spoils it for others."""
     _leave_cluster()
     yield
     _leave_cluster()

@@ -52,7 +52,7 @@ def test_a_tiny_prm_overfits_32_solutions(base: str, tmp_path: Path) -> None:
         examples,
         tmp_path,
         settings=TrainerSettings(
-            max_steps=100, batch_size=32, backbone_lr=3e-3, head_lr=3e-3, save_steps=1000
+            max_steps=150, batch_size=32, backbone_lr=3e-3, head_lr=3e-3, save_steps=1000
         ),
     ).accuracy
     assert before is not None and after is not None
