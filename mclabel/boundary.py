@@ -41,6 +41,7 @@ _PAGES = {
     "estimators": "docs/extending-estimator.md",
     "engines": "docs/extending-engine.md",
     "checkers": "docs/extending-checker.md",
+    "judges": "docs/extending-judge.md",
     "readers": "docs/extending-formats.md",
     "formats": "docs/extending-formats.md",
 }

@@ -28,6 +28,7 @@ BUILT_IN: Mapping[str, str] = {
     "estimators": "mclabel.estimators:ESTIMATORS",
     "engines": "mclabel.engines:ENGINES",
     "checkers": "mclabel.checkers:CHECKERS",
+    "judges": "mclabel.judges:JUDGES",
     "readers": "mclabel.data.readers:READERS",
     "formats": "mclabel.data.exchange:FORMATS",
     "targets": "mclabel.prm.examples.targets:TARGETS",
@@ -91,6 +92,7 @@ def component_names(kind: str, *, built_in: bool = False) -> list[str]:
 
 FUNCTIONS: Mapping[str, str] = {
     "checkers": "mclabel.checkers.function:FunctionChecker",
+    "judges": "mclabel.judges:JUDGES",
     "readers": "mclabel.data.readers.function:FunctionReader",
 }
 """Kinds of which a plain function is a component, and the class that calls it."""

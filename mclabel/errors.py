@@ -17,6 +17,10 @@ class EngineError(MclabelError):
     """A policy's engine that cannot be loaded, refuses its work, or died."""
 
 
+class RequestFailed(EngineError):
+    """A server that gave no answer to one request, or refused it."""
+
+
 class EngineDied(EngineError):
     """An engine that died under its work. Another may do it: blocks are leased anew."""
 

@@ -7,10 +7,13 @@ a file or Ray. Step indices and token positions are 0-based, ends are exclusive.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
+
+AUTHOR = "policy"
+"""Name of the model that writes the solutions, among the completers that roll out."""
 
 FinishReason = Literal["stop", "length"]
 """`stop`: the policy ended its text. `length`: it was cut by the token budget."""
@@ -123,6 +126,8 @@ class Rollout:
     through: tuple[str, ...] | None = None
     """Prefixes of the problem's solutions that it went through after its own, by id and in order;
     None where no estimator asked for them."""
+    completer: str = AUTHOR
+    """Name of the model that sampled it. Its `index` counts this model's rollouts alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +156,33 @@ class Counts:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompleterCounts:
+    """What one completer rolled out from the prefixes of a solution."""
+
+    name: str
+    cost: float
+    """Of one of its tokens, relative to the cheapest completer's."""
+    root: Counts
+    """From the bare problem."""
+    steps: tuple[Counts, ...]
+    """From the prefix that ends with each step."""
+
+
+def total_counts(parts: Iterable[Counts]) -> Counts:
+    """Outcomes of several sets of rollouts together."""
+    found = Counts()
+    for part in parts:
+        found = Counts(
+            num_right=found.num_right + part.num_right,
+            num_wrong=found.num_wrong + part.num_wrong,
+            num_truncated=found.num_truncated + part.num_truncated,
+            num_ungraded=found.num_ungraded + part.num_ungraded,
+            num_tokens=found.num_tokens + part.num_tokens,
+        )
+    return found
+
+
 LabelSource = str
 """How a step came to its label. `fixed`: a fixed number of rollouts. `first_success`: rolled
 out until the first right completion or a cap, so a share would be biased. `sequential`: rolled
@@ -169,11 +201,13 @@ class StepLabel:
     prefix_id: str
     """Of the prefix that ends with this step. Shared by the solutions that begin alike."""
     counts: Counts
+    """Rollouts by all completers together."""
     source: LabelSource
     hard: bool | None
-    """True: the policy still recovers from here. None: no verdict."""
+    """True: who rolls out still recovers from here. None: no verdict."""
     value: float | None
-    """Estimated share of completions that end right; None where the source biases it."""
+    """Estimated share of completions that end right, under the model that the row's `values_of`
+    names; None where the source biases it."""
     low: float | None
     high: float | None
     """95% interval of the value, valid under the source."""
@@ -184,6 +218,50 @@ class StepLabel:
     def is_outcome(self) -> bool:
         """Whether the label is the solution's own outcome, as that of its last step."""
         return self.source == OUTCOME_SOURCE
+
+
+Claim = Literal["where", "at_or_before", "scores"]
+"""What an opinion says of the first error: `where` it is, or that there is none; that it is at a
+step or before it, where silence says nothing; or a number for each step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """A place in a step that cannot be right, as a judge found it."""
+
+    step: int
+    """Index of the step, from 0."""
+    start: int
+    """First character of the place in the step's text."""
+    end: int
+    """Character behind the place."""
+    reason: str
+    """What is wrong with it, in plain English."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOpinion:
+    """What one source, rollouts or a judge, says of a solution's first error."""
+
+    source: str
+    """`rollouts`, or the judge's name."""
+    claim: Claim
+    is_known: bool
+    """Whether it says anything; unknown is not "no error"."""
+    first_error: int | None
+    """The step it names, None for none."""
+    flags: tuple[Flag, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consensus:
+    """How the opinions of several sources came to one label."""
+
+    rule: str
+    kept: bool
+    """Whether the sources agree as the rule demands: what is not kept is not trained on, and not
+    exported."""
+    opinions: tuple[SourceOpinion, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +279,7 @@ class LabeledSolution:
     """Rollouts of the bare problem, asked for by the estimator."""
     siblings: Counts
     """Outcomes of the solutions of the problem that the policy sampled, whatever they would be:
-    free observations of the bare problem's value."""
+    free observations of the bare problem's value under the policy."""
     root_value: float | None = None
     """Value of the bare problem, unbiased under the estimator's rule, or None."""
     posterior: tuple[float, ...] | None = None
@@ -220,3 +298,28 @@ class LabeledSolution:
     num_missing: int | None = None
     """Rollouts of the problem that its estimator wanted and that nobody had sampled, where the
     labels were graded again; None where they were sampled for it."""
+    completers: tuple[CompleterCounts, ...] = ()
+    """What each model rolled out, in the order of the job; none in shards before schema 7."""
+    values_of: str = AUTHOR
+    """Whose the values are: the name of a completer, or the rule `any` or `all`."""
+    consensus: Consensus | None = None
+    """Which opinions the labels rest on beside rollouts; None where they rest on these alone."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the labels are to be used: not if a consensus was asked for and not reached."""
+        return self.consensus is None or self.consensus.kept
+
+    def value_counts(self, step: int) -> Counts:
+        """The rollouts that a step's value rests on; all of them under a rule over completers."""
+        for one in self.completers:
+            if one.name == self.values_of:
+                return one.steps[step]
+        return self.steps[step].counts
+
+    def counts_by_completer(self, step: int) -> str:
+        """`policy 1/4, strong 3/4`: right rollouts of all; empty where only one rolled out."""
+        if len(self.completers) < 2:
+            return ""
+        shown = ((one.name, one.steps[step]) for one in self.completers)
+        return ", ".join(f"{name} {own.num_right}/{own.num_rollouts}" for name, own in shown)

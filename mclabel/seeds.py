@@ -24,13 +24,17 @@ def prefix_id(problem_id: str, ids: Sequence[int]) -> str:
     return content_id("prefix", problem_id, list(ids))
 
 
-def sampling_seed(run_seed: int, problem_id: str, prefix: str, index: int) -> int:
+def sampling_seed(
+    run_seed: int, problem_id: str, prefix: str, index: int, *, completer: str = ""
+) -> int:
     """The seed of one completion, in [0, 2**63).
 
     Seeds are hashed rather than counted up: engines that derive the seeds of n completions
-    as s, s+1, ... would repeat a neighbour's completions.
+    as s, s+1, ... would repeat a neighbour's completions. A completer that is not the author has
+    seeds of its own: models that draw by one seed err alike, which is no second witness.
     """
-    payload = f"{run_seed}:{problem_id}:{prefix}:{index}".encode()
+    parts = [run_seed, problem_id, prefix, index, *([completer] if completer else [])]
+    payload = ":".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.sha256(payload).digest()[:8], "big") >> 1
 
 

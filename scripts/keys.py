@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mclabel.config import (
     BestOfNConfig,
+    JudgeConfig,
     LabelConfig,
     QuickstartConfig,
     ScoreConfig,
@@ -24,6 +25,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel label": LabelConfig,
     "mclabel train": TrainConfig,
     "mclabel score": ScoreConfig,
+    "mclabel judge": JudgeConfig,
     "mclabel eval best-of-n": BestOfNConfig,
     "mclabel quickstart": QuickstartConfig,
 }
@@ -37,6 +39,7 @@ mclabel label --keys             # all keys of a labelling job
 mclabel label --keys rollouts    # keys with this word in their name, or else in their meaning
 mclabel train --keys
 mclabel score --keys
+mclabel judge --keys
 mclabel eval best-of-n --keys
 mclabel quickstart --keys
 ```

@@ -70,6 +70,26 @@ def label(folder: Path, *overrides: str) -> Sequence[str]:
     return ["label", str(write_config(folder)), *base, "estimator.rollouts=2", *overrides]
 
 
+@pytest.mark.parametrize(
+    ("source", "case"),
+    [
+        *((broken(table.JUDGE, case), case) for case in table.JUDGES),
+        (table.SYNC_JUDGE, Case("is no coroutine", "", "", ("judge", "async def judge"))),
+    ],
+    ids=lambda one: one.name if isinstance(one, Case) else "",
+)
+def test_a_broken_judge(
+    source: str, case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
+) -> None:
+    module(source)
+    write_run(tmp_path / "run", arith_rows(6))
+    job = ["judge", str(tmp_path / "run"), "-o", str(tmp_path / "out"), "judge=own:Own"]
+    assert_told(run(*job), case, "own:Own: ")
+    module(table.JUDGE)
+    code, printed = run(*job)
+    assert code == 0, printed
+
+
 @pytest.mark.parametrize("case", table.ESTIMATORS, ids=lambda case: case.name)
 def test_a_broken_estimator(
     case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel

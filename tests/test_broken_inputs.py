@@ -125,6 +125,11 @@ VERBS: dict[str, dict[str, Slot]] = {
                                                           "--dry-run"], _always),
         "allow": Slot(BAD_NAMES, lambda w, v, out: [*_label()(w, v, out), "--allow", v]),
         "pilot": Slot(("-1", "x"), lambda w, v, out: [*_label()(w, v, out), "--pilot", v]),
+        "solutions": Slot(
+            "run",
+            lambda w, v, out: [*_label()(w, v, out), "--solutions", v],
+            may_pass=_unread,
+        ),
         "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: ["label", w["label.yaml"], "x",
                                                                    "--address", v]),
     },
@@ -201,6 +206,43 @@ VERBS: dict[str, dict[str, Slot]] = {
         "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: [
             "score", w["prm"], w["solutions.jsonl"], "--address", v, "-o", out]),
     },
+    "judge": {
+        "solutions": Slot("rows", lambda w, v, out: ["judge", v, "-o", out]),
+        "solutions, a run": Slot("run", lambda w, v, out: ["judge", v, "-o", out], _unread),
+        "out": Slot("output", lambda w, v, out: ["judge", w["solutions.jsonl"], "-o", v]),
+        "config": Slot("document", lambda w, v, out: [
+            "judge", w["solutions.jsonl"], "-o", out, "--config", v],
+            lambda name: name in ("empty", "torn-parquet")),
+        "answers": Slot("run", lambda w, v, out: [
+            "judge", w["solutions.jsonl"], "-o", out, "--answers", v]),
+        "overrides": Slot(
+            ("x", "=", "nothing=1", "block_solutions=0", "judge=x", "judge=[1]", "judge=os:system",
+             "judge.kind=critic judge.prompt=x", "judge.threshold=.nan", "seed=-1",
+             "ray.address=127.0.0.1:9", "budget.max_hours=.nan", "journal_s=0"),
+            lambda w, v, out: ["judge", w["solutions.jsonl"], *v.split(), "-o", out],
+        ),
+        "overrides: judge.prm": Slot("run", lambda w, v, out: [
+            "judge", w["solutions.jsonl"], "judge=scorer", f"judge.prm={json.dumps(v)}",
+            "judge.threshold=0.5", "-o", out]),
+        "overrides: judge.held_out": Slot("run", lambda w, v, out: [
+            "judge", w["solutions.jsonl"], "judge=scorer", f"judge.prm={w['prm']}",
+            f"judge.held_out={json.dumps(v)}", "-o", out], _unread),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: [
+            "judge", w["solutions.jsonl"], "-o", out, "--allow", v]),
+        "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: [
+            "judge", w["solutions.jsonl"], "--address", v, "-o", out]),
+    },
+    "combine": {
+        "run": Slot("run", lambda w, v, out: ["combine", v, w["opinions"], "-o", out], _unread),
+        "opinions": Slot("run", lambda w, v, out: ["combine", w["arith"], v, "-o", out]),
+        "opinions, named": Slot(("=", "a=", "=b", "a=b", "rollouts=x"), lambda w, v, out: [
+            "combine", w["arith"], v, "-o", out]),
+        "out": Slot("output", lambda w, v, out: ["combine", w["arith"], w["opinions"], "-o", v]),
+        "out, a run": Slot("run", lambda w, v, out: [
+            "combine", w["arith"], w["opinions"], "-o", v], _damaged_or_new),
+        "least_belief": Slot(("x", "-1", "2", "nan"), lambda w, v, out: [
+            "combine", w["arith"], w["opinions"], "-o", out, "--least-belief", v]),
+    },
     "serve": {
         "prm": Slot("run", lambda w, v, out: ["serve", v]),
         "vllm_arguments": Slot("run", lambda w, v, out: ["serve", v, "--port", "1"]),
@@ -233,6 +275,8 @@ VERBS: dict[str, dict[str, Slot]] = {
             "eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", v]),
         "run": Slot("run", lambda w, v, out: [
             "eval", "processbench", w["processbench_gsm8k.jsonl"], "--labels", v], _unread),
+        "opinions": Slot("run", lambda w, v, out: [
+            "eval", "processbench", w["processbench_gsm8k.jsonl"], "--opinions", v]),
         "threshold": Slot(("x", ""), lambda w, v, out: [
             "eval", "processbench", w["processbench_gsm8k.jsonl"], "--model", w["prm"],
             "--threshold", v]),
@@ -287,9 +331,10 @@ VERBS: dict[str, dict[str, Slot]] = {
 
 HARMLESS = {
     *(("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
-    ("train", "look"),
+    *(("train", "look"), ("eval processbench", "rule")),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
-    ("score", "keys"),
+    ("combine", "rule"),
+    *(("score", "keys"), ("judge", "keys"), ("judge", "strict"), ("judge", "accept_changes")),
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
     *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),

@@ -195,6 +195,7 @@ def test_every_numeric_option_of_every_verb_is_known_here() -> None:
         ("label", "--pilot"),
         ("compact", "--rows"),
         ("eval", "labels", "--seed"),
+        ("combine", "--least-belief"),
         ("eval", "processbench", "--threshold"),
         ("eval", "processbench", "--seed"),
         ("show", "--limit"),

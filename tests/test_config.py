@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
+from mclabel.config import BestOfNConfig, JudgeConfig, LabelConfig, TrainConfig, load_config
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.policy import with_examples
@@ -15,9 +15,15 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
-    kind = {"label": LabelConfig, "train": TrainConfig, "eval": BestOfNConfig}[path.parent.name]
-    labels = ["labels=[runs/labels]"] if kind is TrainConfig else []
-    load_config(kind, path, ["out=somewhere", *labels])
+    kinds = {
+        "label": LabelConfig,
+        "train": TrainConfig,
+        "eval": BestOfNConfig,
+        "judge": JudgeConfig,
+    }
+    given = {"train": ["labels=[runs/labels]"], "judge": ["solutions=runs/labels"]}
+    folder = path.parent.name
+    load_config(kinds[folder], path, ["out=somewhere", *given.get(folder, [])])
     assert path.read_text().startswith("# mclabel ")
 
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pydantic import ValidationError
 
 import mclabel as mc
 from mclabel import pipelines
+from mclabel.cli import main
 from mclabel.components import find_component
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
+from mclabel.judges.opinions import OpinionRun
 from tests.support.labelled import arith_rows, write_run
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("extending", "extending-checker", "extending-formats")
+PAGES = ("extending", "extending-checker", "extending-formats", "extending-judge")
 NAMES = [f"shown_{page.replace('-', '_')}" for page in PAGES]
 
 
@@ -77,3 +81,20 @@ def test_the_settings_of_an_estimator() -> None:
     assert settings().most == 8 and settings(most=4).summary
     with pytest.raises(ValidationError, match="greater than or equal to 2"):
         settings(most=1)
+
+
+def test_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (DOCS / "extending-judge.md").read_text(encoding="utf-8")
+    rows = re.search(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    command = re.search(r"^PYTHONPATH=\. mclabel (.*)$", page, re.MULTILINE)
+    said = re.search(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert rows and command and said
+    (tmp_path / "solutions.jsonl").write_text(rows[1])
+    typed = command[1].replace("numbers_from_nowhere:", "shown_extending_judge:")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, shlex.split(typed))
+    assert done.exit_code == 0, done.output
+    assert said[1].strip() in done.output
+    opinions = OpinionRun.read(str(tmp_path / "opinions")).opinions
+    assert [one.first_error for one in opinions.values()] == [None, 0]
+    assert [(flag.start, flag.end) for flag in opinions["2"].flags] == [(13, 14)]

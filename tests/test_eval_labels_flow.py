@@ -414,7 +414,7 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
     assert "empty.jsonl: an empty split: holds no rows" in refused(empty, *model)
     assert "unlike.jsonl, line 3: not a row of ProcessBench" in refused(unlike, *model)
     assert "nobody.jsonl, line 1: problem=' '" in refused(nobody, *model)
-    assert "give either --model or --labels" in refused(math)
+    assert "give either --model or --labels or --opinions" in refused(math)
     assert "is a second file of the split math" in refused(math, math, *model)
     assert "is an ORM" in refused(math, "--model", f"{prm}/orm", "--threshold", "0.5")
     assert "--threshold works only with --model" in refused(

@@ -26,6 +26,15 @@ def test_import_leaves_heavy_modules_alone(module: str) -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_pipelines_leave_alone_what_few_jobs_need() -> None:
+    slow = ("torch", "ray", "vllm", "transformers", "datasets", "matplotlib", "scipy.stats")
+    code = f"import sys, mclabel.pipelines; print([m for m in {slow!r} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
 def test_a_run_with_nothing_left_to_do_loads_no_engine(tmp_path: Path) -> None:
     words = ["problems.source=arith", "problems.limit=1", "policy.model=arith:policy"]
     words += ["estimator=outcome", "solutions.per_problem=1", "policy.max_tokens=8"]

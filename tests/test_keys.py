@@ -15,6 +15,7 @@ from pydantic import Field
 from mclabel.cli import main
 from mclabel.config import (
     BestOfNConfig,
+    JudgeConfig,
     LabelConfig,
     QuickstartConfig,
     ScoreConfig,
@@ -28,7 +29,10 @@ from mclabel.estimators.fixed import FixedEstimator
 from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 
 ROOT = Path(__file__).parents[1]
-CONFIGURATIONS = (LabelConfig, TrainConfig, ScoreConfig, BestOfNConfig, QuickstartConfig)
+CONFIGURATIONS = (
+    *(LabelConfig, TrainConfig, ScoreConfig, JudgeConfig),
+    *(BestOfNConfig, QuickstartConfig),
+)
 
 
 class Inner(Settings):

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from mclabel.cli import main
-from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, load_config
+from mclabel.config import BestOfNConfig, JudgeConfig, LabelConfig, TrainConfig, load_config
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [
@@ -69,10 +69,16 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
         assert set(re.findall(r"(?<!\w)--?[a-z-]+", " ".join(arguments))) <= known
         return
     context = command.make_context(verb, arguments, resilient_parsing="--keys" in arguments)
-    kinds = {"label": LabelConfig, "train": TrainConfig, "best-of-n": BestOfNConfig}
+    kinds = {
+        "label": LabelConfig,
+        "train": TrainConfig,
+        "best-of-n": BestOfNConfig,
+        "judge": JudgeConfig,
+    }
     given = context.params
+    places = [f"{name}={given[name]}" for name in ("solutions", "out") if verb == "judge"]
     if (kind := kinds.get(verb)) and given["config"] and not ANY.search(given["config"]):
-        load_config(kind, ROOT / given["config"], given["overrides"])
+        load_config(kind, ROOT / given["config"], [*places, *given["overrides"]])
 
 
 def test_the_first_commands_of_the_readme_install_and_run() -> None:

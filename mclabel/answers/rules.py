@@ -61,11 +61,11 @@ class GradeRules:
     thousands. At least two digits must follow the comma, or one in an answer that begins with 0:
     0,5 is 0.5. 1,234 is always 1234."""
     approximation_of_gold: bool = True
-    """Accept 3.46 for a gold such as "2√3 ≈ 3.46". Of an answer in this form, the exact part is
-    compared, whether this is set or not."""
+    """Accept 3.46 for a gold such as "2√3 ≈ 3.46". If an answer has this form, its exact part
+    is compared, also when this is false."""
     full_precision: int = 15
-    """Minimum number of significant digits from which a decimal equals the number that it is
-    rounded from: 1.4142135623730951 equals √2. 0 compares every decimal exactly."""
+    """A decimal with at least this many significant digits equals the number that it is rounded
+    from: 1.4142135623730951 equals √2. 0 compares every decimal exactly."""
     relative_tolerance: float = 0.0
     """Accept a number whose difference from the gold is at most this fraction of the gold. 0
     accepts none. SciBench uses 0.05 and TheoremQA 0.04, for measured quantities."""

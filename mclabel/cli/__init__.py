@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from mclabel.cli import check, label, look, train, verify
+from mclabel.cli import check, judge, label, look, train, verify
 from mclabel.cli.evaluate import evaluate
 from mclabel.cli.options import settings
 from mclabel.cli.output import console
@@ -42,7 +42,7 @@ class _Commands(click.Group):
     TRACEBACK,
     is_flag=True,
     expose_value=False,
-    help="Show where a component of your own has failed, too. May stand anywhere.",
+    help="Also print the traceback if your own component fails. Can be given anywhere.",
 )
 def main() -> None:
     """Label reasoning steps automatically, and train process reward models (PRMs) on the labels."""
@@ -74,7 +74,7 @@ def quickstart(overrides: tuple[str, ...], size: str | None, out: str | None) ->
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that completes verbs, options, keys and file names in SHELL.
+    """Print a script that completes commands, options, keys and file names in SHELL.
 
     \b
     bash, in ~/.bashrc:  eval "$(mclabel completion bash)"
@@ -88,6 +88,7 @@ def completion(shell: str) -> None:
 
 for _command in (
     *(label.label, label.submit, label.compact, label.regrade),
+    *(judge.judge, judge.combine),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
     *(evaluate, check.check, verify.verify, simulate),
     *(look.show, look.labels, look.report, look.view),

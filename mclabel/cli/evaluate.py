@@ -12,6 +12,7 @@ from rich.console import Console
 
 from mclabel.cli.options import SEED, Share, configuration
 from mclabel.cli.output import console, errors
+from mclabel.judges.consensus.rules import RULES
 
 if TYPE_CHECKING:
     from mclabel.report.terminal.grid import Grid
@@ -128,6 +129,21 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
     help=("Folder or URL of a run of `mclabel label` on ProcessBench's solutions."),
 )
 @click.option(
+    "--opinions",
+    multiple=True,
+    metavar="RUN",
+    help="Folder or URL of a run of `mclabel judge` over one of the files. A judge predicts the "
+    "first error of its opinion. One that only claims an error at a step or before it (symbolic) "
+    "predicts that step, and no error where it says nothing. Can be repeated.",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(tuple(RULES)),
+    help="How several --opinions on one file make one prediction. The other judges are compared "
+    "with the first one given that names first errors (symbolic does not). Solutions on which "
+    "they do not agree as the rule demands are left out.",
+)
+@click.option(
     "--threshold",
     type=Share(),
     help=(
@@ -147,6 +163,8 @@ def eval_processbench(
     files: tuple[str, ...],
     model: str | None,
     run: str | None,
+    opinions: tuple[str, ...],
+    rule: str | None,
     threshold: float | None,
     device: str,
     trust_remote_code: bool,
@@ -154,23 +172,30 @@ def eval_processbench(
     out: str | None,
     seed: int,
 ) -> None:
-    """Evaluate a PRM, or the labels of a run, at finding first wrong steps on ProcessBench.
+    """Evaluate a PRM, labels or judges at finding first wrong steps on ProcessBench.
 
     FILES are its splits (processbench_gsm8k.jsonl, math.json, ...). The command prints the official
     F1 of each split and their mean.
     """
-    if (model is None) == (run is None):
-        raise click.UsageError("give either --model or --labels")
-    if run is not None and threshold is not None:
+    if [model is None, run is None, not opinions].count(False) != 1:
+        raise click.UsageError("give either --model or --labels or --opinions")
+    if model is None and threshold is not None:
         raise click.UsageError(
-            "--threshold works only with --model, because labels already "
+            "--threshold works only with --model, because labels and opinions already "
             "decide which steps are wrong. Leave it out"
         )
+    if rule is not None and not opinions:
+        raise click.UsageError(
+            "--rule works only with --opinions, of several judges on each file. Leave it out"
+        )
     from mclabel.pipelines.processbench import processbench_of_labels, processbench_of_prm
+    from mclabel.pipelines.processbench_opinions import processbench_of_opinions
     from mclabel.report.terminal.job_progress import StageProgress
     from mclabel.report.terminal.processbench_table import processbench_grid
 
-    if run is not None:
+    if opinions:
+        result = processbench_of_opinions(files, opinions, rule=rule, out=out, seed=seed)
+    elif run is not None:
         result = processbench_of_labels(files, run, out=out, seed=seed)
     else:
         assert model is not None

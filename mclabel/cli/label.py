@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 @click.command()
 @configuration("LabelConfig")
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
+@click.option(
+    "--solutions",
+    metavar="RUN",
+    help="Label the solutions of this run of the same policy again, and take over its rollouts; "
+    "the same as solutions.run=.",
+)
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -56,6 +63,7 @@ def label(
     overrides: tuple[str, ...],
     allow: tuple[str, ...],
     address: str | None,
+    solutions: str | None,
     dry_run: bool,
     pilot: int | None,
     strict: bool,
@@ -68,6 +76,8 @@ def label(
     """
     if address is not None:
         overrides = (*overrides, f"ray.address={address}")
+    if solutions is not None:
+        overrides = (*overrides, f"solutions.run={json.dumps(solutions)}")
     if strict:
         overrides = (*overrides, "strict=true")
     from mclabel import pipelines

@@ -6,6 +6,7 @@ Configuration stops at the edge: library functions take plain arguments.
 """
 
 from mclabel.config.evaluation import BestOfNConfig
+from mclabel.config.judge import JudgeConfig
 from mclabel.config.label import LabelConfig
 from mclabel.config.load import bundled_config, check_config, config_file, load_config, load_content
 from mclabel.config.quickstart import QuickstartConfig
@@ -17,6 +18,7 @@ from mclabel.work.settings import BudgetConfig, RayConfig
 __all__ = [
     "BestOfNConfig",
     "BudgetConfig",
+    "JudgeConfig",
     "LabelConfig",
     "QuickstartConfig",
     "RayConfig",

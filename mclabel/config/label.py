@@ -8,8 +8,9 @@ from pydantic import Field
 
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
+from mclabel.labeling.completers import MAX_COMPLETERS, CompleterSettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.settings import OPERATIONAL, at_most
+from mclabel.settings import OPERATIONAL, at_most, rule
 from mclabel.work.settings import BudgetConfig, RayConfig
 
 MAX_BLOCK = 10_000
@@ -33,7 +34,12 @@ class LabelConfig(LabelSettings):
     """Name of the reader of the problems; by default it follows from `source`. The run records
     which problems it labels, so the file may be moved or extended between runs."""
     policy: PolicySettings = PolicySettings()
-    """What writes the solutions and the rollouts."""
+    """What writes the solutions, and the rollouts where `completers` is empty."""
+    completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
+    """The models that roll out, each with the keys of `policy`: `[{model: arith:strong}]`, or
+    `[{model: policy}, {model: arith:strong}]` for both. A stronger model finds errors that the
+    policy cannot see; values are then those under the most costly completer. `max_tokens` is the
+    policy's where it is not given. Empty lets the policy alone roll out."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
@@ -48,3 +54,54 @@ class LabelConfig(LabelSettings):
     most the work of this period."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
     ray: Annotated[RayConfig, OPERATIONAL] = RayConfig()
+
+    @rule
+    def _a_completer_is_another_model(self) -> str | None:
+        own = self.policy.semantic()
+        keys = [own if one.is_author else {**one.semantic()} for one in self.completers]
+        for number, one in enumerate(keys):
+            if not self.completers[number].is_author:
+                del one["name"], one["cost"]
+            if one == own and not self.completers[number].is_author:
+                return (
+                    f"completers.{number}: is the policy itself. Write {{model: policy}}, or give "
+                    "another model"
+                )
+            if one in keys[:number]:
+                return (
+                    f"completers.{number}: is completers.{keys.index(one)} again, whose rollouts "
+                    "would count twice. Remove one of the two"
+                )
+        return None
+
+    @rule
+    def _all_completers_have_a_cost_or_none(self) -> str | None:
+        given = [number for number, one in enumerate(self.completers) if one.cost is not None]
+        if given and len(given) < len(self.completers):
+            missing = next(n for n in range(len(self.completers)) if n not in given)
+            return (
+                f"completers.{missing}: has no cost, as completers.{given[0]} has; the number of a "
+                "model's parameters cannot be compared with a cost that is given. Set the cost of "
+                "all, or of none"
+            )
+        return None
+
+    @rule
+    def _one_posterior_needs_no_rule(self) -> str | None:
+        if self.completer_rule != "strongest" and self.estimator.component.joint:
+            return (
+                f"completer_rule={self.completer_rule!r}: estimator.kind={self.estimator.kind} "
+                "judges on all completers together and uses no rule. Remove completer_rule"
+            )
+        return None
+
+    @rule
+    def _completers_differ_in_name(self) -> str | None:
+        names = [one.called for one in self.completers]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                return (
+                    f"completers.{number}: is called {name!r}, as completers.{names.index(name)} "
+                    f"is. Set completers.{number}.name"
+                )
+        return None

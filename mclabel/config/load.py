@@ -216,16 +216,31 @@ def _apply(content: dict[str, Any], override: str) -> None:
     *parents, last = key.split(".")
     if len(parents) > MAX_DEPTH:
         raise ConfigError(f"{_short(override)}: nested deeper than {MAX_DEPTH}")
+    inner: dict[str, Any] | list[Any] = content
     for parent in parents:
-        child = content.setdefault(parent, {})
+        place = _place(inner, parent, override)
+        child = inner[place] if isinstance(inner, list) else inner.setdefault(place, {})
         if isinstance(child, str):  # the name of a component, whose settings follow
-            child = content[parent] = {"kind": child}
-        if not isinstance(child, dict):
+            child = inner[place] = {"kind": child}
+        if not isinstance(child, dict | list):
             raise ConfigError(
                 f"{_short(override)}: {parent} has a single value, so it cannot have keys below it"
             )
-        content = child
-    content[last] = new
+        inner = child
+    inner[_place(inner, last, override)] = new
+
+
+def _place(content: dict[str, Any] | list[Any], name: str, override: str) -> Any:
+    """A key of a mapping, or the index of an element of a list (`completers.0.model=…`)."""
+    if isinstance(content, dict):
+        return name
+    indices = {str(index): index for index in range(len(content))}
+    if name not in indices:
+        raise ConfigError(
+            f"{_short(override)}: there is no element {_short(name)} in a list of {len(content)}. "
+            "Elements are counted from 0; give the whole list to add one"
+        )
+    return indices[name]
 
 
 def _short(value: Any) -> str:

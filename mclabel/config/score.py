@@ -7,13 +7,27 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from mclabel.prm.scoring.scorer import ScorerSettings
-from mclabel.settings import OPERATIONAL, at_most
+from mclabel.settings import OPERATIONAL, Settings, at_most
 from mclabel.work.settings import BudgetConfig, RayConfig
 
 MAX_BLOCK = 100_000
 
 
-class ScoreConfig(ScorerSettings):
+class RunsHere(Settings):
+    """A job that runs in this process unless the user names a cluster."""
+
+    ray: Annotated[RayConfig, OPERATIONAL] = RayConfig(address="none")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _here_by_default(cls, content: Any) -> Any:
+        ray = content.get("ray") if isinstance(content, dict) else None
+        if isinstance(ray, dict):
+            return {**content, "ray": {"address": "none", **ray}}
+        return content
+
+
+class ScoreConfig(ScorerSettings, RunsHere):
     """A job that scores solutions with a PRM."""
 
     solutions: Annotated[str, OPERATIONAL]
@@ -32,13 +46,3 @@ class ScoreConfig(ScorerSettings):
     """Stop the job at the first input row that cannot be scored. If false, it is left out and
     listed in the output."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
-    ray: Annotated[RayConfig, OPERATIONAL] = RayConfig(address="none")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _here_by_default(cls, content: Any) -> Any:
-        """Scoring runs in this process unless the user names a cluster."""
-        ray = content.get("ray") if isinstance(content, dict) else None
-        if isinstance(ray, dict):
-            return {**content, "ray": {"address": "none", **ray}}
-        return content

@@ -32,7 +32,7 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     """Number of CPU threads that PyTorch uses in each worker. More than one helps only if nothing
     else runs on the machine."""
     workers: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-    """Number of processes that each batch is divided among. More than one run on Ray Train."""
+    """Number of processes that share each batch. More than one uses Ray Train."""
     shard: Annotated[bool, OPERATIONAL] = False
     """Whether to shard weights, gradients and optimizer state over the workers (FSDP), for a base
     that is too large to be trained on one device."""

@@ -18,6 +18,7 @@ RUN_FOLDERS = (
     *("compacted", "merged", "merged/labels", "merged/rollouts", ".partial"),
 )
 SCORE_FOLDERS = ("scores", "journals", "rejects", "drivers", "plan", ".partial")
+OPINION_FOLDERS = ("opinions", "journals", "rejects", "drivers", "plan", ".partial")
 RUN_FILES = ("run.json", "rejects.jsonl", "spent.json", "progress.jsonl", "finished.json")
 TRAINING_FOLDERS = ("checkpoints", "model", "model.partial", "tensorboard", "ray")
 TRAINING_FILES = ("train.json", "log.jsonl")

@@ -25,6 +25,13 @@ MAX_TOKEN_CHARS = 1024
 """Maximum number of characters per token, assumed by engines that do not know their tokenizer."""
 
 
+def limited(max_tokens: int | None) -> dict[str, int]:
+    """The argument `max_tokens` of `sample`; none where there is no limit of its own, so that an
+    engine that knows nothing of it serves all other callers.
+    """
+    return {} if max_tokens is None else {"max_tokens": max_tokens}
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineStats:
     """Statistics of an engine since it was loaded, and its current load."""
@@ -118,7 +125,13 @@ class Policy(Protocol):
 
     @abstractmethod
     async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
     ) -> Completion:
         """One completion of a prompt and the solution's first ids.
 
@@ -127,6 +140,8 @@ class Policy(Protocol):
             prefix: ids of the solution so far, possibly none.
             seed: in [0, 2**63). The same seed need not give the same completion.
             priority: lower is sampled first.
+            max_tokens: most tokens of the solution, `prefix` included; None is what the settings
+                of the policy allow.
 
         Raises:
             EngineError: the engine died.
@@ -201,6 +216,16 @@ class Engine(Policy):
 
         Raises:
             EngineError: the model cannot be found or downloaded.
+        """
+        return None
+
+    def num_parameters(self) -> int | None:
+        """Number of the model's parameters, by which the costs of models compare.
+
+        None where the engine cannot tell.
+
+        Raises:
+            EngineError: the model cannot be found, or its files are damaged.
         """
         return None
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, get_args
 
 from mclabel.boundary import Boundary, shown
-from mclabel.engines.base import Engine, EngineStats, PolicyPreview
+from mclabel.engines.base import Engine, EngineStats, PolicyPreview, limited
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import PolicySettings
 from mclabel.errors import ComponentError
@@ -96,11 +96,19 @@ class CheckedEngine(Engine):
         return self._given("decode", str, lambda: self._engine.decode(ids))
 
     async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
     ) -> Completion:
         found = await self._awaited(
             "sample",
-            lambda: self._engine.sample(prompt, prefix, seed=seed, priority=priority),
+            lambda: self._engine.sample(
+                prompt, prefix, seed=seed, priority=priority, **limited(max_tokens)
+            ),
         )
         if not isinstance(found, Completion):
             raise self._broken("sample", f"gave {shown(found)}, must give Completion")
@@ -113,7 +121,10 @@ class CheckedEngine(Engine):
             )
         if not isinstance(found.text, str):
             raise self._broken("sample", f"gave text={shown(found.text)}, must give a text")
-        if len(ids) > (room := self.room(len(prompt), len(prefix))):
+        room = self.room(len(prompt), len(prefix))
+        if max_tokens is not None:
+            room = self._engine.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
+        if len(ids) > room:
             raise self._broken(
                 "sample",
                 f"gave {len(ids):,} ids after a prefix of {len(prefix):,}, must give {room:,} at "

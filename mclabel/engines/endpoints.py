@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from mclabel.errors import EngineError
+from mclabel.errors import EngineError, RequestFailed
 
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
@@ -62,9 +62,12 @@ class _Endpoint:
         self.url, self.client = url, client
         self.num_failures = 0
         self.closed_until = 0.0  # time.monotonic()
+        self.answered_at = 0.0
+        self.failure: Exception | None = None  # the last one
 
-    def set_aside(self, asked_s: float | None) -> None:
+    def set_aside(self, asked_s: float | None, failure: Exception) -> None:
         now = time.monotonic()
+        self.failure = failure
         if now < self.closed_until:
             return  # by another request, for the same reason
         self.num_failures += 1
@@ -121,9 +124,20 @@ class Endpoints:
     ) -> Any:
         from openai import APIConnectionError, APIStatusError
 
-        first_failure: float | None = None
+        failing_since: float | None = None
         while True:
-            endpoint = await _open_one(endpoints, home)
+            endpoint = _open_one(endpoints, home)
+            if endpoint is None:
+                closed = min(endpoints, key=lambda endpoint: endpoint.closed_until)
+                now = time.monotonic()
+                failing_since = failing_since or now
+                left = retry_s - (now - max(failing_since, closed.answered_at))
+                if left <= 0 and closed.failure is not None:
+                    raise self._gave_up(closed, closed.failure, retry_s) from closed.failure
+                # Not all at once: a server that comes back would be thrown over again.
+                pause = closed.closed_until - now + random.uniform(0, pause_s(closed.num_failures))
+                await asyncio.sleep(max(0.0, min(pause, left)))
+                continue
             try:
                 answer = await request(endpoint.client)
             except (APIConnectionError, APIStatusError, BusyError) as error:
@@ -132,12 +146,15 @@ class Endpoints:
                     if not (error.status_code in (408, 425, 429) or error.status_code >= 500):
                         raise self._refused(endpoint, error) from error
                     asked = retry_after_s(error.response.headers)
-                endpoint.set_aside(asked)
-                first_failure = first_failure or time.monotonic()
-                if time.monotonic() - first_failure >= retry_s:
+                endpoint.set_aside(asked, error)
+                failing_since = failing_since or time.monotonic()
+                # One that limits the rate, and answers others, will answer this request, too.
+                limits = isinstance(error, APIStatusError) and error.status_code == 429
+                since = max(failing_since, endpoint.answered_at if limits else 0.0)
+                if time.monotonic() - since >= retry_s:
                     raise self._gave_up(endpoint, error, retry_s) from error
             else:
-                endpoint.num_failures = 0
+                endpoint.num_failures, endpoint.answered_at = 0, time.monotonic()
                 return answer
 
     async def ask_each(self, request: Request, *, retry_s: float) -> dict[str, Any]:
@@ -199,27 +216,19 @@ class Endpoints:
         )
 
 
-class RefusedError(EngineError):
+class RefusedError(RequestFailed):
     """A server refused a request, and would again."""
 
 
-class _UnreachableError(EngineError):
+class _UnreachableError(RequestFailed):
     pass
 
 
-async def _open_one(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint:
-    """The first endpoint from home on that is not set aside, waited for if need be."""
-    count = len(endpoints)
-    ordered = [endpoints[(home + i) % count] for i in range(count)]
-    while True:
-        now = time.monotonic()
-        for endpoint in ordered:
-            if endpoint.closed_until <= now:
-                return endpoint
-        first = min(ordered, key=lambda endpoint: endpoint.closed_until)
-        # Not all at once: a server that comes back would be thrown over again.
-        pause = first.closed_until - now + random.uniform(0, pause_s(first.num_failures))
-        await asyncio.sleep(pause)
+def _open_one(endpoints: Sequence[_Endpoint], home: int) -> _Endpoint | None:
+    """The first endpoint from home on that is not set aside; None if all are."""
+    count, now = len(endpoints), time.monotonic()
+    ordered = (endpoints[(home + i) % count] for i in range(count))
+    return next((endpoint for endpoint in ordered if endpoint.closed_until <= now), None)
 
 
 class Slots:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mclabel.engines import EngineStats, Policy
+from mclabel.engines.base import limited
 from mclabel.engines.live import EngineLoad, LiveController
 from mclabel.records import Completion
 
@@ -76,13 +77,20 @@ class GatedPolicy:
         return self._policy.decode(ids)
 
     async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
     ) -> Completion:
+        how: dict[str, int] = {"seed": seed, "priority": priority, **limited(max_tokens)}
         if self._controller is None:
-            return await self._policy.sample(prompt, prefix, seed=seed, priority=priority)
+            return await self._policy.sample(prompt, prefix, **how)
         await self._enter(priority)
         try:
-            return await self._policy.sample(prompt, prefix, seed=seed, priority=priority)
+            return await self._policy.sample(prompt, prefix, **how)
         finally:
             self._num_inside -= 1
             self._num_ended += 1

@@ -127,14 +127,21 @@ class HfEngine(ModelEngine):
         return self._decoder.max_context
 
     async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
     ) -> Completion:
         """One completion of a prompt and the solution's first ids; see `Policy`."""
         from mclabel.engines.cascade import Row
 
         assert self._decoder is not None
         context = (*prompt, *prefix)
-        budget = self.policy.room(len(prompt), len(prefix), self._decoder.max_context)
+        most = self._decoder.max_context
+        budget = self.policy.room(len(prompt), len(prefix), most, max_tokens)
         if budget < 1:
             return NO_ROOM
         if self._failure is not None:

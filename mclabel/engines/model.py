@@ -14,7 +14,7 @@ from mclabel.engines.hub import (
     resolve_model,
     weights_fingerprint,
 )
-from mclabel.engines.pretrained import check_weights
+from mclabel.engines.pretrained import check_weights, configured_parameters
 from mclabel.engines.text import (
     PolicyText,
     check_model,
@@ -49,6 +49,19 @@ class ModelEngine(Engine):
     def model_commit(self) -> str | None:
         """The commit that `policy.revision` names now; None for a folder."""
         return pin_model(self.model, revision=self.policy.revision)
+
+    def num_parameters(self) -> int | None:
+        """Number of parameters in a folder's files, or that a hub's model has by its configuration.
+
+        None where the weights are elsewhere, or only code of the model's own can tell.
+        """
+        if not self.reads_weights:
+            return None
+        if Path(self.model).is_dir():
+            return sum(check_weights(self.model))
+        if self.policy.trust_remote_code:
+            return None
+        return configured_parameters(self.model, revision=self.policy.revision)
 
     def check_model(self) -> None:
         """See that the model can be loaded; a folder's weights are looked at, too."""

@@ -164,10 +164,16 @@ class OpenAIEngine(ModelEngine):
         return ids
 
     async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
     ) -> Completion:
         """One completion of a prompt and the solution's first ids; see `Policy`."""
-        room = self.policy.room(len(prompt), len(prefix), self._max_context)
+        room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if room < 1:
             return NO_ROOM
         body = self._body(

@@ -241,13 +241,32 @@ def _opened(path: Path) -> list[int]:
         ) from error
 
 
+def configured_parameters(model: str, *, revision: str | None, key: str = POLICY) -> int:
+    """Number of parameters that a causal language model has by its configuration.
+
+    Raises:
+        EngineError: as `load_model_config`.
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = load_model_config(model, trust_remote_code=False, revision=revision, key=key)
+    return _num_parameters(AutoModelForCausalLM, config)
+
+
+def _num_parameters(kind: Any, config: PreTrainedConfig) -> int:
+    import torch
+
+    with torch.device("meta"):
+        is_auto = hasattr(kind, "from_config")
+        empty = kind.from_config(config, trust_remote_code=False) if is_auto else kind(config)
+    return sum(parameter.numel() for parameter in empty.parameters())
+
+
 def _check_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str) -> None:
     """Refuse a configuration that asks for a far larger model than the files hold.
 
     transformers makes room for all that it asks for before it sees that the weights do not fit.
     """
-    import torch
-
     layers = getattr(config.get_text_config(), "num_hidden_layers", None)
     remedy = "Its config.json belongs to another model: download or save the whole model again"
     if isinstance(layers, int) and layers > len(sizes):
@@ -256,10 +275,7 @@ def _check_size(kind: Any, config: PreTrainedConfig, sizes: list[int], name: str
         )
     if getattr(config, "quantization_config", None) is not None:
         return  # packed: the files' numbers are not those of the model
-    with torch.device("meta"):
-        is_auto = hasattr(kind, "from_config")
-        empty = kind.from_config(config, trust_remote_code=False) if is_auto else kind(config)
-    wanted = sum(parameter.numel() for parameter in empty.parameters())
+    wanted = _num_parameters(kind, config)
     if wanted > sum(sizes) + SPARE:
         raise EngineError(
             f"{name}: asks for {wanted:,} parameters, its files hold {sum(sizes):,}. {remedy}"

@@ -99,7 +99,13 @@ class ScriptedEngine(Engine):
         return "".join(map(chr, ids))
 
     async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
     ) -> Completion:
         """The lines that are left, and the answer."""
         rng = random.Random(seed if self.settings.repeatable else secrets.randbits(64))
@@ -124,7 +130,7 @@ class ScriptedEngine(Engine):
             text = text[: rng.randrange(len(text))]
             cut = True
         else:
-            room = self.policy.room(len(prompt), len(prefix), self.max_context)
+            room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
             cut = len(text) > room
             text = text[:room]
         self._num_tokens += len(text)

@@ -162,8 +162,21 @@ class PolicySettings(Settings):
         assert not isinstance(self.few_shot, str), "the file of examples is not read yet"
         return tuple((one.problem, one.solution) for one in self.few_shot)
 
-    def room(self, num_prompt: int, num_prefix: int, max_context: float) -> int:
+    def room(
+        self,
+        num_prompt: int,
+        num_prefix: int,
+        max_context: float,
+        max_tokens: int | None = None,
+    ) -> int:
         """Maximum number of tokens that can be sampled after a prompt and a prefix; 0 if there is
         no room.
+
+        Args:
+            num_prompt: tokens of the prompt.
+            num_prefix: tokens of the prefix.
+            max_context: tokens of prompt and solution together that the engine takes.
+            max_tokens: tokens of the solution at most; None is the setting.
         """
-        return int(max(0, min(self.max_tokens - num_prefix, max_context - num_prompt - num_prefix)))
+        most = self.max_tokens if max_tokens is None else max_tokens
+        return int(max(0, min(most - num_prefix, max_context - num_prompt - num_prefix)))

@@ -19,14 +19,19 @@ from mclabel.estimators.base import (
     outcome_estimate,
     outcome_label,
 )
-from mclabel.estimators.checked import CheckedEstimator, begin_estimator, begin_learner
+from mclabel.estimators.begin import ProblemEstimator, begin_estimator
+from mclabel.estimators.checked import CheckedEstimator, begin_learner
+from mclabel.estimators.each import CompleterRule
 from mclabel.estimators.paths import (
     ROOT,
+    Completer,
+    Probe,
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
     answer_class,
     distinct_prefixes,
+    strongest,
 )
 
 ESTIMATORS: Mapping[str, str] = {
@@ -44,11 +49,15 @@ __all__ = [
     "ESTIMATORS",
     "ROOT",
     "CheckedEstimator",
+    "Completer",
+    "CompleterRule",
     "Estimator",
     "EstimatorSettings",
     "Follow",
     "Judgement",
     "Knowledge",
+    "Probe",
+    "ProblemEstimator",
     "ProblemPaths",
     "RecordedRollout",
     "RolloutSettings",
@@ -61,4 +70,5 @@ __all__ = [
     "distinct_prefixes",
     "outcome_estimate",
     "outcome_label",
+    "strongest",
 ]

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from pydantic import Field
 
 from mclabel.boundary import Boundary
-from mclabel.estimators.paths import ProblemPaths, RecordedRollout
+from mclabel.estimators.paths import Probe, ProblemPaths, RecordedRollout
 from mclabel.records import Counts, LabelSource, Outcome
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import ComponentSettings, at_most
@@ -47,8 +47,8 @@ class EstimatorSettings(ComponentSettings):
     component_kind: ClassVar[str] = "estimators"
 
     truncated: TruncatedPolicy = "wrong"
-    """How a rollout counts that was truncated at `policy.max_tokens`: as a wrong answer, or not at
-    all. `exclude` biases values upwards."""
+    """Whether a rollout truncated at `policy.max_tokens` counts as a wrong answer, or not at all.
+    `exclude` biases values upwards."""
 
     @property
     def summary(self) -> str:
@@ -173,7 +173,10 @@ class Estimator(Protocol):
     """Whether recorded rollouts can be replayed to it with different verdicts, as `regrade`
     does."""
     takes_all: ClassVar[bool] = False
-    """Whether a replay also gives it recorded rollouts that it does not ask for, as evidence."""
+    """Whether it is also given rollouts on record that it does not ask for, as evidence."""
+    joint: ClassVar[bool] = False
+    """Whether one instance serves all completers of a problem. Otherwise each completer has an
+    instance of its own, which knows of no other, and their judgements are combined."""
     simulated: ClassVar[Mapping[str, Any]] = {}
     """Non-default settings with which `mclabel simulate` compares it to other estimators."""
 
@@ -239,11 +242,12 @@ class Estimator(Protocol):
         """
 
     @abstractmethod
-    def wanted(self) -> Sequence[int]:
+    def wanted(self) -> Sequence[int | Probe]:
         """Indices of the prefixes to sample rollouts from, one rollout for each entry.
 
-        Each call returns only new requests. An empty list means that the estimator waits for
-        outstanding rollouts, or, if there are none, that it is done.
+        A `joint` estimator names the completer, too, by a `Probe`. Each call returns only new
+        requests. An empty list means that the estimator waits for outstanding rollouts, or, if
+        there are none, that it is done.
         """
         ...
 
@@ -260,6 +264,14 @@ class Estimator(Protocol):
             counts: outcomes so far, one per prefix index.
         """
         ...
+
+    def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
+        """Label the solutions by what all completers rolled out, where the estimator is `joint`.
+
+        Args:
+            counts: outcomes so far, of each completer one per prefix index.
+        """
+        raise NotImplementedError("a joint estimator writes judge_completers")
 
 
 def decide_together(estimators: Iterable[Estimator]) -> None:

@@ -8,41 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from mclabel.boundary import Boundary, shown
 from mclabel.estimators.base import (
     MAX_ROLLOUTS,
     Estimator,
     EstimatorSettings,
+    Follow,
     Judgement,
     RunLearner,
 )
-from mclabel.estimators.paths import ProblemPaths, RecordedRollout
+from mclabel.estimators.paths import Probe, ProblemPaths, RecordedRollout
 from mclabel.records import Counts
 from mclabel.stats.values import StepEstimate
 
 MAX_SOURCE = 64
 """Characters of the name of a label's source."""
-
-
-def begin_estimator(
-    settings: EstimatorSettings, problem: ProblemPaths, **learned: Any
-) -> CheckedEstimator:
-    """Make the estimator of a problem.
-
-    Args:
-        settings: that name it.
-        problem: with the paths of its solutions.
-        learned: `knowledge` and `min_gain_per_token` of the run's learner.
-
-    Raises:
-        ComponentError: it cannot be made.
-    """
-    component = settings.component
-    with Boundary.around("estimators", component).calling("begin"):
-        estimator = component.begin(settings, problem, **learned)
-    return CheckedEstimator(estimator, problem)
 
 
 def begin_learner(settings: EstimatorSettings, read: Callable[[str], str]) -> RunLearner | None:
@@ -73,8 +54,24 @@ class CheckedEstimator:
         """
         self.estimator = estimator
         self._num_steps = [path.num_steps for path in problem.paths]
-        self._asked: Counter[int] = Counter()
+        self._num_completers = len(problem.completers)
+        self._asked: Counter[Probe] = Counter()
         self._boundary = Boundary.around("estimators", type(estimator))
+
+    @property
+    def estimators(self) -> list[Estimator]:
+        """The estimator."""
+        return [self.estimator]
+
+    @property
+    def follow(self) -> Follow:
+        """Which prefixes of a rollout are reported to it."""
+        return self.estimator.follow
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it takes rollouts that it did not ask for."""
+        return self.estimator.takes_all
 
     @property
     def is_due(self) -> bool:
@@ -82,8 +79,8 @@ class CheckedEstimator:
         with self._boundary.calling("is_due"):
             return self.estimator.is_due
 
-    def wanted(self, num_prefixes: int) -> Sequence[int]:
-        """Prefix indices to start one more rollout from; see `Estimator.wanted`.
+    def wanted(self, num_prefixes: int) -> list[Probe]:
+        """What to start one more rollout of; see `Estimator.wanted`.
 
         Args:
             num_prefixes: that the problem has by now.
@@ -93,42 +90,55 @@ class CheckedEstimator:
         """
         with self._boundary.calling("wanted"):
             wanted = self.estimator.wanted()
-        if isinstance(wanted, Sequence) and not wanted:
-            return wanted
         if not isinstance(wanted, Sequence) or isinstance(wanted, str | bytes):
             raise self._broken("wanted", f"gave {shown(wanted)}, must give a sequence of indices")
-        if any(type(one) is not int for one in wanted):
-            odd = next(one for one in wanted if type(one) is not int)
-            raise self._broken(
-                "wanted", f"gave {shown(odd)} among its indices, must give whole numbers"
-            )
-        if not 0 <= min(wanted) <= max(wanted) < num_prefixes:
-            odd = next(one for one in wanted if not 0 <= one < num_prefixes)
-            raise self._broken(
-                "wanted",
-                f"asked for prefix {odd} of a problem whose prefixes are 0 to {num_prefixes - 1}",
-            )
-        self._asked.update(wanted)
-        for one in wanted:
-            if self._asked[one] > MAX_ROLLOUTS:
+        probes = [self._probe(one) for one in wanted]
+        for prefix, completer in probes:
+            if not 0 <= prefix < num_prefixes:
                 raise self._broken(
-                    "wanted", f"asked for more than {MAX_ROLLOUTS:,} rollouts of prefix {one}"
+                    "wanted",
+                    f"asked for prefix {prefix} of a problem whose prefixes are 0 to "
+                    f"{num_prefixes - 1}",
                 )
-        return wanted
+            if not 0 <= completer < self._num_completers:
+                raise self._broken(
+                    "wanted",
+                    f"asked completer {completer}, must be 0 to {self._num_completers - 1}",
+                )
+        self._asked.update(probes)
+        for probe in probes:
+            if self._asked[probe] > MAX_ROLLOUTS:
+                raise self._broken(
+                    "wanted",
+                    f"asked for more than {MAX_ROLLOUTS:,} rollouts of prefix {probe.prefix}",
+                )
+        return probes
+
+    def _probe(self, one: object) -> Probe:
+        if type(one) is int:
+            return Probe(one)
+        if type(one) is Probe and all(type(number) is int for number in one):
+            return one
+        raise self._broken(
+            "wanted", f"gave {shown(one)} among its indices, must give whole numbers"
+        )
 
     def record(self, rollout: RecordedRollout) -> None:
         """Give it the outcome of a rollout that was asked for."""
         with self._boundary.calling("record"):
             self.estimator.record(rollout)
 
-    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label the solutions; see `Estimator.judge`.
+    def judge(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
+        """Label the solutions; see `Estimator.judge_completers`.
 
         Raises:
             ComponentError: it does not give one sound judgement a solution.
         """
         with self._boundary.calling("judge"):
-            found = self.estimator.judge(counts)
+            estimator = self.estimator
+            found = (
+                estimator.judge_completers(counts) if estimator.joint else estimator.judge(*counts)
+            )
         if not isinstance(found, Sequence):
             raise self._broken("judge", f"gave {shown(found)}, must give a list of judgements")
         if len(found) != len(self._num_steps):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mclabel.answers.reading.normalize import normalize, squeeze
 from mclabel.answers.values.literals import read_literal
-from mclabel.records import Counts, Outcome
+from mclabel.records import AUTHOR, Counts, Outcome
 
 ROOT = 0
 """Index of the bare problem among the prefixes."""
@@ -46,6 +47,20 @@ class SolutionPath:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Completer:
+    """A model that rolls out, as an estimator sees it."""
+
+    name: str = AUTHOR
+    cost: float = 1.0
+    """Of one of its tokens, relative to the cheapest completer's."""
+
+    @property
+    def is_author(self) -> bool:
+        """Whether it is the model that wrote the solutions."""
+        return self.name == AUTHOR
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProblemPaths:
     """A problem as an estimator sees it."""
 
@@ -53,6 +68,17 @@ class ProblemPaths:
     """One path per solution, in order."""
     answer_class: str = ""
     """Kind of the problem's gold answer, by which luck differs: a result of `answer_class`."""
+    completers: Sequence[Completer] = (Completer(),)
+    """The models that can roll out, by index."""
+
+
+class Probe(NamedTuple):
+    """What an estimator that serves several completers asks for: one rollout."""
+
+    prefix: int
+    """Index of the prefix."""
+    completer: int = 0
+    """Index of the completer in `ProblemPaths.completers`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +99,22 @@ class RecordedRollout:
     """Content of each of its steps, as in `SolutionPath.step_keys`."""
     step_tokens: tuple[int, ...] = ()
     """Number of tokens of each of its steps, where the estimator follows `all`."""
+    completer: int = 0
+    """Index of the completer that sampled it."""
+    asked: bool = True
+    """Whether the estimator asked for it; else it was on record before."""
+
+
+def strongest(completers: Sequence[Completer]) -> int:
+    """Index of the strongest completer, as far as costs tell: the first of the most costly.
+
+    The author is not it if another costs as much.
+    """
+
+    def order(number: int) -> tuple[float, bool]:
+        return completers[number].cost, not completers[number].is_author
+
+    return max(range(len(completers)), key=order)
 
 
 def distinct_prefixes(paths: Sequence[SolutionPath]) -> list[int]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
-from scipy.stats import beta
+from scipy.special import betaincinv, stdtrit
 
 from mclabel.evaluation.bootstrap import LEVEL, NOTHING, Estimate
 
@@ -36,8 +35,8 @@ def clustered_share(hits: NDArray[np.float64], counts: NDArray[np.float64]) -> E
         # spread as little as independent solutions, or less, they count as that many
         effective = min(total, few**2 * share * (1 - share) / max(spread, 1e-300))
     right, tail = share * effective, (1 - LEVEL) / 2
-    low = 0.0 if right == 0 else float(beta.ppf(tail, right, effective - right + 1))
-    high = 1.0 if share == 1 else float(beta.ppf(1 - tail, right + 1, effective - right))
+    low = 0.0 if right == 0 else float(betaincinv(right, effective - right + 1, tail))
+    high = 1.0 if share == 1 else float(betaincinv(right + 1, effective - right, 1 - tail))
     return Estimate(value=float(share), low=low, high=high)
 
 

@@ -48,7 +48,8 @@ CHECKS: Mapping[str, Check] = {
         error=0.5,
         of="solutions",
         text="were cut at policy.max_tokens{limit}",
-        why="what is cut counts as wrong or is left out, so pass rates are off by up to this share",
+        why="truncated solutions count as wrong or are left out, so pass rates are off by up to "
+        "this share",
         remedy=_CUT_REMEDY,
     ),
     "rollouts_truncated": Check(
@@ -66,7 +67,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.75,
         of="tokens of solutions",
         text="lie in those that were cut at policy.max_tokens{limit}",
-        why="they are paid for and show nothing",
+        why="these tokens cost money and give no information",
         remedy="End rambling solutions by policy.stop, or lower policy.max_tokens",
     ),
     "solutions_ungraded": Check(
@@ -75,7 +76,8 @@ CHECKS: Mapping[str, Check] = {
         error=0.5,
         of="solutions",
         text="could not be graded",
-        why="they count for nothing, and go by form of answer: what is left is a selection",
+        why="they are not counted, and they depend on the form of the answer, so the rest is a "
+        "biased selection",
         remedy=_UNGRADED_REMEDY,
     ),
     "rollouts_ungraded": Check(
@@ -84,7 +86,8 @@ CHECKS: Mapping[str, Check] = {
         error=0.5,
         of="rollouts",
         text="could not be graded",
-        why="they count for nothing, and go by form of answer: what is left is a selection",
+        why="they are not counted, and they depend on the form of the answer, so the rest is a "
+        "biased selection",
         remedy=_UNGRADED_REMEDY,
     ),
     "never_solved": Check(
@@ -93,7 +96,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.9,
         of="problems",
         text="have no right solution and no right rollout",
-        why="every label of theirs is wrong, which distinguishes no step from another",
+        why="all their labels are wrong, so no step differs from another",
         remedy=f"Choose {_EASIER}; solutions.balance leaves such problems out",
     ),
     "always_solved": Check(
@@ -102,7 +105,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.9,
         of="problems",
         text="have right solutions and right rollouts alone",
-        why="every label of theirs is sound, which distinguishes no step from another",
+        why="all their labels are sound, so no step differs from another",
         remedy=f"Choose {_HARDER}",
     ),
     "labels_wrong": Check(
@@ -111,7 +114,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.995,
         of="step labels",
         text="are wrong",
-        why="a scorer with one answer for all is as good; ProcessBench has .35 to .42",
+        why="a scorer with one constant answer does as well; ProcessBench has .35 to .42",
         remedy=f"Choose {_EASIER}; if right answers are among them, mend the golds",
     ),
     "labels_sound": Check(
@@ -120,7 +123,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.995,
         of="step labels",
         text="are sound",
-        why="a scorer with one answer for all is as good; ProcessBench has .58 to .65",
+        why="a scorer with one constant answer does as well; ProcessBench has .58 to .65",
         remedy=f"Choose {_HARDER}",
     ),
     "one_step": Check(
@@ -129,7 +132,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.9,
         of="solutions",
         text="are one step",
-        why="their only label is the outcome, which is an ORM's; ProcessBench has none",
+        why="their only label is the outcome, as for an ORM; ProcessBench has none",
         remedy="Split them elsewhere (split.by, split.pattern), or ask for steps (policy.system)",
     ),
     "many_steps": Check(
@@ -138,7 +141,8 @@ CHECKS: Mapping[str, Check] = {
         error=None,
         of="solutions",
         text=f"have more than {MANY_STEPS} steps",
-        why="cost grows with the steps, and short ones show little; of ProcessBench 32 is the most",
+        why="cost grows with the steps, and short steps show little; the maximum in "
+        "ProcessBench is 32",
         remedy="Join steps by split.max_steps or split.min_tokens, or split.by=blank_line",
     ),
     "right_with_error": Check(
@@ -147,7 +151,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.7,
         of="right solutions",
         text="are labelled with an error",
-        why="people find .04 (GSM8K) to .19 (MATH) in ProcessBench: the rest are likelier false",
+        why="in ProcessBench people find .04 (GSM8K) to .19 (MATH), so the rest are probably false",
         remedy="Raise estimator.rollouts (or lower estimator.min_gain_per_token), and check that "
         "rollouts are sampled as solutions are and not cut",
     ),
@@ -157,7 +161,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.5,
         of="wrong solutions",
         text="are labelled without an error",
-        why="a wrong answer has a wrong step: ProcessBench has none without",
+        why="a wrong answer has a wrong step: ProcessBench has no such solution",
         remedy="Check their golds (mclabel view, filter wrong), and raise estimator.rollouts",
     ),
 }

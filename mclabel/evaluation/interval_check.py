@@ -46,6 +46,14 @@ class IntervalCheck:
     width: Estimate
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Interval:
+    problem_id: str
+    step: StepLabel
+    own: Counts
+    reference: Counts
+
+
 def check_intervals(
     rows: Iterable[LabeledSolution], reference: Mapping[str, Counts], *, seed: int = 0
 ) -> dict[str, IntervalCheck]:
@@ -56,16 +64,23 @@ def check_intervals(
         reference: counts by prefix id, of rollouts that the labels did not see.
         seed: of the bootstrap.
     """
-    steps = {step.prefix_id: (row.problem.id, step) for row in rows for step in row.steps}
-    found = [
-        (problem, step, reference.get(prefix, Counts()))
-        for prefix, (problem, step) in steps.items()
+    found = {
+        step.prefix_id: _Interval(
+            problem_id=row.problem.id,
+            step=step,
+            own=row.value_counts(number),
+            reference=reference.get(step.prefix_id, Counts()),
+        )
+        for row in rows
+        for number, step in enumerate(row.steps)
         if step.low is not None
-    ]
-    groups = {"all": found}
-    for source in sorted({step.source for _, step, _ in found}):
-        groups[source] = [one for one in found if one[1].source == source]
-    usable = {name: [one for one in group if num_trials(one[2])] for name, group in groups.items()}
+    }
+    groups = {"all": list(found.values())}
+    for source in sorted({one.step.source for one in found.values()}):
+        groups[source] = [one for one in found.values() if one.step.source == source]
+    usable = {
+        name: [one for one in group if num_trials(one.reference)] for name, group in groups.items()
+    }
     return {
         name: _check(group, len(groups[name]) - len(group), seed)
         for name, group in usable.items()
@@ -79,10 +94,10 @@ def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> 
     Runs with one seed draw the same rollouts where both ask for them: a rollout is left out if the
     other run has the same text at the same place of the same prefix.
     """
-    drawn = {(r.prefix_id, r.index, r.text) for r in own}
+    drawn = {(r.completer, r.prefix_id, r.index, r.text) for r in own}
     tallies: dict[str, Tally[Outcome]] = {}
     for r in reference:
-        if (r.prefix_id, r.index, r.text) not in drawn:
+        if (r.completer, r.prefix_id, r.index, r.text) not in drawn:
             tallies.setdefault(r.prefix_id, Tally())[r.outcome] += 1
     return {
         prefix: Counts(**{f"num_{outcome}": tally[outcome] for outcome in Outcome})
@@ -90,22 +105,18 @@ def independent_counts(own: Iterable[Rollout], reference: Iterable[Rollout]) -> 
     }
 
 
-def _check(
-    group: Sequence[tuple[str, StepLabel, Counts]], num_unchecked: int, seed: int
-) -> IntervalCheck:
-    low = np.array([step.low for _, step, _ in group], dtype=np.float64)
-    high = np.array([step.high for _, step, _ in group], dtype=np.float64)
-    right = np.array([counts.num_right for _, _, counts in group], dtype=np.float64)
-    trials = np.array([num_trials(counts) for _, _, counts in group], dtype=np.float64)
-    own_right = np.array([step.counts.num_right for _, step, _ in group], dtype=np.float64)
-    own_trials = np.array([num_trials(step.counts) for _, step, _ in group], dtype=np.float64)
+def _check(group: Sequence[_Interval], num_unchecked: int, seed: int) -> IntervalCheck:
+    low = np.array([one.step.low for one in group], dtype=np.float64)
+    high = np.array([one.step.high for one in group], dtype=np.float64)
+    right = np.array([one.reference.num_right for one in group], dtype=np.float64)
+    trials = np.array([num_trials(one.reference) for one in group], dtype=np.float64)
+    own_right = np.array([one.own.num_right for one in group], dtype=np.float64)
+    own_trials = np.array([num_trials(one.own) for one in group], dtype=np.float64)
     successes, both = right + own_right + 0.5, trials + own_trials + 1
     chance = betainc(successes, both - successes, high) - betainc(successes, both - successes, low)
     share = right / trials
     columns = [np.ones(len(group)), chance, (low <= share) & (share <= high), high - low]
-    table = sums_by_problem(
-        [problem for problem, _, _ in group], np.stack(columns, 1).astype(float)
-    )
+    table = sums_by_problem([one.problem_id for one in group], np.stack(columns, 1).astype(float))
     weights = resample_weights(len(table), seed)
     coverage, holds, width = (ratio_estimate(table[:, i], table[:, 0], weights) for i in (1, 2, 3))
     return IntervalCheck(

@@ -47,6 +47,8 @@ class LabelQuality:
     """Share of sound steps that are labelled wrong."""
     right_through_wrong: Estimate
     """Share of right answers that were reached through a wrong step."""
+    lucky_found: Estimate
+    """Share of these that are labelled to have an error, at any step."""
     agreement: Estimate
     """Share of steps that are labelled as they are in truth."""
     kappa: Estimate
@@ -126,6 +128,7 @@ def label_quality(
         f1=ratio("twice_true_positive", "flagged_and_unsound"),
         false_positive_rate=ratio("false_positive", "sound"),
         right_through_wrong=ratio("right_with_error", "right"),
+        lucky_found=ratio("right_with_error_found", "right_with_error"),
         agreement=ratio("agreed", "steps"),
         kappa=sums_estimate(table, weights, _kappa),
     )
@@ -159,6 +162,7 @@ _COLUMNS = (
     "solutions",
     "right",
     "right_with_error",
+    "right_with_error_found",
     "with_error",
     "hit",
     "hit_wrong",
@@ -218,6 +222,7 @@ def _tally(row: LabeledSolution, truth: int | None) -> NDArray[np.float64]:
             1,
             right,
             right and truth is not None,
+            right and truth is not None and row.first_error is not None,
             truth is not None,
             truth == row.first_error,
             truth is not None and truth == row.first_error,

@@ -12,6 +12,8 @@ from itertools import accumulate
 
 from mclabel.arith.stories import HELD_OUT_FAMILIES
 from mclabel.evaluation.calibration import Calibration, Prediction, calibration
+from mclabel.evaluation.completer_report import CompletersReport, completers_report
+from mclabel.evaluation.consensus_report import ConsensusReport, Rule, consensus_report
 from mclabel.evaluation.grouping import groups_by_key, solution_meta
 from mclabel.evaluation.interval_check import IntervalCheck, check_intervals
 from mclabel.evaluation.label_quality import (
@@ -60,6 +62,10 @@ class LabelReport:
 
     truth: TruthKind | None
     groups: dict[str, GroupReport]
+    completers: CompletersReport | None = None
+    """What each completer's rollouts are worth; None where the policy alone rolled out."""
+    sources: ConsensusReport | None = None
+    """What rollouts, judges and rules over them are worth; None where no opinions are combined."""
 
 
 def label_report(
@@ -67,6 +73,9 @@ def label_report(
     truth: Truth | None,
     reference: Mapping[str, Counts] | None = None,
     *,
+    learned: Mapping[str, Mapping[str, float]] | None = None,
+    rules: Mapping[str, Rule] | None = None,
+    judge_rates: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 0,
 ) -> LabelReport:
     """Measure a run's labels.
@@ -75,15 +84,22 @@ def label_report(
         rows: all labelled solutions; their order changes nothing.
         truth: the true first errors, if any source knows them.
         reference: another run's rollouts by prefix id, which the labels did not see.
+        learned: `blindness` and `luck` of each completer, as the run has learned them.
+        rules: what makes one label of several opinions, by name.
+        judge_rates: error rates of each judge, as the run has learned them.
         seed: of the bootstrap.
     """
     rows = sorted(rows, key=lambda row: (row.problem.id, row.solution.sample_index))
+    known = rows if truth is None else truth.known(rows)
+    true_error = None if truth is None else truth.of
     return LabelReport(
         truth=None if truth is None else truth.kind,
         groups={
             name: _group(members, truth, reference or {}, seed)
             for name, members in group_rows(rows).items()
         },
+        completers=completers_report(known, true_error, learned or {}, seed=seed),
+        sources=consensus_report(known, true_error, rules or {}, judge_rates or {}, seed=seed),
     )
 
 

@@ -4,7 +4,9 @@ The metric of arXiv 2412.06559: accuracy over solutions with an error (the exact
 those without one (none predicted); their harmonic mean is a split's F1; the mean of the splits
 is the score. A scorer's prediction is its first step under a threshold, which is the one with the
 highest F1 on GSM8K. Intervals are by bootstrap over problems at that threshold, so they leave out
-the noise of choosing it, and GSM8K's own F1 is the highest of many.
+the noise of choosing it, and GSM8K's own F1 is the highest of many. A judge's prediction is the
+first error of its opinion; that of several judges is what a rule makes of their opinions, on the
+solutions that the rule keeps.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from mclabel.evaluation.bootstrap import (
     sums_estimate,
 )
 from mclabel.evaluation.matching import compact
+from mclabel.records import Claim
 
 THRESHOLD_SPLIT = "gsm8k"
 
@@ -51,6 +54,9 @@ class SplitResult:
     """Ids of solutions without a prediction, which are left out."""
     reasons: Mapping[str, int]
     """How many of them for which reason, the most frequent first."""
+    kept: Estimate | None
+    """Share of all solutions of the split that a rule over several judges keeps; None without
+    one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,25 @@ Reasons = Mapping[str, Mapping[str, LeftOut]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuredJudge:
+    """A judge whose opinions are measured."""
+
+    name: str
+    """Of its component."""
+    claim: Claim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """The judges whose opinions are measured, and how they come to one prediction."""
+
+    judges: Mapping[str, tuple[MeasuredJudge, ...]]
+    """By split, in the order in which a rule takes them."""
+    rule: str | None
+    """Makes one prediction of the opinions of several judges; None where each split has one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProcessBenchResult:
     """All splits."""
 
@@ -75,6 +100,8 @@ class ProcessBenchResult:
     """Mean of the splits' F1; None if one has none."""
     threshold: float | None
     """Of a scorer: a step under it is wrong."""
+    panel: Panel | None
+    """Of opinions; None of anything else."""
 
 
 def processbench(
@@ -83,6 +110,7 @@ def processbench(
     *,
     reasons: Reasons | None = None,
     threshold: float | None = None,
+    panel: Panel | None = None,
     seed: int = 0,
 ) -> ProcessBenchResult:
     """The official metric.
@@ -92,6 +120,8 @@ def processbench(
         predictions: by split and id, the first wrong step or None for none.
         reasons: why others have none.
         threshold: that made them, for the record.
+        panel: whose opinions they are, for the record. If it has a rule, the solutions with a
+            prediction are those that the rule keeps.
         seed: of the bootstrap.
     """
     tables = {name: _table(rows, predictions[name]) for name, rows in splits.items()}
@@ -99,6 +129,7 @@ def processbench(
         name: resample_weights(len(table), seed + i)
         for i, (name, table) in enumerate(tables.items())
     }
+    has_rule = panel is not None and panel.rule is not None
     results = {
         name: _split(
             splits[name],
@@ -106,11 +137,12 @@ def processbench(
             (reasons or {}).get(name, {}),
             tables[name],
             weights[name],
+            _kept(splits[name], predictions[name], seed + i) if has_rule else None,
         )
-        for name in splits
+        for i, name in enumerate(splits)
     }
     return ProcessBenchResult(
-        splits=results, mean_f1=_mean_f1(tables, weights), threshold=threshold
+        splits=results, mean_f1=_mean_f1(tables, weights), threshold=threshold, panel=panel
     )
 
 
@@ -188,6 +220,7 @@ def _split(
     reasons: Mapping[str, LeftOut],
     table: NDArray[np.float64],
     weights: NDArray[np.float64],
+    kept: Estimate | None,
 ) -> SplitResult:
     missing = tuple(row.id for row in rows if row.id not in predictions)
     counts = Counter(reasons[name].reason if name in reasons else "unknown" for name in missing)
@@ -199,7 +232,17 @@ def _split(
         f1=sums_estimate(table, weights, split_f1),
         missing=missing,
         reasons=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
+        kept=kept,
     )
+
+
+def _kept(
+    rows: Sequence[JudgedSolution], predictions: Mapping[str, int | None], seed: int
+) -> Estimate:
+    """Share of the solutions that have a prediction."""
+    columns = np.array([[row.id in predictions, True] for row in rows], dtype=np.float64)
+    table = sums_by_problem([compact(row.problem) for row in rows], columns)
+    return ratio_estimate(table[:, 0], table[:, 1], resample_weights(len(table), seed))
 
 
 def _mean_f1(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mclabel.estimators import CheckedEstimator, decide_together
+from mclabel.estimators import Probe, ProblemEstimator, decide_together
 from mclabel.work.desk import Desk
 
 WINDOW_S = 0.015
@@ -19,7 +19,7 @@ MAX_TOGETHER = 64
 """Decisions at a time: some milliseconds, in which the desk does nothing else."""
 
 
-_Asking = tuple[CheckedEstimator, int]
+_Asking = tuple[ProblemEstimator, int]
 """An estimator, and the number of its problem's prefixes."""
 
 
@@ -33,11 +33,11 @@ class Decisions:
             desk: where decisions are computed.
         """
         self._desk = desk
-        self._due: list[tuple[_Asking, asyncio.Future[Sequence[int]]]] = []
+        self._due: list[tuple[_Asking, asyncio.Future[Sequence[Probe]]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def wanted(self, estimator: CheckedEstimator, num_prefixes: int) -> Sequence[int]:
+    async def wanted(self, estimator: ProblemEstimator, num_prefixes: int) -> Sequence[Probe]:
         """What the estimator wants, decided with all others that ask in the same moment.
 
         Args:
@@ -45,7 +45,7 @@ class Decisions:
             num_prefixes: that its problem has by now.
         """
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[Sequence[int]] = loop.create_future()
+        turn: asyncio.Future[Sequence[Probe]] = loop.create_future()
         self._due.append(((estimator, num_prefixes), turn))
         if len(self._due) >= MAX_TOGETHER:
             self._begin()
@@ -63,7 +63,7 @@ class Decisions:
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    async def _decide(self, due: list[tuple[_Asking, asyncio.Future[Sequence[int]]]]) -> None:
+    async def _decide(self, due: list[tuple[_Asking, asyncio.Future[Sequence[Probe]]]]) -> None:
         try:
             found = await self._desk.run(self.together, [asking for asking, _ in due])
         except Exception as error:  # to whoever asked
@@ -75,7 +75,7 @@ class Decisions:
             if not turn.done():
                 turn.set_result(wanted)
 
-    def together(self, asking: Sequence[_Asking]) -> list[Sequence[int]]:
+    def together(self, asking: Sequence[_Asking]) -> list[Sequence[Probe]]:
         """What each wants, decided in one batch."""
-        decide_together(checked.estimator for checked, _ in asking)
+        decide_together(one for checked, _ in asking for one in checked.estimators)
         return [checked.wanted(num_prefixes) for checked, num_prefixes in asking]

@@ -63,9 +63,9 @@ class LabelJournal:
         """A solution that an earlier attempt has sampled."""
         return self._journal.take(("solution", problem_id, index))
 
-    def take_rollout(self, prefix_id: str, index: int) -> JournaledRollout | None:
+    def take_rollout(self, completer: str, prefix_id: str, index: int) -> JournaledRollout | None:
         """A rollout that an earlier attempt has sampled."""
-        return self._journal.take(("rollout", prefix_id, index))
+        return self._journal.take(("rollout", completer, prefix_id, index))
 
     def add_solution(self, solution: Solution, *, failed: bool = False) -> None:
         """Record a solution that this attempt has sampled, or graded again."""
@@ -130,7 +130,7 @@ def read_entry(line: Line) -> JournalEntry:
     row = line["rollout"]
     rollout = Rollout(**{**row, "outcome": Outcome(row["outcome"])})
     return JournalEntry(
-        key=("rollout", rollout.prefix_id, rollout.index),
+        key=("rollout", rollout.completer, rollout.prefix_id, rollout.index),
         content=JournaledRollout(rollout=rollout, ids=tuple(line["ids"]), failed="failed" in line),
         num_tokens=rollout.num_tokens,
     )

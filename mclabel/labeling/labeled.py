@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mclabel.estimators import ROOT, Judgement, SolutionPath
+from mclabel.estimators import ROOT, Completer, Judgement, SolutionPath
 from mclabel.labeling.prefixes import Prefix, PrefixTable
-from mclabel.records import Counts, LabeledSolution, Problem, Solution, StepLabel
+from mclabel.records import (
+    AUTHOR,
+    CompleterCounts,
+    Counts,
+    LabeledSolution,
+    Problem,
+    Solution,
+    StepLabel,
+    total_counts,
+)
 from mclabel.seeds import prefix_id
 from mclabel.stats.values import TruncatedPolicy, root_value
 
@@ -31,6 +40,8 @@ def labeled_solutions(
     judgements: Sequence[Judgement],
     *,
     sampling: Sampling,
+    completers: Sequence[Completer],
+    values_of: str,
     priors: str | None,
     min_gain_per_token: float | None,
     truncated: TruncatedPolicy,
@@ -45,21 +56,28 @@ def labeled_solutions(
         table: of the prefixes of those with steps, with their counts.
         judgements: one a solution with steps, in order.
         sampling: of the solutions.
+        completers: that rolled out, in the order of the table's counts.
+        values_of: whose the values are, or the rule that combines them.
         priors: id of what the estimator had learned over the run, if it learns.
         min_gain_per_token: under which it asked for no rollouts.
         truncated: what a rollout cut by its length counts as.
         num_missing: rollouts that were wanted and are not there; None where they were sampled.
     """
-    root = table.prefixes[ROOT].counts
-    share = root_value(root, sampling.siblings, truncated=truncated)
+    roots = dict(zip(table.completers, table.prefixes[ROOT].counts, strict=True))
+    root, share = total_counts(roots.values()), None
+    if values_of in roots:
+        free = sampling.siblings if values_of == AUTHOR else Counts()
+        share = root_value(roots[values_of], free, truncated=truncated)
     judged = iter(zip(table.paths, judgements, strict=True))
     labeled = []
     for solution in solutions:
         steps: tuple[StepLabel, ...] = ()
         judgement = None
+        counted: list[tuple[Counts, ...]] = [() for _ in completers]
         if solution.steps:
             path, judgement = next(judged)
-            steps = _labels(solution, table.prefixes, path, judgement)
+            counted = _counts_by_completer(path, table.prefixes, len(completers))
+            steps = _labels(solution, table.prefixes, path, judgement, counted)
         stopped = judgement.root if judgement else None
         labeled.append(
             LabeledSolution(
@@ -78,17 +96,36 @@ def labeled_solutions(
                 num_sampled_right=sampling.num_sampled_right,
                 chosen_by_outcome=sampling.chosen_by_outcome,
                 num_missing=num_missing,
+                completers=tuple(
+                    CompleterCounts(name=one.name, cost=one.cost, root=roots[one.name], steps=own)
+                    for one, own in zip(completers, counted, strict=True)
+                ),
+                values_of=values_of,
             )
         )
     return labeled
 
 
+def _counts_by_completer(
+    path: SolutionPath, prefixes: Sequence[Prefix], num_completers: int
+) -> list[tuple[Counts, ...]]:
+    """Of each completer, what it rolled out after each step; after the last is nothing."""
+    return [
+        (*(prefixes[number].counts[who] for number in path.prefixes), Counts())
+        for who in range(num_completers)
+    ]
+
+
 def _labels(
-    solution: Solution, prefixes: Sequence[Prefix], path: SolutionPath, judgement: Judgement
+    solution: Solution,
+    prefixes: Sequence[Prefix],
+    path: SolutionPath,
+    judgement: Judgement,
+    counted: Sequence[Sequence[Counts]],
 ) -> tuple[StepLabel, ...]:
     last = prefix_id(solution.problem_id, solution.ids)
     ids = [*(prefixes[number].id for number in path.prefixes), last]
-    counts = [*(prefixes[number].counts for number in path.prefixes), Counts()]
+    counts = [total_counts(of_step) for of_step in zip(*counted, strict=True)]
     columns = zip(ids, counts, judgement.sources, judgement.hard, judgement.estimates, strict=True)
     return tuple(
         StepLabel(

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 
 from mclabel.data.steps import StepSplitter
 from mclabel.estimators import ROOT, RecordedRollout, SolutionPath
-from mclabel.records import Counts, Problem, Rollout, Solution, Step
+from mclabel.records import AUTHOR, Counts, Problem, Rollout, Solution, Step
 from mclabel.seeds import prefix_id
 from mclabel.step_keys import step_key
 
@@ -27,8 +27,10 @@ class Prefix:
     id: str
     ids: tuple[int, ...]
     text: str
-    counts: Counts = field(default_factory=Counts)
-    num_asked: int = 0
+    counts: list[Counts]
+    """By completer."""
+    num_asked: list[int]
+    """By completer."""
     children: dict[tuple[int, ...], int] = field(default_factory=dict)
     """Index of the prefix that a step leads to, by the step's ids."""
 
@@ -42,6 +44,7 @@ class PrefixTable:
         solutions: Sequence[Solution],
         *,
         free_outcomes: bool,
+        completers: Sequence[str] = (AUTHOR,),
         splitter: StepSplitter | None = None,
         thinks: bool = False,
     ) -> None:
@@ -51,12 +54,15 @@ class PrefixTable:
             problem: that the prefixes begin with.
             solutions: with at least one step each.
             free_outcomes: whether sampled solutions were not chosen by their outcomes.
+            completers: names of what rolls out. A rollout by another than the author is known to
+                go through a prefix by the texts of its steps, as its tokens are others.
             splitter: of rollouts, where they are followed.
-            thinks: whether the prompt ends where the policy's thinking begins.
+            thinks: whether the prompt ends where the thinking of what rolls out begins.
         """
+        self.completers = {name: number for number, name in enumerate(completers)}
         self._problem_id, self._splitter = problem.id, splitter or StepSplitter()
         self._thinks, self._free_outcomes = thinks, free_outcomes
-        self.prefixes = [Prefix(id=prefix_id(problem.id, ()), ids=(), text="")]
+        self.prefixes = [self._new((), "")]
         self._by_id = {self.prefixes[ROOT].id: ROOT}
         self.paths = [self._path(solution) for solution in solutions]
 
@@ -69,6 +75,7 @@ class PrefixTable:
             num_tokens=rollout.num_tokens,
             path=tuple(self._by_id[identity] for identity in rollout.through or ()),
             step_keys=tuple(step_key(rollout.text[a:b]) for a, b in pairwise(ends)),
+            completer=self.completers[rollout.completer],
         )
 
     def followed(
@@ -76,10 +83,14 @@ class PrefixTable:
     ) -> Rollout:
         """The rollout, with its steps and the prefixes of the table that it went through."""
         steps = self._split(number, rollout, ids, decode)
+        if rollout.completer == AUTHOR:
+            known = self._known(number, tuple(ids))
+        else:
+            known = self._known_by_text(number, [step.text for step in steps])
         return replace(
             rollout,
             step_ends=tuple(accumulate(len(step.text) for step in steps)),
-            through=tuple(self.prefixes[known].id for known in self._known(number, tuple(ids))),
+            through=tuple(self.prefixes[one].id for one in known),
         )
 
     def grown(
@@ -100,6 +111,7 @@ class PrefixTable:
             path=tuple(path),
             step_keys=tuple(step_key(step.text) for step in steps),
             step_tokens=tuple(s.end - a for s, a in zip(steps, begins, strict=True)),
+            completer=self.completers[rollout.completer],
         )
 
     def _split(
@@ -128,12 +140,22 @@ class PrefixTable:
         here = self.prefixes[at]
         if ids not in here.children:
             whole = here.ids + ids
-            identity = prefix_id(self._problem_id, whole)
-            if identity not in self._by_id:  # or two solutions split the same ids otherwise
-                self._by_id[identity] = len(self.prefixes)
-                self.prefixes.append(Prefix(id=identity, ids=whole, text=here.text + text))
-            here.children[ids] = self._by_id[identity]
+            new = self._new(whole, here.text + text)
+            if new.id not in self._by_id:  # or two solutions split the same ids otherwise
+                self._by_id[new.id] = len(self.prefixes)
+                self.prefixes.append(new)
+            here.children[ids] = self._by_id[new.id]
         return here.children[ids]
+
+    def _new(self, ids: tuple[int, ...], text: str) -> Prefix:
+        number = len(self.completers)
+        return Prefix(
+            id=prefix_id(self._problem_id, ids),
+            ids=ids,
+            text=text,
+            counts=[Counts()] * number,
+            num_asked=[0] * number,
+        )
 
     def _known(self, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:
         """Prefixes of the table that these ids run through."""
@@ -147,3 +169,16 @@ class PrefixTable:
             at = self.prefixes[at].children[step]
             begin += len(step)
             path.append(at)
+
+    def _known_by_text(self, number: int, texts: Sequence[str]) -> tuple[int, ...]:
+        """Prefixes of the table that steps of these texts run through, from one on."""
+        path: list[int] = []
+        at = number
+        for text in texts:
+            whole = self.prefixes[at].text + text
+            children = self.prefixes[at].children.values()
+            child = next((one for one in children if self.prefixes[one].text == whole), None)
+            if child is None:
+                break
+            path.append(at := child)
+        return tuple(path)

@@ -9,31 +9,37 @@ for another. Identical prefixes of a problem are rolled out once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mclabel.checkers import Checker
 from mclabel.data.readers.remote import read_text
-from mclabel.data.readers.rows import Fault
-from mclabel.data.shards.rejects import bounded
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.steps import StepSplitter, split_steps
 from mclabel.engines import Policy
 from mclabel.errors import DataError
 from mclabel.estimators import (
+    Completer,
     Knowledge,
     ProblemPaths,
     RunLearner,
     answer_class,
     begin_estimator,
     begin_learner,
+    strongest,
 )
+from mclabel.labeling.completers import Inexpressible
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.labeled import Sampling, labeled_solutions
+from mclabel.labeling.lessons import Lesson
 from mclabel.labeling.prefixes import PrefixTable
+from mclabel.labeling.prompts import prompts_for
 from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.source import SourceRun
 from mclabel.records import (
+    AUTHOR,
     Completion,
     Counts,
     GivenSolution,
@@ -63,14 +69,26 @@ class ProblemLabels:
     labeled: list[LabeledSolution]
     rollouts: list[Rollout]
     num_tokens: int = 0
-    """Of all solutions that were sampled, kept or not, and of all rollouts."""
+    """Of all solutions that were sampled, kept or not, and of all rollouts but those that were
+    taken over."""
     knowledge: Knowledge | None = None
     """What the estimator had learned from other problems when it began."""
     dropped: Mapping[str, int] | None = None
     """Of a problem without labels, as no right and wrong solutions could be kept: how many were
     sampled, and how many were right."""
-    set_aside: Fault | None = None
+    set_aside: RejectReason | None = None
     """Why the problem cannot be labelled."""
+    num_taken: int = 0
+    """Of the rollouts, those that were taken over from a source."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rolling:
+    """A model that rolls out."""
+
+    completer: Completer
+    policy: Policy
+    """Started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +96,7 @@ class Shared:
     """What the problems on one engine share."""
 
     policy: Policy
-    """Started."""
+    """Started. It writes the solutions."""
     settings: LabelSettings
     checker: Checker
     desk: Desk
@@ -87,6 +105,24 @@ class Shared:
     """Where estimators decide together."""
     learner: RunLearner | None = None
     """Learns over the problems, where the estimator has one."""
+    source: SourceRun | None = None
+    """A run whose solutions are labelled, and whose rollouts are taken over."""
+    rolling: Sequence[Rolling] = ()
+    """What rolls out; empty where the policy alone does."""
+
+    @property
+    def rolling_out(self) -> Sequence[Rolling]:
+        """What rolls out."""
+        return self.rolling or [Rolling(completer=Completer(), policy=self.policy)]
+
+    @property
+    def values_of(self) -> str:
+        """Whose values the labels have: the strongest completer's, or a rule over all."""
+        completers = [one.completer for one in self.rolling_out]
+        rule = self.settings.completer_rule
+        if len(completers) == 1 or rule == "strongest" or self.settings.estimator.component.joint:
+            return completers[strongest(completers)].name
+        return rule
 
 
 async def label_problem(
@@ -97,7 +133,7 @@ async def label_problem(
     priority: int = 0,
     on_completion: Callable[[Outcome], None] = lambda outcome: None,
     journal: LabelJournal | None = None,
-    learns: bool = True,
+    lesson: Lesson | None = None,
 ) -> ProblemLabels:
     """Label one problem's solutions.
 
@@ -108,7 +144,7 @@ async def label_problem(
         priority: of this problem's completions in the engine, lower first.
         on_completion: called with the outcome of every completion that the engine samples.
         journal: has completions of an earlier attempt, and receives those of this one.
-        learns: whether the run's learner records the problem.
+        lesson: what the run's learner will be taught of the problem; None for nothing.
 
     Raises:
         EngineError: the engine died.
@@ -116,12 +152,12 @@ async def label_problem(
             cannot be labelled.
     """
     policy, settings, desk = shared.policy, shared.settings, shared.desk
-    prompt: tuple[int, ...] = ()
-    if (fault := _too_long(problem, given, policy)) is None:
-        prompt = policy.prompt_ids(problem.text)
-        fault = await _fault(problem, len(prompt), shared)
-    if fault is not None:
-        return _left_out(problem, fault, settings)
+    models = [(AUTHOR, policy)]
+    models += [(one.completer.name, one.policy) for one in shared.rolling_out]
+    prompts = await prompts_for(problem, given, models, checker=shared.checker, desk=desk)
+    if isinstance(prompts, RejectReason):
+        return _left_out(problem, prompts, settings)
+    prompt, *their_prompts = prompts
     sampler = Sampler(
         problem=problem,
         prompt=prompt,
@@ -133,32 +169,50 @@ async def label_problem(
         checker=shared.checker,
         desk=desk,
     )
-    solutions, sampled = await _solutions(sampler, settings, given)
+    known = None if shared.source is None else await desk.run(shared.source.problem, problem)
+    if known is not None:
+        solutions, sampled = [row.solution for row in known.rows], _sampled_before(known.rows[0])
+    else:
+        solutions, sampled = await _solutions(sampler, settings, given)
     if not solutions:
         counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
         return ProblemLabels(labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts)
-    sampling = Sampling(
-        siblings=sampled.first,
-        num_sampled=sampled.num_sampled,
-        num_sampled_right=sampled.num_right,
-        chosen_by_outcome=settings.solutions.balance is not None and not given,
-    )
+    chosen = settings.solutions.balance is not None and not given
+    if known is not None:
+        chosen = known.rows[0].chosen_by_outcome
+    sampling = _how_sampled(sampled, chosen_by_outcome=chosen)
+    samplers = [
+        replace(
+            sampler,
+            policy=one.policy,
+            prompt=ids,
+            name=one.completer.name,
+            number=number,
+            recorded={} if known is None else known.rollouts,
+        )
+        for number, (one, ids) in enumerate(zip(shared.rolling_out, their_prompts, strict=True))
+    ]
+    if lesson is not None:
+        await lesson.turn()
     try:
-        labels, paths, run = await _estimate(shared, sampler, solutions, sampling)
-    except NoRoom as error:
-        return _left_out(problem, Fault("solution_too_long", str(error)), settings)
-    num_rolled = labels.num_tokens
-    if shared.learner is not None and learns:
-        await desk.run(run.checked.learned_by, shared.learner, paths, num_tokens=num_rolled)
+        labels, paths, run = await _estimate(shared, samplers, prompt, solutions, sampling)
+    except (NoRoom, Inexpressible) as error:
+        reason = "solution_too_long" if isinstance(error, NoRoom) else "other_tokens"
+        why = RejectReason(reason, str(error))
+        return _left_out(problem, why, settings, num_tokens=sampled.num_tokens)
+    if lesson is not None:
+        await lesson.teach(run.checked, paths, num_tokens=labels.num_tokens)
     labels.num_tokens += sampled.num_tokens
     return labels
 
 
-def _left_out(problem: Problem, fault: Fault, settings: LabelSettings) -> ProblemLabels:
+def _left_out(
+    problem: Problem, why: RejectReason, settings: LabelSettings, *, num_tokens: int = 0
+) -> ProblemLabels:
     """A problem without labels; an error if the job is to stop at one."""
     if settings.strict:
-        raise DataError(f"problem {problem.id}: {fault.detail}")
-    return ProblemLabels(labeled=[], rollouts=[], set_aside=fault)
+        raise DataError(f"problem {problem.id}: {why.detail}")
+    return ProblemLabels(labeled=[], rollouts=[], num_tokens=num_tokens, set_aside=why)
 
 
 async def _solutions(
@@ -181,15 +235,40 @@ async def _solutions(
     return list(sampled.kept), sampled
 
 
+def _sampled_before(row: LabeledSolution) -> Sampled:
+    """How a source's solutions were sampled, which costs nothing now."""
+    return Sampled(
+        kept=(),
+        num_sampled=row.num_sampled,
+        num_right=row.num_sampled_right,
+        first=row.siblings,
+    )
+
+
+def _how_sampled(sampled: Sampled, *, chosen_by_outcome: bool) -> Sampling:
+    """What labels say of the sampling."""
+    return Sampling(
+        siblings=sampled.first,
+        num_sampled=sampled.num_sampled,
+        num_sampled_right=sampled.num_right,
+        chosen_by_outcome=chosen_by_outcome,
+    )
+
+
 async def _estimate(
     shared: Shared,
-    sampler: Sampler,
+    samplers: Sequence[Sampler],
+    prompt: tuple[int, ...],
     solutions: Sequence[Solution],
     sampling: Sampling,
 ) -> tuple[ProblemLabels, ProblemPaths, EstimatorRun]:
-    """Roll out what the estimator wants, and label by it; tokens are those of rollouts."""
-    policy, settings, learner = shared.policy, shared.settings, shared.learner
-    problem, desk = sampler.problem, shared.desk
+    """Roll out what the estimator wants, and label by it; tokens are those of rollouts.
+
+    `prompt` is the author's, the samplers are of what rolls out.
+    """
+    settings, learner = shared.settings, shared.learner
+    problem, desk = samplers[0].problem, shared.desk
+    completers = [one.completer for one in shared.rolling_out]
     knowledge, min_gain = None, None
     if learner is not None:
         knowledge, min_gain = learner.knowledge, learner.min_gain_per_token
@@ -198,75 +277,50 @@ async def _estimate(
         table = PrefixTable(
             problem,
             [solution for solution in solutions if solution.steps],
+            completers=[completer.name for completer in completers],
             splitter=settings.split,
-            thinks=settings.split.begins_in(policy.decode(sampler.prompt)),
+            thinks=settings.split.begins_in(shared.policy.decode(prompt)),
             free_outcomes=not sampling.chosen_by_outcome,
         )
-        paths = ProblemPaths(paths=table.paths, answer_class=answer_class(problem.answer))
-        estimator = begin_estimator(
-            settings.estimator, paths, knowledge=knowledge, min_gain_per_token=min_gain
+        paths = ProblemPaths(
+            paths=table.paths,
+            answer_class=answer_class(problem.answer),
+            completers=completers,
         )
-        return paths, EstimatorRun(estimator, table, policy.decode)
+        estimator = begin_estimator(
+            settings.estimator,
+            paths,
+            rule=settings.completer_rule,
+            knowledge=knowledge,
+            min_gain_per_token=min_gain,
+        )
+        return paths, EstimatorRun(estimator, table, [one.policy for one in samplers])
 
     paths, run = await desk.run(begin)
-    judgements = await roll_out(run, sampler, desk=desk, decisions=shared.decisions)
+    judgements = await roll_out(run, samplers, desk=desk, decisions=shared.decisions)
     labeled = labeled_solutions(
         problem,
-        sampler.prompt,
+        prompt,
         solutions,
         run.table,
         judgements,
         sampling=sampling,
+        completers=completers,
+        values_of=shared.values_of,
         priors=None if knowledge is None else knowledge.id,
         min_gain_per_token=min_gain,
         truncated=settings.estimator.truncated,
     )
+    taken = samplers[0].recorded
+    sampled = [r for r in run.rollouts if (r.prefix_id, r.completer, r.index) not in taken]
     labels = ProblemLabels(
         labeled=labeled,
         rollouts=run.rollouts,
-        num_tokens=sum(rollout.num_tokens for rollout in run.rollouts),
+        num_tokens=sum(rollout.num_tokens for rollout in sampled),
         knowledge=knowledge,
+        num_taken=len(run.rollouts) - len(sampled),
     )
     return labels, paths, run
-
-
-def _too_long(problem: Problem, given: Sequence[GivenSolution], policy: Policy) -> Fault | None:
-    """A text that cannot fit, refused by its length: tokenising it alone would take long."""
-    most = policy.max_context * policy.max_token_chars
-    if len(problem.text) > most:
-        return Fault(
-            "prompt_too_long",
-            f"its text has {len(problem.text):,} characters, more than could ever be "
-            f"{policy.max_context:g} tokens, which the model takes of prompt and solution together",
-        )
-    for index, solution in enumerate(given):
-        if len(solution.text) > most:
-            return Fault(
-                "solution_too_long",
-                f"its solution {index} has {len(solution.text):,} characters, more than could ever "
-                f"be {policy.max_context:g} tokens, which the model takes of prompt and solution "
-                "together",
-            )
-    return None
-
-
-async def _fault(problem: Problem, num_prompt: int, shared: Shared) -> Fault | None:
-    """Why no rollout of a problem could be sampled, or graded."""
-    max_context = shared.policy.max_context
-    if num_prompt >= max_context:
-        return Fault(
-            "prompt_too_long",
-            f"its prompt has {num_prompt} tokens, the model takes {max_context:g} of prompt and "
-            "solution together",
-        )
-    reason = await shared.checker.refuse(problem, shared.desk.run)
-    if reason is None:
-        return None
-    return Fault(
-        "unparsed_gold",
-        f"the checker {shared.checker.name} does not understand the gold "
-        f"{bounded(problem.answer)!r} ({reason})",
-    )
 
 
 async def _sampled(sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool) -> Solution:

@@ -15,11 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from mclabel.checkers import Grade, GradeItem
 from mclabel.estimators import (
+    Completer,
+    CompleterRule,
     EstimatorSettings,
+    ProblemEstimator,
     ProblemPaths,
     answer_class,
     begin_estimator,
@@ -29,6 +33,7 @@ from mclabel.labeling.labeled import Sampling, labeled_solutions
 from mclabel.labeling.prefixes import PrefixTable
 from mclabel.labeling.rollouts import EstimatorRun, replay
 from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Rollout, Solution
+from mclabel.stats.values import TruncatedPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,7 @@ def regrade_block(
     rollouts: Sequence[Rollout],
     *,
     settings: EstimatorSettings,
+    rule: CompleterRule,
     golds: Mapping[str, str],
     read_knowledge: Callable[[str], Any],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
@@ -60,6 +66,7 @@ def regrade_block(
         rows: labelled solutions, those of a problem next to each other.
         rollouts: that their labels rest on.
         settings: of the estimator that asked for the rollouts.
+        rule: by which judgements on several completers are combined.
         golds: by problem id, in place of those on record.
         read_knowledge: what the estimator had learned over the run, by its id.
         grade: of the checker.
@@ -76,20 +83,29 @@ def regrade_block(
             problems[name],
             [row.solution for row in mine if row.solution.steps],
             free_outcomes=not mine[0].chosen_by_outcome,
+            completers=[one.name for one in _completers(mine[0])],
         )
         for name, mine in by_problem.items()
     }
-    recorded: dict[str, dict[tuple[str, int], Rollout]] = {name: {} for name in problems}
+    recorded: dict[str, dict[tuple[str, str, int], Rollout]] = {name: {} for name in problems}
     graded = _rollouts(rollouts, problems, tables, grade)
     for rollout in graded:
-        recorded[rollout.problem_id][rollout.prefix_id, rollout.index] = rollout
+        key = rollout.prefix_id, rollout.completer, rollout.index
+        recorded[rollout.problem_id][key] = rollout
     before = {row.solution.id: row.solution.outcome for row in rows}
     labeled: list[LabeledSolution] = []
     used: list[Rollout] = []
     num_missing = 0
     for name, mine in by_problem.items():
         again, theirs, missing = _judge(
-            problems[name], mine, tables[name], recorded[name], settings, read_knowledge, before
+            problems[name],
+            mine,
+            tables[name],
+            recorded[name],
+            partial(begin_estimator, settings, rule=rule),
+            read_knowledge,
+            before,
+            settings.truncated,
         )
         labeled += again
         used += theirs
@@ -139,15 +155,20 @@ def _judge(
     problem: Problem,
     rows: Sequence[LabeledSolution],
     table: PrefixTable,
-    recorded: dict[tuple[str, int], Rollout],
-    settings: EstimatorSettings,
+    recorded: dict[tuple[str, str, int], Rollout],
+    begin: Callable[..., ProblemEstimator],
     read_knowledge: Callable[[str], Any],
     before: Mapping[str, Outcome],
+    truncated: TruncatedPolicy,
 ) -> tuple[list[LabeledSolution], list[Rollout], int]:
     first = rows[0]
-    paths = ProblemPaths(paths=table.paths, answer_class=answer_class(problem.answer))
-    estimator = begin_estimator(
-        settings,
+    completers = _completers(first)
+    paths = ProblemPaths(
+        paths=table.paths,
+        answer_class=answer_class(problem.answer),
+        completers=completers,
+    )
+    estimator = begin(
         paths,
         knowledge=None if first.priors is None else read_knowledge(first.priors),
         min_gain_per_token=first.min_gain_per_token,
@@ -163,12 +184,19 @@ def _judge(
         table,
         judgements,
         sampling=_sampling(first, solutions, before),
+        completers=completers,
+        values_of=first.values_of,
         priors=first.priors,
         min_gain_per_token=first.min_gain_per_token,
-        truncated=settings.truncated,
+        truncated=truncated,
         num_missing=missing,
     )
     return labeled, run.rollouts, missing
+
+
+def _completers(row: LabeledSolution) -> list[Completer]:
+    """Who rolled out; the author alone in rows of a time before there were others."""
+    return [Completer(name=one.name, cost=one.cost) for one in row.completers] or [Completer()]
 
 
 def _sampling(

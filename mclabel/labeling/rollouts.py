@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from mclabel.checkers import Checker, GradeItem
 from mclabel.engines import Policy
-from mclabel.estimators import CheckedEstimator, Judgement
+from mclabel.estimators import Judgement, Probe, ProblemEstimator
+from mclabel.labeling.completers import naming, spelled
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.grading import CUT, Graded, graded
 from mclabel.labeling.journal import LabelJournal
-from mclabel.labeling.prefixes import Decode, Prefix, PrefixTable
-from mclabel.records import Completion, Outcome, Problem, Rollout
+from mclabel.labeling.prefixes import Prefix, PrefixTable
+from mclabel.labeling.source import Place
+from mclabel.records import AUTHOR, Completion, Outcome, Problem, Rollout
 from mclabel.seeds import sampling_seed
 from mclabel.work.desk import Desk
 
@@ -46,6 +48,25 @@ class Sampler:
     """Grades the completions."""
     desk: Desk
     """Where what computes is run."""
+    name: str = AUTHOR
+    """Of the policy, among the completers."""
+    number: int = 0
+    """Its index among them."""
+    recorded: Mapping[Place, Rollout] = field(default_factory=dict)
+    """Rollouts of the source run, which are not sampled again."""
+    _spelled: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
+
+    def ids(self, prefix: Prefix) -> tuple[int, ...]:
+        """A prefix in the tokens of the policy.
+
+        Raises:
+            Inexpressible: the policy did not write it, and its tokenizer does not give it back.
+        """
+        if self.name == AUTHOR:  # whose tokens they are
+            return prefix.ids
+        if prefix.id not in self._spelled:
+            self._spelled[prefix.id] = spelled(self.policy, prefix)
+        return self._spelled[prefix.id]
 
     def check_room(self, prefixes: Iterable[Prefix]) -> None:
         """See that a completion may follow each prefix.
@@ -54,29 +75,45 @@ class Sampler:
 
         Raises:
             NoRoom: names the length of a prefix that leaves none.
+            Inexpressible: as `ids`.
         """
+        key = "policy.max_tokens"
+        if self.name != AUTHOR:
+            key = f"max_tokens of the completer {self.name}"
         for prefix in prefixes:
-            if self.policy.room(len(self.prompt), len(prefix.ids)) < 1:
+            ids = self.ids(prefix)
+            if self.policy.room(len(self.prompt), len(ids)) < 1:
                 raise NoRoom(
-                    f"a step of its solutions ends after {len(prefix.ids):,} tokens, and more than "
+                    f"a step of its solutions ends after {len(ids):,} tokens, and more than "
                     "so many are not sampled, so that no completion could follow it. Raise "
-                    "policy.max_tokens, up to what the model takes"
+                    f"{key}, up to what the model takes"
                 )
 
-    async def roll_out(self, prefix: Prefix) -> tuple[Completion, Rollout]:
+    async def roll_out(self, prefix: Prefix) -> tuple[Completion | None, Rollout]:
         """One more rollout from a prefix."""
-        index = prefix.num_asked
-        prefix.num_asked += 1
-        known = None if self.journal is None else self.journal.take_rollout(prefix.id, index)
+        index = prefix.num_asked[self.number]
+        prefix.num_asked[self.number] += 1
+        if (taken := self.recorded.get((prefix.id, self.name, index))) is not None:
+            return None, taken
+        known = None
+        if self.journal is not None:
+            known = self.journal.take_rollout(self.name, prefix.id, index)
         if known is not None and not known.failed:
             return known.completion, known.rollout
-        seed = sampling_seed(self.run_seed, self.problem.id, prefix.id, index)
+        seed = sampling_seed(
+            self.run_seed,
+            self.problem.id,
+            prefix.id,
+            index,
+            completer="" if self.name == AUTHOR else self.name,
+        )
         if known is not None:
             completion = known.completion
         else:
-            completion = await self.policy.sample(
-                self.prompt, prefix.ids, seed=seed, priority=self.priority
-            )
+            with naming(self.name):
+                completion = await self.policy.sample(
+                    self.prompt, self.ids(prefix), seed=seed, priority=self.priority
+                )
         grade = await self.grade(completion, prefix.text)
         if known is None:
             self.on_completion(grade.outcome)
@@ -91,6 +128,7 @@ class Sampler:
             prediction=grade.prediction,
             outcome=grade.outcome,
             reason=grade.reason,
+            completer=self.name,
         )
         if self.journal is not None:
             self.journal.add_rollout(rollout, completion, failed=grade.failed)
@@ -109,15 +147,15 @@ class Sampler:
         return graded(grade)
 
 
-Ended = tuple[int, Completion | None, Rollout]
-"""Index of a prefix, and one rollout from it; no completion where it was read from a shard."""
+Ended = tuple[Probe, Completion | None, Rollout]
+"""What was asked for, and the rollout; no completion where it was read from a shard."""
 
 
 class EstimatorRun:
     """An estimator and the table of prefixes that its rollouts are recorded in."""
 
     def __init__(
-        self, checked: CheckedEstimator, table: PrefixTable, decode: Decode | None
+        self, checked: ProblemEstimator, table: PrefixTable, policies: Sequence[Policy] | None
     ) -> None:
         """Begin.
 
@@ -125,41 +163,69 @@ class EstimatorRun:
             checked: estimator of the problem.
             table: of its prefixes; counts are added to it, and prefixes if the estimator follows
                 all.
-            decode: of the policy's tokens; None where the way of each rollout is on record.
+            policies: the completers; None where the way of each rollout is on record.
         """
-        self.checked, self.table, self._decode = checked, table, decode
+        self.checked, self.table, self._policies = checked, table, policies
         self.rollouts: list[Rollout] = []
         """Those that were recorded."""
 
-    def record(self, ended: Iterable[Ended]) -> None:
-        """Count rollouts and give them to the estimator."""
-        follow, decode = self.checked.estimator.follow, self._decode
-        for number, completion, rollout in ended:
-            prefix = self.table.prefixes[number]
-            prefix.counts = prefix.counts.plus(rollout.outcome, rollout.num_tokens)
-            if completion is not None and decode is not None and follow == "known":
-                rollout = self.table.followed(number, rollout, completion.ids, decode)
-            if completion is not None and decode is not None and follow == "all":
-                received = self.table.grown(number, rollout, completion.ids, decode)
+    def record(self, ended: Iterable[Ended], *, asked: bool = True) -> None:
+        """Count rollouts and give them to the estimator.
+
+        Args:
+            ended: the rollouts.
+            asked: whether the estimator asked for them.
+        """
+        follow = self.checked.follow
+        for (number, who), completion, rollout in ended:
+            counts = self.table.prefixes[number].counts
+            counts[who] = counts[who].plus(rollout.outcome, rollout.num_tokens)
+            policy = None if self._policies is None else self._policies[who]
+            ids: Sequence[int] | None = None if completion is None else completion.ids
+            on_record = follow == "known" and rollout.step_ends is not None
+            if ids is None and policy is not None and follow != "nothing" and not on_record:
+                ids = policy.encode(rollout.text)
+            if ids is not None and policy is not None and follow == "known":
+                rollout = self.table.followed(number, rollout, ids, policy.decode)
+            if ids is not None and policy is not None and follow == "all":
+                received = self.table.grown(number, rollout, tuple(ids), policy.decode)
             else:
                 received = self.table.received(number, rollout)
-            self.checked.record(received)
+            self.checked.record(received if asked else replace(received, asked=False))
             self.rollouts.append(rollout)
+
+    def take_over(self, recorded: Mapping[Place, Rollout]) -> None:
+        """Give the estimator what is on record and it did not ask for, if it takes it."""
+        if not self.checked.takes_all:
+            return
+        numbers = {prefix.id: number for number, prefix in enumerate(self.table.prefixes)}
+        whose = self.table.completers
+        known = [
+            (Probe(numbers[prefix], whose[name]), None, recorded[prefix, name, index])
+            for prefix, name, index in sorted(recorded)
+            if prefix in numbers and name in whose
+        ]
+        for probe, _, rollout in known:
+            asked = self.table.prefixes[probe.prefix].num_asked
+            asked[probe.completer] = max(asked[probe.completer], rollout.index + 1)
+        self.record(known, asked=False)
 
     def judge(self) -> list[Judgement]:
         """The labels, once nothing is wanted and nothing due."""
-        self.rollouts.sort(key=lambda r: (r.prefix_id, r.index))
-        return self.checked.judge([prefix.counts for prefix in self.table.prefixes])
+        order = self.table.completers
+        self.rollouts.sort(key=lambda r: (r.prefix_id, order[r.completer], r.index))
+        by_prefix = [prefix.counts for prefix in self.table.prefixes]
+        return self.checked.judge(list(zip(*by_prefix, strict=True)))
 
 
 async def roll_out(
-    run: EstimatorRun, sampler: Sampler, *, desk: Desk, decisions: Decisions
+    run: EstimatorRun, samplers: Sequence[Sampler], *, desk: Desk, decisions: Decisions
 ) -> list[Judgement]:
     """Do what an estimator wants until it wants no more.
 
     Args:
         run: with the estimator; its table and rollouts grow.
-        sampler: of the problem.
+        samplers: of the problem, one a completer.
         desk: where the estimator's decisions are computed.
         decisions: where problems that share an engine decide together.
 
@@ -168,16 +234,17 @@ async def roll_out(
 
     Raises:
         NoRoom: rollouts are wanted, and one of the solutions' prefixes leaves none for them.
+        Inexpressible: rollouts are wanted of a completer whose tokenizer cannot have a prefix.
     """
     checked, prefixes = run.checked, run.table.prefixes
     is_checked = False
 
-    async def one(number: int) -> Ended:
-        return (number, *await sampler.roll_out(prefixes[number]))
+    async def one(probe: Probe) -> Ended:
+        return (probe, *await samplers[probe.completer].roll_out(prefixes[probe.prefix]))
 
     def advance(
         ended: Sequence[Ended], *, is_last: bool
-    ) -> tuple[Sequence[int] | None, list[Judgement] | None]:
+    ) -> tuple[Sequence[Probe] | None, list[Judgement] | None]:
         """Record, then give what is wanted next, or the judgements at the end.
 
         Neither, if the decision is due to be made with those of other problems.
@@ -188,9 +255,10 @@ async def roll_out(
         wanted = checked.wanted(len(prefixes))
         return wanted, None if wanted or not is_last else run.judge()
 
-    pending: deque[int] = deque()
+    pending: deque[Probe] = deque()
     running: set[asyncio.Task[Ended]] = set()
     done: set[asyncio.Task[Ended]] = set()
+    await desk.run(run.take_over, samplers[0].recorded)
     try:
         while True:
             ended = [task.result() for task in done]
@@ -202,7 +270,8 @@ async def roll_out(
             if judgements is not None:
                 return judgements
             if wanted and not is_checked:
-                sampler.check_room(prefixes)
+                for sampler in samplers:
+                    sampler.check_room(prefixes)
                 is_checked = True
             pending.extend(wanted)
             while pending and len(running) < MAX_RUNNING:
@@ -214,29 +283,28 @@ async def roll_out(
         await asyncio.gather(*running, *done, return_exceptions=True)
 
 
-def replay(run: EstimatorRun, recorded: dict[tuple[str, int], Rollout]) -> int:
+def replay(run: EstimatorRun, recorded: dict[Place, Rollout]) -> int:
     """Ask an estimator again, and give it recorded rollouts in place of sampled ones.
+
+    One that takes all is given them before it is asked.
 
     Args:
         run: with the estimator; its table and rollouts grow.
-        recorded: rollouts by prefix id and index; those that are used are taken out.
+        recorded: rollouts by prefix id, completer and index; those that are used are taken out.
 
     Returns:
         How many rollouts were wanted and are not on record.
     """
-    checked, prefixes = run.checked, run.table.prefixes
+    checked, prefixes, names = run.checked, run.table.prefixes, list(run.table.completers)
     num_missing = 0
+    run.take_over(recorded)
     while wanted := checked.wanted(len(prefixes)):
-        for number in wanted:
-            prefix = prefixes[number]
-            rollout = recorded.pop((prefix.id, prefix.num_asked), None)
-            prefix.num_asked += 1
+        for probe in wanted:
+            prefix, who = prefixes[probe.prefix], probe.completer
+            rollout = recorded.pop((prefix.id, names[who], prefix.num_asked[who]), None)
+            prefix.num_asked[who] += 1
             if rollout is None:
                 num_missing += 1
             else:
-                run.record([(number, None, rollout)])
-    if checked.estimator.takes_all:
-        numbers = {prefix.id: number for number, prefix in enumerate(prefixes)}
-        rest = [(numbers[r.prefix_id], None, r) for _, r in sorted(recorded.items())]
-        run.record(rest)
+                run.record([(probe, None, rollout)])
     return num_missing

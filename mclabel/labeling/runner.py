@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,14 +16,17 @@ from mclabel.data.shards.priors import priors_name, read_priors
 from mclabel.data.shards.store import Store
 from mclabel.engines import EngineStats, Policy
 from mclabel.engines.gate import GatedPolicy
-from mclabel.estimators import Knowledge, RunLearner
+from mclabel.estimators import Completer, Knowledge, RunLearner
+from mclabel.labeling.completers import naming
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.grading import ungraded_reasons
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.journal import LabelJournal
-from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
+from mclabel.labeling.lessons import Lessons
+from mclabel.labeling.problem import ProblemLabels, Rolling, Shared, label_problem, run_learner
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import Outcome
+from mclabel.labeling.source import SourceRun
+from mclabel.records import AUTHOR, Outcome
 from mclabel.work.desk import Desk
 from mclabel.work.task import Attempt, Commit, FinishedBlock, RunnerState
 from mclabel.work.worker import repeat
@@ -39,6 +42,9 @@ class LabelRunner:
         self,
         *,
         policy: Callable[[], Policy],
+        completers: Sequence[Completer] = (Completer(),),
+        make_completers: Mapping[str, Callable[[], Policy]] | None = None,
+        source: SourceRun | None = None,
         settings: LabelSettings,
         store: Store,
         provenance: Mapping[str, Any],
@@ -48,61 +54,87 @@ class LabelRunner:
 
         Args:
             policy: makes the policy; called by `start`.
+            completers: what rolls out.
+            make_completers: by name, make those that are not the policy itself.
+            source: a run whose solutions are labelled.
             settings: how problems are labelled.
             store: of the run.
             provenance: metadata of every shard.
             keep_rollouts: whether rollout texts are written.
         """
-        self._make_policy, self._settings, self._store = policy, settings, store
+        self._makers = {AUTHOR: policy, **(make_completers or {})}
+        self._completers, self._source = completers, source
+        self._settings, self._store = settings, store
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
-        self._policy: GatedPolicy | None = None
+        self._policies: dict[str, GatedPolicy] = {}
+        """Started, by name: the author first, then other completers."""
         self._shared: Shared | None = None
         self._learner = run_learner(settings)
         self._estimators = Boundary.around("estimators", settings.estimator.component)
         self._fitting = asyncio.Lock()
         self._desk = Desk()
+        self._lessons = None if self._learner is None else Lessons(self._learner, self._desk)
         self._adopted: set[str] = set()
-        self._adjusting: asyncio.Task[None] | None = None
+        self._adjusting: list[asyncio.Task[None]] = []
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:
-        """Load the engine."""
-        policy = GatedPolicy(self._make_policy())
-        await policy.start()
-        self._policy = policy
+        """Load the engines, one after the other."""
+        for name, make in self._makers.items():
+            policy = GatedPolicy(make())
+            with naming(name):
+                await policy.start()
+            self._policies[name] = policy
         self._shared = Shared(
-            policy=policy,
+            policy=self._policies[AUTHOR],
+            rolling=[
+                Rolling(completer=one, policy=self._policies[one.name]) for one in self._completers
+            ],
             settings=self._settings,
             checker=make_checker(self._settings.checker),
             desk=self._desk,
             decisions=Decisions(self._desk),
             learner=self._learner,
+            source=self._source,
         )
-        adjusting = repeat(ADJUST_S, policy.adjust)
-        self._adjusting = asyncio.get_running_loop().create_task(adjusting)
+        loop = asyncio.get_running_loop()
+        self._adjusting = [
+            loop.create_task(repeat(ADJUST_S, policy.adjust)) for policy in self._policies.values()
+        ]
 
     async def begin(self, attempt: Attempt) -> None:
         """Take what was learned elsewhere in the run."""
         if self._learner is not None:
             await asyncio.to_thread(self._adopt, self._learner)
+            if self._lessons is not None:
+                self._lessons.changed()
 
     async def run(self, item: ProblemItem, attempt: Attempt) -> ProblemLabels:
         """Label one problem, and learn from it."""
         assert self._shared is not None, "start() first"
-        result = await label_problem(
-            item.problem,
-            self._shared,
-            given=item.given,
-            priority=attempt.block.priority,
-            on_completion=self._count,
-            journal=LabelJournal(attempt.journal),
-            learns=not attempt.is_trial,
-        )
+        lesson = None
+        if self._lessons is not None and not attempt.is_trial:
+            lesson = self._lessons.begin(len(item.given) or self._settings.solutions.per_problem)
+        try:
+            result = await label_problem(
+                item.problem,
+                self._shared,
+                given=item.given,
+                priority=attempt.block.priority,
+                on_completion=self._count,
+                journal=LabelJournal(attempt.journal),
+                lesson=lesson,
+            )
+        finally:
+            if lesson is not None:
+                await lesson.leave()
         if not attempt.is_trial:
             self._counts["steps"] += sum(len(row.steps) for row in result.labeled)
             async with self._fitting:
                 if self._learner is not None and self._learner.is_due:
-                    await asyncio.to_thread(self._fit, self._learner)
+                    assert self._lessons is not None  # where there is a learner
+                    with self._lessons.learning():
+                        await asyncio.to_thread(self._fit, self._learner)
         return result
 
     def commit(self, finished: FinishedBlock) -> Commit:
@@ -110,6 +142,7 @@ class LabelRunner:
         labels: list[ProblemLabels] = [result for _, result in finished.results]
         labeled = [row for one in labels for row in one.labeled]
         rollouts = [row for one in labels for row in one.rollouts]
+        num_sampled = len(rollouts) - sum(one.num_taken for one in labels)
         learned = {one.knowledge.id: one.knowledge for one in labels if one.knowledge is not None}
         for knowledge in learned.values():
             self._write(knowledge)
@@ -129,13 +162,11 @@ class LabelRunner:
             cost={"num_tokens": finished.num_tokens, "num_rollouts": len(rollouts)},
             ungraded=ungraded_reasons(rollouts),
         )
-        return Commit(
-            won=won, counts={"num_solutions": len(labeled), "num_rollouts": len(rollouts)}
-        )
+        return Commit(won=won, counts={"num_solutions": len(labeled), "num_rollouts": num_sampled})
 
     def state(self) -> RunnerState:
-        """The engine's state, and counts of what was labelled."""
-        stats = self._policy.stats() if self._policy is not None else EngineStats()
+        """The state of the engines, and counts of what was labelled."""
+        stats = _together([policy.stats() for policy in self._policies.values()])
         return RunnerState(
             num_live=stats.num_live,
             max_live=stats.max_live,
@@ -155,12 +186,12 @@ class LabelRunner:
         )
 
     async def close(self) -> None:
-        """Free the engine."""
-        if self._adjusting is not None:
-            self._adjusting.cancel()
+        """Free the engines."""
+        for task in self._adjusting:
+            task.cancel()
         self._desk.close()
-        if self._policy is not None:
-            await self._policy.close()
+        for policy in self._policies.values():
+            await policy.close()
 
     def _fit(self, learner: RunLearner) -> None:
         """Learn from finished problems, and write the result for other engines and later runs."""
@@ -185,3 +216,27 @@ class LabelRunner:
     def _count(self, outcome: Outcome) -> None:
         self._counts["completions"] += 1
         self._counts[outcome] += 1
+
+
+def _together(stats: Sequence[EngineStats]) -> EngineStats:
+    """The state of the engines of one job on one worker, as if they were one.
+
+    A worker is full when any of them is: the fullest gives the bound and the use of the KV cache.
+    """
+    if len(stats) == 1:
+        return stats[0]
+    if not stats:
+        return EngineStats()
+    usage = [one.kv_usage for one in stats if one.kv_usage is not None]
+    cached = [one.num_cached_tokens for one in stats]
+    return EngineStats(
+        num_live=sum(one.num_live for one in stats),
+        max_live=max(one.max_live for one in stats),
+        num_waiting=sum(one.num_waiting for one in stats),
+        num_sampled_tokens=sum(one.num_sampled_tokens for one in stats),
+        num_prefill_tokens=sum(one.num_prefill_tokens for one in stats),
+        num_cached_tokens=None if None in cached else sum(filter(None, cached)),
+        num_preemptions=sum(one.num_preemptions for one in stats),
+        kv_usage=max(usage, default=None),
+        counts_as_sampled=all(one.counts_as_sampled for one in stats),
+    )

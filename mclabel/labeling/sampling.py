@@ -28,7 +28,8 @@ class SolutionSettings(Settings):
     """Which solutions are labelled."""
 
     per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
-    """Number of solutions sampled from the policy for each problem. Not used if `path` is set."""
+    """Number of solutions sampled from the policy for each problem. Not used if `path` or `run` is
+    set."""
     balance: int | None = Field(None, ge=1)
     """Keep up to this many right and equally many wrong solutions of each problem. A problem
     without a right or without a wrong solution is dropped. null keeps all solutions."""
@@ -36,17 +37,24 @@ class SolutionSettings(Settings):
     """Maximum number of solutions sampled for a problem when `balance` is set. `per_problem`
     solutions are sampled at a time until there are enough right and wrong ones. null is four times
     `per_problem`."""
+    run: Annotated[str | None, OPERATIONAL] = Field(None, min_length=1)
+    """A run of the same policy whose solutions are labelled again. Its problems are taken in place
+    of `problems`; its rollouts are taken over, and only what they lack is sampled: the way to add
+    completers to a finished run. null samples solutions from the policy."""
     path: Annotated[str | None, OPERATIONAL] = None
     """File of solutions to label; null samples solutions from the policy. Each row has problem_id
     or problem, and solution (a text) or steps (a list of texts)."""
 
     @rule
     def _given_solutions_are_not_chosen(self) -> str | None:
-        if self.balance is not None and self.path is not None:
+        given = [name for name in ("path", "run") if getattr(self, name) is not None]
+        if self.balance is not None and given:
             return (
-                "balance chooses among sampled solutions, but path takes solutions "
-                "from a file. Set only one of the two"
+                f"balance chooses among sampled solutions, but {given[0]} takes solutions that are "
+                "there already. Set only one of the two"
             )
+        if len(given) > 1:
+            return "path and run both give solutions. Set only one of the two"
         return None
 
     @rule

@@ -9,6 +9,7 @@ from pydantic import Field
 from mclabel.checkers.base import CheckerField, default_checker
 from mclabel.data.steps import StepSplitter
 from mclabel.estimators.base import EstimatorSettings
+from mclabel.estimators.each import CompleterRule
 from mclabel.labeling.sampling import SolutionSettings
 from mclabel.settings import OPERATIONAL, Chosen, Settings
 
@@ -34,6 +35,11 @@ class LabelSettings(Settings):
     )
     """Name of the estimator, which decides from which prefixes rollouts are sampled and when to
     stop. Its settings are the other keys of `estimator`."""
+    completer_rule: CompleterRule = "strongest"
+    """Which steps are right, if several `completers` roll out and the estimator judges each on its
+    own: those from which the `strongest` recovers (the most costly one), from which `any`
+    recovers, or from which `all` do. `estimator.kind=posterior` judges on all of them together and
+    does not use it."""
     checker: CheckerField = Field(default_factory=default_checker)
     """Name of the checker, which compares the answers of completions to the gold answer. Its
     settings are the other keys of `checker`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mclabel.data.shards.catalog import read_catalog
@@ -12,9 +12,11 @@ from mclabel.data.shards.labels import check_not_cut_off, delete_losers, read_la
 from mclabel.data.shards.rejects import Reject, set_aside
 from mclabel.data.shards.store import Store
 from mclabel.engines import Policy
+from mclabel.estimators import Completer
 from mclabel.labeling.journal import read_entry
 from mclabel.labeling.runner import LabelRunner
 from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.source import SourceRun
 from mclabel.work.task import CommittedBlocks, TaskWords
 
 
@@ -87,9 +89,15 @@ class LabelTask:
 
     make_policy: Callable[[], Policy]
     """Called on each worker, where the engine is to live."""
+    completers: Sequence[Completer] = (Completer(),)
+    """What rolls out."""
+    make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
+    """By name, the same as `make_policy` of each completer that is not the policy itself."""
     settings: LabelSettings
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
+    source: SourceRun | None = None
+    """A run whose solutions are labelled, and whose rollouts are taken over."""
     keep_rollouts: bool = True
     """Whether rollout texts are written."""
 
@@ -102,6 +110,9 @@ class LabelTask:
         """The task on one engine."""
         return LabelRunner(
             policy=self.make_policy,
+            completers=self.completers,
+            make_completers=self.make_completers,
+            source=self.source,
             settings=self.settings,
             store=store,
             provenance=self.provenance,

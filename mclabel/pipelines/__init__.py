@@ -4,9 +4,11 @@ The one place where configurations meet library code, shared by the command line
 """
 
 from mclabel.pipelines.best_of_n import best_of_n
+from mclabel.pipelines.combine import combine
 from mclabel.pipelines.exchange import ExportReport, export_run, import_file
 from mclabel.pipelines.export_tables import TablesReport, export_tables
 from mclabel.pipelines.forecast import forecast, run_pilot
+from mclabel.pipelines.judge import judge
 from mclabel.pipelines.label import label
 from mclabel.pipelines.plan import plan
 from mclabel.pipelines.preview import preview
@@ -17,10 +19,12 @@ __all__ = [
     "ExportReport",
     "TablesReport",
     "best_of_n",
+    "combine",
     "export_run",
     "export_tables",
     "forecast",
     "import_file",
+    "judge",
     "label",
     "plan",
     "preview",

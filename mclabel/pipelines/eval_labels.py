@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mclabel.data.outputs import check_places, output_folder
 from mclabel.data.readers.judged import read_prm800k, read_processbench
 from mclabel.data.shards.labels import label_tables, read_labels, read_rollouts
+from mclabel.data.shards.priors import FOLDER as PRIORS
+from mclabel.data.shards.priors import read_priors
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.interval_check import independent_counts
 from mclabel.evaluation.label_quality import is_arith
 from mclabel.evaluation.label_report import ALL, LabelReport, label_report
 from mclabel.evaluation.truth import Truth, as_judged, exact_truth, judged_truth
+from mclabel.judges.consensus.rules import RULES
 from mclabel.records import Counts, LabeledSolution
 from mclabel.report.files import json_text
 from mclabel.report.terminal.grid import markdown
@@ -52,8 +57,18 @@ def evaluate_labels(shards: str, truth: str | None, out: str | None, *, seed: in
             "are matched by the texts of problem and solution, so both files must hold the same "
             "texts"
         )
-    reference = _reference(Store(shards), Store(source)) if kind == "run" else None
-    report = label_report(rows, known, reference, seed=seed)
+    reference = None
+    if kind == "run":
+        reference = _reference(Store(shards), Store(source), rows[0].values_of)
+    report = label_report(
+        rows,
+        known,
+        reference,
+        learned=_learned_rates(Store(shards)),
+        rules=RULES,
+        judge_rates=_judge_rates(Store(shards), rows),
+        seed=seed,
+    )
     if out is not None:
         _write(report, out_folder(out))
     return report
@@ -95,11 +110,12 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
     )
 
 
-def _reference(own: Store, other: Store) -> Mapping[str, Counts]:
-    """Rollouts of the other run, by prefix, that this run's labels did not see."""
+def _reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
+    """Rollouts of the other run by one completer, by prefix, that this run's labels did not see."""
     metadata = [[found for found, _ in label_tables(store)] for store in (own, other)]
     if all(found["rollouts"] for run in metadata for found in run):
-        return independent_counts(read_rollouts(own), read_rollouts(other))
+        theirs = (rollout for rollout in read_rollouts(other) if rollout.completer == whose)
+        return independent_counts(read_rollouts(own), theirs)
     seeds = [{found.get("config", {}).get("seed") for found in run} for run in metadata]
     if seeds[0] & seeds[1]:
         logger.warning(
@@ -109,7 +125,33 @@ def _reference(own: Store, other: Store) -> Mapping[str, Counts]:
             other.location,
         )
         return {}
-    return {step.prefix_id: step.counts for row in read_labels(other) for step in row.steps}
+    return {
+        step.prefix_id: row.value_counts(number)
+        for row in read_labels(other)
+        if row.values_of == whose
+        for number, step in enumerate(row.steps)
+    }
+
+
+def _learned_rates(store: Store) -> Mapping[str, Any]:
+    """Blindness and luck of each completer, as the run learned them from most solutions, if any."""
+    found: dict[str, Any] = {}
+    most = 0
+    for name in store.names(PRIORS):
+        content = read_priors(store, name.removeprefix(f"{PRIORS}/").removesuffix(".json"))
+        known = {} if content is None else json.loads(content)
+        if known.get("num_solutions", 0) > most:
+            found, most = known.get("rates", {}), known["num_solutions"]
+    return found
+
+
+def _judge_rates(store: Store, rows: Sequence[LabeledSolution]) -> Mapping[str, Any]:
+    """Error rates of each judge, as combining learned them, if any."""
+    if all(row.consensus is None for row in rows):
+        return {}
+    metadata, _ = next(label_tables(store))
+    found: Mapping[str, Any] = metadata.get("judge_rates", {})
+    return found
 
 
 def _write(report: LabelReport, folder: Path) -> None:

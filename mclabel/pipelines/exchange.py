@@ -44,6 +44,8 @@ class ExportReport:
     """Number of solutions that the format cannot represent."""
     num_cut: int
     """Number of solutions of which only the first steps were written."""
+    num_not_kept: int
+    """Number of solutions that a consensus of judges does not keep."""
     url: str | None
 
     def lines(self) -> Iterator[str]:
@@ -52,6 +54,7 @@ class ExportReport:
         yield (
             f"what {self.to} cannot hold: {self.losses}. Here: {self.num_left_out} solutions "
             f"left out, {self.num_cut} cut"
+            + (f"; {self.num_not_kept} not kept by a consensus" if self.num_not_kept else "")
         )
         if self.url is not None:
             yield f"uploaded to {self.url}"
@@ -82,10 +85,13 @@ def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -
     form = find_format(to)
     rows = read_labels(Store(run))
     folder = output_folder(out, "-o ")
-    num_rows = num_left_out = num_cut = 0
+    num_rows = num_left_out = num_cut = num_not_kept = 0
     partial = folder / f"{DATA}.partial"
     with partial.open("w", encoding="utf-8") as file:
         for row in rows:
+            if not row.is_kept:
+                num_not_kept += 1
+                continue
             texts = solution_texts(row)
             exported = form.write(texts)
             if exported is None:
@@ -110,6 +116,7 @@ def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -
         num_rows=num_rows,
         num_left_out=num_left_out,
         num_cut=num_cut,
+        num_not_kept=num_not_kept,
         url=None if push_to_hub is None else push_folder(folder, push_to_hub, [DATA, CARD]),
     )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+
+import pyarrow as pa
 
 from mclabel.config import LabelConfig
 from mclabel.data.shards.catalog import read_catalog
@@ -23,7 +26,9 @@ from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.inputs import load_inputs
 from mclabel.pipelines.label import label
 from mclabel.pipelines.mended import take_mended_checker
-from mclabel.pipelines.policy import prepare_policy
+from mclabel.pipelines.policy import PreparedModels
+from mclabel.pipelines.source import open_source
+from mclabel.records import AUTHOR
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import read_spent
 from mclabel.work.forecast import Interval, pilot_blocks, predict
@@ -54,6 +59,9 @@ class Forecast:
     hours: Interval | None
     """Hours with the number of engines that have run so far; None if no engine ran long enough to
     measure its speed."""
+    shares: dict[str, float]
+    """Share of the tokens so far of the solutions, under `solutions`, and of each completer's
+    rollouts; empty where rollouts of another run were taken over."""
     num_engines: int
     tokens_per_engine_s: float | None
     gpu_hours: Interval | None
@@ -75,6 +83,9 @@ class Forecast:
             ("rollouts in all", _shown(self.num_rollouts)),
             ("tokens in all", _shown(self.num_tokens)),
         ]
+        if self.shares:
+            so_far = ", ".join(f"{one} {share:.0%}" for one, share in self.shares.items())
+            lines.append(("of them so far", so_far))
         if self.hours is not None:
             engines = f"{self.num_engines} engine" + ("" if self.num_engines == 1 else "s")
             speed = f"{self.tokens_per_engine_s:,.0f} tokens/s"
@@ -152,13 +163,13 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     Raises:
         ShardError: the output belongs to another configuration, or to other problems.
     """
-    policy = prepare_policy(config.policy)
-    config = config.model_copy(update={"policy": policy.settings})
+    models = PreparedModels.of(config)
+    config = models.settled(config)
     store = Store(config.out, create=False)
-    semantic = semantic_config(config, policy.engine)
+    semantic = semantic_config(config, models)
     if not take_mended_checker(store, semantic, commit=False):
         check_claim(store, MANIFEST, semantic)
-    inputs = load_inputs(config)
+    inputs = load_inputs(config, open_source(config, semantic))
     catalog = read_catalog(store)
     done: dict[str, Size] = {}
     size_left = Size()
@@ -194,7 +205,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     tokens_left = left([one.num_tokens for one in chosen])
     scale = len(done) / max(1, sum(one.num_blocks for one in seen))
     rollouts_done = scale * sum(one.num_rollouts for one in seen)
-    gpus = policy.resources(config.ray).total_gpus
+    gpus = models.resources(config.ray).total_gpus
     speed = spent.tokens_per_engine_s
     engine_hours = None if speed is None else tokens_left.times(1 / speed / 3600)
     engines = max(1, spent.num_engines)
@@ -207,6 +218,7 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
         num_problems=len(inputs.problems),
         num_rollouts=left([one.num_rollouts for one in chosen]).times(1, rollouts_done),
         num_tokens=tokens,
+        shares=_shares([one.tokens_by_role for one in seen]) if inputs.sampled_here else {},
         hours=None if engine_hours is None else engine_hours.times(1 / engines, spent.hours),
         num_engines=engines,
         tokens_per_engine_s=speed,
@@ -224,6 +236,7 @@ class _Seen:
     size: Size
     num_tokens: int
     num_rollouts: int
+    tokens_by_role: Counter[str]
     learning: bool
     """Labels among them rest on what a run begins with."""
 
@@ -251,8 +264,31 @@ def _seen(
             size=sum(sizes, Size()),
             num_tokens=metadata["cost"]["num_tokens"],
             num_rollouts=metadata["cost"]["num_rollouts"],
+            tokens_by_role=_by_role(table),
             learning=beginning is not None and beginning in priors,
         )
+
+
+def _by_role(table: pa.Table) -> Counter[str]:
+    """Tokens of the solutions, and of each completer's rollouts; shared prefixes count once."""
+    found: Counter[str] = Counter()
+    counted: dict[tuple[str, str], int] = {}
+    names = ["problem_id", "origin", "solution_ids", "root", "steps", "completers"]
+    for row in table.select(names).to_pylist():
+        found["solutions"] += len(row["solution_ids"]) * (row["origin"] == "sampled")
+        alone = {"name": AUTHOR, "root": row["root"], "steps": row["steps"]}
+        for one in row["completers"] or [alone]:
+            counted[one["name"], row["problem_id"]] = one["root"]["num_tokens"]
+            for step, counts in zip(row["steps"], one["steps"], strict=True):
+                counted[one["name"], step["prefix_id"]] = counts["num_tokens"]
+    for (name, _), num_tokens in counted.items():
+        found[f"rollouts by {name}"] += num_tokens
+    return found
+
+
+def _shares(parts: Sequence[Counter[str]]) -> dict[str, float]:
+    total = sum(parts, Counter())
+    return {name: count / max(1, total.total()) for name, count in total.items()}
 
 
 def _money(config: LabelConfig, tokens: Interval, gpu_hours: Interval | None) -> Interval | None:

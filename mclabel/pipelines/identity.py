@@ -6,6 +6,7 @@ import hashlib
 import logging
 import platform
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from mclabel.data.readers.remote import local_path
 from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
 from mclabel.data.shards.restore import check_made_for, lost_id
 from mclabel.data.shards.store import Store
-from mclabel.engines import Engine, make_engine
+from mclabel.engines import make_engine
 from mclabel.errors import ConfigError, DataError
+from mclabel.pipelines.policy import PreparedModels, PreparedPolicy
+from mclabel.pipelines.source import source_identity
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import content_fields
 
@@ -57,7 +60,7 @@ def claim_output(store: Store, semantic: Semantic, provenance: Mapping[str, Any]
     claim(store, MANIFEST, semantic, provenance, run=run)
 
 
-def semantic_config(config: LabelConfig, engine: Engine | None = None) -> Semantic:
+def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> Semantic:
     """What labels depend on: the semantic fields, the checker, and the content of local files.
 
     A local model is known by its content, so a folder may move, and may not change; so is a file
@@ -66,14 +69,23 @@ def semantic_config(config: LabelConfig, engine: Engine | None = None) -> Semant
 
     Args:
         config: of a labelling job.
-        engine: of its policy; made if there is none yet.
+        models: of the job; their engines are made if there are none yet.
     """
     checker = make_checker(config.checker)
+    if models is None:
+        models = PreparedModels.of(
+            config, lambda one: PreparedPolicy(settings=one, engine=make_engine(one))
+        )
     known: dict[tuple[str, ...], Any] = {
         ("checker", "kind"): checker.name,
         ("checker", "version"): checker.version,
-        ("policy", "model"): (engine or make_engine(config.policy)).model_identity(),
+        ("policy", "model"): models.author.engine.model_identity(),
     }
+    for number, one in enumerate(models.completers):
+        if not one.settings.is_author:
+            known["completers", str(number), "model"] = one.policy.engine.model_identity()
+    if config.solutions.run is not None:
+        known["solutions", "run"] = source_identity(config.solutions.run)
     for path, file in content_fields(config):
         known[path] = _content_of(".".join(path), file)
     semantic = Semantic(identity=config.identity(), config=config.semantic())
@@ -94,7 +106,7 @@ def _content_of(key: str, place: str) -> str:
 
 def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
-        tree = tree.setdefault(name, {})
+        tree = tree[int(name)] if isinstance(tree, list) else tree.setdefault(name, {})
     tree[path[-1]] = value
 
 
@@ -106,14 +118,22 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
     """
     installed = [name for name in packages if _is_installed(name)]
     return {
-        **{name: version(name) for name in ("mclabel", "torch", "transformers", "ray", *installed)},
+        **{
+            name: _version(name) for name in ("mclabel", "torch", "transformers", "ray", *installed)
+        },
         "python": platform.python_version(),
     }
 
 
+@cache
+def _version(package: str) -> str:
+    """Of an installed package; its metadata can be long, and is parsed as a whole."""
+    return version(package)
+
+
 def _is_installed(package: str) -> bool:
     try:
-        version(package)
+        _version(package)
     except PackageNotFoundError:
         return False
     return True

@@ -13,6 +13,7 @@ from mclabel.data.readers.solutions import read_solutions
 from mclabel.data.shards.rejects import Reject
 from mclabel.data.sizes import Size
 from mclabel.labeling.items import ProblemItems
+from mclabel.labeling.source import SourceRun
 from mclabel.records import GivenSolution
 
 
@@ -20,7 +21,7 @@ def input_config(config: LabelConfig) -> dict[str, Any]:
     """Where problems and solutions come from: recorded, while the plan holds what they are."""
     return {
         "problems": config.problems.model_dump(),
-        "solutions": {"path": config.solutions.path},
+        "solutions": {"path": config.solutions.path, "run": config.solutions.run},
         "block_problems": config.block_problems,
     }
 
@@ -37,18 +38,34 @@ class LabelInputs:
     rejects: Callable[[], Iterable[Reject]]
     """Gives what of the input cannot be used."""
 
+    sampled_here: bool = True
+    """Whether all tokens of the labels are this job's: no rollouts are taken over."""
+
     @property
     def items(self) -> ProblemItems:
         """The problems with their solutions, as items of the job."""
         return ProblemItems(self.problems, self.given)
 
 
-def load_inputs(config: LabelConfig) -> LabelInputs:
+def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> LabelInputs:
     """Problems and solutions of a configuration.
+
+    Args:
+        config: of the job.
+        source: the run whose solutions are labelled; its problems are those of the job.
 
     Raises:
         DataError: they cannot be read; if `strict`, a row of theirs cannot be used.
     """
+    if source is not None:
+        lengths = (len(problem.text) for problem in source)
+        return LabelInputs(
+            problems=source,
+            given=None,
+            size=Size.of_lengths(lengths),
+            rejects=tuple,
+            sampled_here=False,
+        )
     path = config.solutions.path
     stream = read_problems(
         config.problems, may_repeat=path == config.problems.source, strict=config.strict

@@ -17,7 +17,8 @@ from mclabel.pipelines.fleet import from_anywhere, make_fleet
 from mclabel.pipelines.identity import check_output, claim_output, semantic_config, versions
 from mclabel.pipelines.inputs import input_config, load_inputs
 from mclabel.pipelines.mended import take_mended_checker, with_committed
-from mclabel.pipelines.policy import prepare_policy
+from mclabel.pipelines.policy import PreparedModels
+from mclabel.pipelines.source import open_source
 from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import Limits
 from mclabel.work.job import run_job
@@ -51,24 +52,25 @@ def label(
             journals.
     """
     check_run(config.out)
-    policy = prepare_policy(config.policy)
-    config = config.model_copy(update={"policy": policy.settings})
+    models = PreparedModels.of(config)
+    config = models.settled(config)
     if not (was_begun := _was_begun(config.out)):
-        policy.engine.check_model()
-    semantic = semantic_config(config, policy.engine)
-    inputs = load_inputs(config)
+        models.check()
+    semantic = semantic_config(config, models)
+    source = open_source(config, semantic)
+    inputs = load_inputs(config, source)
     if was_begun:
         take_mended_checker(Store(config.out), semantic)
     check_output(config.out, semantic)
 
     store = Store(config.out, create=True)
-    provenance = {
-        "versions": versions(policy.settings.engine.component.packages),
-        "input": input_config(config),
-    }
+    provenance = {"versions": versions(models.packages), "input": input_config(config)}
     claim_output(store, semantic, provenance)
     task = LabelTask(
-        make_policy=policy.maker(config.seed),
+        make_policy=models.author.maker(config.seed),
+        completers=models.rolling,
+        make_completers=models.makers(config.seed),
+        source=source,
         settings=config,
         provenance={**provenance, **semantic.stamp()},
         keep_rollouts=config.keep_rollouts,
@@ -88,7 +90,7 @@ def label(
         report = run_job(
             blocks,
             task.outputs,
-            make_fleet(config.ray, policy.resources(config.ray), worker),
+            make_fleet(config.ray, models.resources(config.ray), worker),
             store,
             on_state=on_state,
             limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
@@ -96,7 +98,7 @@ def label(
             only=None if choose is None else choose(blocks),
             size=inputs.size,
             rejects=inputs.rejects,
-            prepare=policy.engine.check_model if was_begun else lambda: None,
+            prepare=models.check if was_begun else lambda: None,
         )
     except CheckerError as error:
         raise with_committed(error, store) from error

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mclabel.config import LabelConfig
-from mclabel.engines import EngineResources, make_engine
-from mclabel.pipelines.policy import PreparedPolicy, with_examples
+from mclabel.engines import EngineResources, PolicySettings, make_engine
+from mclabel.estimators import strongest
+from mclabel.pipelines.policy import PreparedModels, PreparedPolicy, with_examples
+from mclabel.records import AUTHOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,19 +17,23 @@ class LabelPlan:
     """A labelling job, resolved as far as can be without a network."""
 
     config: LabelConfig
-    policy: PreparedPolicy
-    """As far as it can be prepared without a network."""
+    models: PreparedModels
+    """As far as they can be prepared without a network."""
 
     @property
     def resources(self) -> EngineResources:
         """What one engine takes of the cluster."""
-        return self.policy.resources(self.config.ray)
+        return self.models.resources(self.config.ray)
 
     def lines(self) -> list[tuple[str, str]]:
         """What to show: names and what is planned."""
         config = self.config
-        policy, solutions, split = config.policy, config.solutions, config.split
-        if solutions.path is not None:
+        solutions, split = config.solutions, config.split
+        problems = config.problems.source
+        if solutions.run is not None:
+            problems = f"those of {solutions.run}"
+            chosen = f"those of {solutions.run}, whose rollouts are taken over"
+        elif solutions.path is not None:
             chosen = f"given by {solutions.path}"
         elif solutions.balance is None:
             chosen = f"{solutions.per_problem} sampled of each problem"
@@ -38,16 +45,33 @@ class LabelPlan:
             )
         limit = "" if split.max_steps is None else f", {split.max_steps} at most"
         return [
-            ("problems", f"{config.problems.source}, in blocks of {config.block_problems}"),
+            ("problems", f"{problems}, in blocks of {config.block_problems}"),
             ("solutions", chosen),
             ("steps", f"by {split.by}, of {split.region}{limit}"),
             ("rollouts", config.estimator.summary),
-            ("model", policy.model + (f"@{policy.revision}" if policy.revision else "")),
-            ("engine", f"{policy.engine.kind}, {self.policy.engine.place}"),
+            *self._models(),
+            *self._completers(),
             ("an engine takes", _taken(self.resources)),
             ("Ray", config.ray.address),
             ("out", config.out),
         ]
+
+    def _completers(self) -> Iterator[tuple[str, str]]:
+        """Who rolls out, where it is not the policy alone."""
+        if self.models.completers:
+            rolling = self.models.rolling
+            each = ", ".join(f"{one.name} (a token costs {one.cost:.3g})" for one in rolling)
+            strong = rolling[strongest(rolling)].name if len(rolling) > 1 else None
+            yield "rolled out by", each + (f"; {strong} is the strongest" if strong else "")
+
+    def _models(self) -> Iterator[tuple[str, str]]:
+        """Of each model its name and its engine."""
+        for name, one in self.models.all.items():
+            whose = "" if name == AUTHOR else f"{name}'s "
+            settings = one.settings
+            revision = f"@{settings.revision}" if settings.revision else ""
+            yield f"{whose}model", settings.model + revision
+            yield f"{whose}engine", f"{settings.engine.kind}, {one.engine.place}"
 
 
 def plan(config: LabelConfig) -> LabelPlan:
@@ -56,9 +80,13 @@ def plan(config: LabelConfig) -> LabelPlan:
     Raises:
         DataError: the file of examples cannot be read.
     """
-    settings = with_examples(config.policy)
-    policy = PreparedPolicy(settings=settings, engine=make_engine(settings))
-    return LabelPlan(config=config.model_copy(update={"policy": settings}), policy=policy)
+    models = PreparedModels.of(config, _prepared)
+    return LabelPlan(config=models.settled(config), models=models)
+
+
+def _prepared(policy: PolicySettings) -> PreparedPolicy:
+    settings = with_examples(policy)
+    return PreparedPolicy(settings=settings, engine=make_engine(settings))
 
 
 def _taken(resources: EngineResources) -> str:

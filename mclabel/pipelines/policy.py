@@ -1,16 +1,20 @@
-"""The policy of a job, prepared: all that its settings name looked up, and its engine."""
+"""The models of a job, prepared: all that their settings name looked up, and their engines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Self
 
-from mclabel.config import RayConfig
+from mclabel.config import LabelConfig, RayConfig
 from mclabel.data.readers.rows import file_rows
 from mclabel.engines import Engine, EngineResources, Example, Policy, PolicySettings, make_engine
 from mclabel.engines.settings import MAX_EXAMPLES
-from mclabel.errors import DataError
+from mclabel.errors import ConfigError, DataError
+from mclabel.estimators import Completer
+from mclabel.labeling.completers import CompleterSettings
+from mclabel.records import AUTHOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,134 @@ def prepare_policy(policy: PolicySettings) -> PreparedPolicy:
         policy = policy.model_copy(update={"revision": commit})
         engine = make_engine(policy)
     return PreparedPolicy(settings=policy, engine=engine)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedCompleter:
+    """A model that rolls out."""
+
+    settings: CompleterSettings
+    """With its name, and with its cost where there are several."""
+    policy: PreparedPolicy
+    """The author's own, where it is the author."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedModels:
+    """The models of a labelling job."""
+
+    author: PreparedPolicy
+    """Writes the solutions."""
+    completers: tuple[PreparedCompleter, ...] = ()
+    """Roll out; without any, the author does."""
+
+    @classmethod
+    def of(
+        cls,
+        config: LabelConfig,
+        prepare: Callable[[PolicySettings], PreparedPolicy] = prepare_policy,
+    ) -> Self:
+        """Look up what the settings of each model name; see `prepare_policy`.
+
+        Args:
+            config: of the job.
+            prepare: what is done with the settings of each.
+
+        Raises:
+            ConfigError: one of several completers has no cost, and its engine cannot tell.
+        """
+        author = prepare(config.policy)
+        completers = []
+        for number, settings in enumerate(config.completers):
+            if "max_tokens" not in settings.model_fields_set:
+                longest = {"max_tokens": config.policy.max_tokens}
+                settings = settings.model_copy(update=longest)
+            policy = author if settings.is_author else prepare(settings)
+            found: dict[str, Any] = {"name": settings.called}
+            if len(config.completers) > 1 and settings.cost is None:
+                found["cost"] = _parameters(policy.engine, number)
+            own = policy.settings if isinstance(policy.settings, CompleterSettings) else settings
+            named = own.model_copy(update=found)
+            completers.append(PreparedCompleter(settings=named, policy=policy))
+        return cls(author=author, completers=tuple(completers))
+
+    @property
+    def all(self) -> dict[str, PreparedPolicy]:
+        """Every model by its name among the completers, the author first."""
+        others = {
+            one.settings.called: one.policy for one in self.completers if not one.settings.is_author
+        }
+        return {AUTHOR: self.author, **others}
+
+    @property
+    def rolling(self) -> tuple[Completer, ...]:
+        """The completers as estimators see them, with their costs relative to the least."""
+        costs = [one.settings.cost or 1.0 for one in self.completers]
+        return tuple(
+            Completer(name=one.settings.called, cost=cost / min(costs))
+            for one, cost in zip(self.completers, costs, strict=True)
+        ) or (Completer(),)
+
+    def makers(self, seed: int) -> dict[str, Callable[[], Policy]]:
+        """By name, make the engines of the completers that are not the author.
+
+        Args:
+            seed: of the run.
+        """
+        return {name: one.maker(seed) for name, one in self.all.items() if name != AUTHOR}
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Packages that the engines run on, whose versions a run records."""
+        return tuple(
+            package
+            for one in self.all.values()
+            for package in one.settings.engine.component.packages
+        )
+
+    def settled(self, config: LabelConfig) -> LabelConfig:
+        """A configuration with the models' settings as they were looked up."""
+        completers = [one.settings for one in self.completers]
+        return config.model_copy(update={"policy": self.author.settings, "completers": completers})
+
+    def check(self) -> None:
+        """Look at every model, and see that their engines can share a worker.
+
+        Raises:
+            ConfigError: they cannot (`resources`), or the machine lacks what one needs.
+            EngineError: a model cannot be had, or is none.
+        """
+        self.resources(RayConfig())
+        for one in self.all.values():
+            one.engine.check_model()
+
+    def resources(self, ray: RayConfig) -> EngineResources:
+        """What the engines of one worker take of the cluster: they share what the largest needs.
+
+        Raises:
+            ConfigError: one of several lies on more than one node.
+        """
+        taken = [one.resources(ray) for one in self.all.values()]
+        if len(taken) == 1:
+            return taken[0]
+        if any(one.bundles for one in taken):
+            raise ConfigError(
+                "completers: an engine over several nodes cannot share its worker with another "
+                "model. Serve it, and use engine.kind=openai"
+            )
+        return EngineResources(
+            num_cpus=max(one.num_cpus for one in taken), num_gpus=max(one.num_gpus for one in taken)
+        )
+
+
+def _parameters(engine: Engine, number: int) -> float:
+    found = engine.num_parameters()
+    if found is None:
+        raise ConfigError(
+            f"completers.{number}: its engine cannot tell how many parameters the model has, by "
+            f"which the costs of several completers compare. Set completers.{number}.cost"
+        )
+    return float(found)
 
 
 def with_examples(policy: PolicySettings) -> PolicySettings:

@@ -17,9 +17,11 @@ from mclabel.data.readers.rows import row_place
 from mclabel.data.shards.rejects import Reject, bounded
 from mclabel.engines import PolicyPreview, PolicySettings
 from mclabel.errors import ConfigError, MclabelError
+from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.inputs import load_inputs
-from mclabel.pipelines.policy import prepare_policy
-from mclabel.records import Problem
+from mclabel.pipelines.policy import PreparedModels
+from mclabel.pipelines.source import open_source
+from mclabel.records import AUTHOR, Problem
 
 NUM_GOLDS = 2000
 """Whose answers are shown to the checker."""
@@ -151,9 +153,12 @@ def preview(config: LabelConfig) -> list[tuple[str, str]]:
     except MclabelError as error:
         faults.append(str(error))
     try:
-        policy = prepare_policy(config.policy)
-        if (shown := policy.engine.preview()) is not None:
-            lines += model_facts(policy.settings, shown, longest).lines()
+        models = PreparedModels.of(config)
+        for name, policy in models.all.items():
+            if (shown := policy.engine.preview()) is not None:
+                facts = model_facts(policy.settings, shown, longest).lines()
+                whose = "" if name == AUTHOR else f"{name}'s "
+                lines += [(f"{whose}{what}", text) for what, text in facts]
     except MclabelError as error:
         faults.append(str(error))
     if faults:
@@ -168,7 +173,10 @@ def read_inputs(config: LabelConfig) -> Inputs:
         DataError: a file is missing or unreadable, or none of its rows can be used; if strict, one
             cannot.
     """
-    work = load_inputs(config)
+    source = None
+    if config.solutions.run is not None:
+        source = open_source(config, semantic_config(config))
+    work = load_inputs(config, source)
     rejects: Counter[str] = Counter()
     first: Reject | None = None
     for reject in work.rejects():

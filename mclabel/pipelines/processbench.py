@@ -112,7 +112,7 @@ def processbench_of_prm(
         for name, found in scores.items()
     }
     result = processbench(splits, predictions, reasons=refused, threshold=threshold, seed=seed)
-    _write(result, splits, predictions, refused, out)
+    write_figures(result, splits, predictions, refused, out)
     if out is not None:
         write_provenance(
             Path(out) / "provenance.json",
@@ -162,7 +162,7 @@ def processbench_of_labels(
             f"looked for {first!r} first. Label them: configs/label/processbench.yaml is the job"
         )
     result = processbench(splits, predictions, reasons=reasons, seed=seed)
-    _write(result, splits, predictions, reasons, out)
+    write_figures(result, splits, predictions, reasons, out)
     return result
 
 
@@ -215,13 +215,14 @@ def read_splits(files: Sequence[str]) -> dict[str, list[JudgedSolution]]:
     return splits
 
 
-def _write(
+def write_figures(
     result: ProcessBenchResult,
     splits: Splits,
     predictions: Predictions,
     reasons: Reasons,
     out: str | None,
 ) -> None:
+    """Write figures, predictions and what was left out to a folder; to None, nothing."""
     if out is None:
         return
     folder = out_folder(out)

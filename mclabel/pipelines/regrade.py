@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from mclabel.answers import reference_answer
@@ -25,25 +23,23 @@ from mclabel.checkers import (
 from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
 from mclabel.components import NotAllowed, within
 from mclabel.config import load_content
-from mclabel.data.outputs import check_run
 from mclabel.data.readers.problem_rows import text_of
-from mclabel.data.readers.rows import Fault, file_rows
-from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.finished import write_finished
-from mclabel.data.shards.labels import commit_block, committed_blocks, delete_losers, named_rollouts
-from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, claimed_config
-from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
-from mclabel.data.shards.rejects import FILE as REJECTS
-from mclabel.data.shards.rejects import copy_rejects
-from mclabel.data.shards.schema import labeled_solution, recorded_rollout
-from mclabel.data.shards.shard import read_shard
+from mclabel.data.readers.rows import RejectReason, file_rows
 from mclabel.data.shards.store import Store
-from mclabel.errors import ConfigError, DataError, ShardError
-from mclabel.estimators import EstimatorSettings
-from mclabel.labeling.grading import ungraded_reasons
+from mclabel.errors import ConfigError, DataError
+from mclabel.estimators import CompleterRule, EstimatorSettings
 from mclabel.labeling.regrade import Regraded, regrade_block
-from mclabel.pipelines.identity import versions
-from mclabel.records import LabeledSolution, Rollout
+from mclabel.pipelines.rewritten import (
+    RewrittenRun,
+    SourceBlock,
+    begin_rewritten,
+    check_followed,
+    check_kept,
+    place_of,
+    recorded_config,
+    superseded_rows,
+)
+from mclabel.records import LabeledSolution
 from mclabel.seeds import content_id
 from mclabel.settings import CONTENT, Settings, settings_class
 
@@ -125,7 +121,12 @@ def regrade(
         ShardError: no run, or `out` holds another one.
     """
     source = Store(run)
-    config = _config(source)
+    config = recorded_config(source)
+    if "combined" in config:
+        raise ConfigError(
+            f"{run}: its labels rest on opinions of judges, too. Grade the run that it was "
+            "combined from again, and combine that"
+        )
     with within(allow):
         settings = _settings(config, run)
     chosen = _checker(config, checker, allow)
@@ -135,41 +136,31 @@ def regrade(
         **config,
         "checker": {**chosen.semantic(), "version": grader.version},
         "regraded": {
-            "run": _place(run),
+            "run": place_of(run),
             "checker": config.get("checker"),
             "golds": content_id(sorted(corrected.items())) if corrected else None,
+            **superseded_rows(source),
         },
     }
-    if superseded := read_catalog(source).superseded:
-        rows = sorted((block, sorted(ids)) for block, ids in superseded.items())
-        semantic["regraded"]["superseded"] = content_id(rows)
-    if _place(run) == _place(out):
-        raise ConfigError(
-            f"-o {out}: must not be the run that is graded again. Give another folder"
-        )
-    check_run(out)
-    target = Store(out, create=True)
-    made_by = {"versions": versions()}
-    known = Semantic.of(semantic)
-    claim(target, MANIFEST, known, made_by)
-    provenance = {**made_by, **known.stamp()}
-    work = _Regrading(source, target, settings, corrected, grader, provenance)
+    target, provenance = begin_rewritten(run, out, semantic, what="graded again")
+    rule = config.get("completer_rule", "strongest")
+    rewritten = RewrittenRun(source, target, provenance, what="regraded")
+    work = _Regrading(rewritten, settings, rule, corrected, grader, run)
     return work.run(_checker_then(config), on_progress)
 
 
 class _Regrading:
     def __init__(
         self,
-        source: Store,
-        target: Store,
+        rewritten: RewrittenRun,
         settings: EstimatorSettings,
+        rule: CompleterRule,
         golds: Mapping[str, str],
         checker: Checker,
-        provenance: Mapping[str, Any],
+        run: str,
     ) -> None:
-        self._source, self._target = source, target
-        self._settings, self._golds, self._checker = settings, golds, checker
-        self._provenance = provenance
+        self._rewritten, self._run_name = rewritten, run
+        self._settings, self._rule, self._golds, self._checker = settings, rule, golds, checker
         self._knowledge = lru_cache(maxsize=None)(self._read_knowledge)
 
     def run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
@@ -177,107 +168,50 @@ class _Regrading:
             return self._run(checker, on_progress)
 
     def _run(self, checker: str, on_progress: Callable[[int, int], None]) -> RegradeReport:
-        catalog = read_catalog(self._source)
-        if not catalog.blocks:
-            raise ShardError(f"{self._source.location}: holds no labels. Label a run first")
-        done = committed_blocks(self._target)
+        rewritten = self._rewritten
         report = RegradeReport(
             checkers=(checker, f"{self._checker.name} {self._checker.version}"),
-            num_blocks=len(catalog.blocks),
+            num_blocks=rewritten.num_blocks,
+            num_blocks_resumed=rewritten.num_resumed,
             num_golds=len(self._golds),
         )
-        unknown, finished = set(self._golds), 0
-        for file, blocks in catalog.by_file().items():
-            metadata, table = read_shard(self._source, file, "labels")
+        unknown = set(self._golds)
+
+        def note(table: pa.Table) -> None:
             unknown.difference_update(table["problem_id"].to_pylist())
-            todo = [block for block in blocks if self._new_id(block) not in done]
-            report.num_blocks_resumed += len(blocks) - len(todo)
-            finished += len(blocks) - len(todo)
-            rollouts = self._rollouts(metadata) if todo else {}
-            parts = catalog.parts(self._source, file, todo, metadata, table)
-            for block, part in zip(todo, parts, strict=True):
-                rows = part.to_pylist()
-                # Of a shard of several blocks problems without rows go with the first one.
-                without_rows = catalog.without_rows(blocks, metadata) if block == blocks[0] else {}
-                solutions = list(map(labeled_solution, rows))
-                self._block(block, without_rows, solutions, rollouts, report)
-                finished += 1
-                on_progress(finished, report.num_blocks)
-        delete_losers(self._target)
-        files = (REJECTS,) if copy_rejects(self._source, self._target) else ()
-        write_finished(self._target, num_blocks=report.num_blocks, files=files)
+
+        for block in rewritten.missing(on_progress, note):
+            again = self._regraded(block)
+            rewritten.commit(
+                block, again.labeled, None if block.rollouts is None else again.rollouts
+            )
+            _count(report, block.rows, again)
+        rewritten.finish()
         report.num_golds_unknown = len(unknown)
         return report
 
-    def _block(
-        self,
-        block: str,
-        without_rows: Mapping[str, Any],
-        rows: list[LabeledSolution],
-        rollouts: Mapping[str, list[Rollout]] | None,
-        report: RegradeReport,
-    ) -> None:
-        names = dict.fromkeys(row.problem.id for row in rows)
-        if rollouts is None and any(
-            counts.num_rollouts
-            for row in rows
-            for counts in (row.root, *(s.counts for s in row.steps))
-        ):
-            raise DataError(
-                f"{self._source.location}: was labelled with keep_rollouts=false, so there is "
-                "nothing to grade again. Label it anew with keep_rollouts=true"
-            )
-        kept = [rollout for name in names for rollout in (rollouts or {}).get(name, ())]
-        if self._settings.component.follow != "nothing" and any(r.step_ends is None for r in kept):
-            raise DataError(
-                f"{self._source.location}: an older mclabel wrote it, whose rollouts do not "
-                "record the prefixes that they passed through. Label it again with this version"
-            )
-        again = regrade_block(
-            rows,
-            kept,
+    def _regraded(self, block: SourceBlock) -> Regraded:
+        check_kept(self._run_name, block, "graded again")
+        if self._settings.component.follow != "nothing":
+            check_followed(self._run_name, block)
+        return regrade_block(
+            block.rows,
+            block.rollouts or (),
             settings=self._settings,
+            rule=self._rule,
             golds=self._golds,
             read_knowledge=self._knowledge,
             grade=self._grade,
         )
-        commit_block(
-            self._target,
-            self._new_id(block),
-            uuid.uuid4().hex[:12],
-            again.labeled,
-            None if rollouts is None else again.rollouts,
-            self._provenance,
-            ungraded=ungraded_reasons(again.rollouts),
-            **without_rows,
-        )
-        _count(report, rows, again)
 
     def _grade(self, items: Sequence[GradeItem]) -> Sequence[Grade]:
         return self._runner.run(self._checker.grade(items, here))
 
-    def _new_id(self, block: str) -> str:
-        return content_id("regraded", block, self._provenance["config"])
-
-    def _rollouts(self, metadata: Mapping[str, Any]) -> dict[str, list[Rollout]] | None:
-        """By problem; None if they were not kept."""
-        if metadata["rollouts"] is None:
-            return None
-        table = named_rollouts(self._source, metadata)
-        found: dict[str, list[Rollout]] = defaultdict(list)
-        for row in table.to_pylist():
-            found[row["problem_id"]].append(recorded_rollout(row))
-        return found
-
     def _read_knowledge(self, identity: str) -> Any:
-        content = read_priors(self._source, identity)
-        if content is None:
-            raise missing_priors(self._source, identity)
-        self._target.create(priors_name(identity), content)
-        return self._settings.component.read_knowledge(content.decode())
+        return self._settings.component.read_knowledge(self._rewritten.copied_priors(identity))
 
 
-def _count(report: RegradeReport, rows: list[LabeledSolution], again: Regraded) -> None:
+def _count(report: RegradeReport, rows: Sequence[LabeledSolution], again: Regraded) -> None:
     pairs = list(zip(rows, again.labeled, strict=True))
     report.num_solutions += len(pairs)
     report.num_solutions_changed += sum(a.solution.outcome != b.solution.outcome for a, b in pairs)
@@ -286,17 +220,6 @@ def _count(report: RegradeReport, rows: list[LabeledSolution], again: Regraded) 
     report.num_rollouts_changed += again.num_changed
     report.num_rollouts_unused += again.num_rollouts - len(again.rollouts)
     report.num_rollouts_missing += again.num_missing
-
-
-def _config(source: Store) -> dict[str, Any]:
-    """The semantic configuration of a run."""
-    config = claimed_config(source, MANIFEST)
-    if config is None:
-        raise ShardError(
-            f"{source.location}: has no {MANIFEST}. Give the `out` of `mclabel label`; imported "
-            "labels have no rollouts to grade"
-        )
-    return config
 
 
 def recorded_settings(content: Mapping[str, Any]) -> EstimatorSettings:
@@ -369,7 +292,7 @@ def _golds(path: str) -> dict[str, str]:
         if identity in (None, "") or answer is None:
             raise DataError(f"{place}: needs problem_id and answer, the corrected gold")
         text = text_of(answer, numbers=True)
-        if isinstance(text, Fault):
+        if isinstance(text, RejectReason):
             raise DataError(f"{place}: the answer, which is the corrected gold, {text.detail}")
         gold = reference_answer(text)
         if golds.setdefault(str(identity), gold) != gold:
@@ -380,7 +303,3 @@ def _golds(path: str) -> dict[str, str]:
     if not golds:
         raise DataError(f"{path}: holds no golds")
     return golds
-
-
-def _place(location: str) -> str:
-    return location if "://" in location else str(Path(location).resolve())

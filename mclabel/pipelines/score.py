@@ -15,7 +15,7 @@ from mclabel.config import ScoreConfig
 from mclabel.data.outputs import RUN_FILES, SCORE_FOLDERS, check_places, output_file
 from mclabel.data.shards.manifest import Semantic
 from mclabel.data.shards.rejects import Reject
-from mclabel.data.shards.scores import score_rows
+from mclabel.data.shards.solution_rows import SCORES
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import EngineResources
 from mclabel.errors import ConfigError, DataError, MclabelError
@@ -58,9 +58,10 @@ def score(
 ) -> ScoreReport:
     """Score the solutions of a file or a run, every one once, and resume what was stopped.
 
-    With a folder or URL as `out`, its shards are the result (`mclabel.data.shards.scores`). A file
-    is written whole at the end; until then the shards lie in `OUT.partial/`, from which the same
-    command resumes. Without `out` the lines of the file are given to `on_line`.
+    With a folder or URL as `out`, its shards are the result
+    (`mclabel.data.shards.solution_rows`). A file is written whole at the end; until then the shards
+    lie in `OUT.partial/`, from which the same command resumes. Without `out` the lines of the file
+    are given to `on_line`.
 
     Args:
         config: of the job.
@@ -85,7 +86,7 @@ def score(
         return ScoreReport(job=report, num_scored=len(lines), rejects=rejects)
     if not config.out.endswith(FILE_SUFFIX):
         report, _ = _run(config, config.out, on_state, accept_changes=accept_changes)
-        num_scored = sum(1 for _ in score_rows(Store(config.out)))
+        num_scored = sum(1 for _ in SCORES.rows(Store(config.out)))
         return ScoreReport(job=report, num_scored=num_scored, rejects=())
     folder = f"{config.out}.partial"
     try:
@@ -103,7 +104,7 @@ def score(
 
 def score_lines(store: Store) -> Iterator[str]:
     """The rows of a scored input as JSON lines, with their scores, in the order of the input."""
-    rows = sorted(score_rows(store), key=lambda row: int(row["row"]))
+    rows = sorted(SCORES.rows(store), key=lambda row: int(row["row"]))
     for row in rows:
         figures = {name: row[name] for name in row if name not in ("id", "row", "input")}
         yield json.dumps({**json.loads(row["input"]), **figures}, ensure_ascii=False)
@@ -155,7 +156,7 @@ def _run(
         rejects=solutions.rejects,
     )
     rejects = tuple(_rejects(solutions, task, store))
-    if not report.num_blocks_left and next(score_rows(store), None) is None:
+    if not report.num_blocks_left and next(SCORES.rows(store), None) is None:
         raise DataError(none_left(config.solutions, rejects))
     return report, rejects
 

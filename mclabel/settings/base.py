@@ -180,10 +180,21 @@ def content_fields(
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
-        if isinstance(value, Settings):
-            yield from content_fields(value, (*parents, name))
-        elif CONTENT in info.metadata and value is not None:
+        nested = dict(_nested(name, value))
+        for place, one in nested.items():
+            yield from content_fields(one, (*parents, *place))
+        if not nested and CONTENT in info.metadata and value is not None:
             yield (*parents, name), value
+
+
+def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
+    """Settings in a field, alone or in a list, each with the names that lead to it."""
+    if isinstance(value, Settings):
+        yield (name,), value
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            if isinstance(one, Settings):
+                yield (name, str(number)), one
 
 
 def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -198,8 +209,8 @@ def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, 
     """
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
-        if isinstance(value, Settings):
-            yield from harmful_values(value, f"{parent}{name}.")
+        for place, one in _nested(name, value):
+            yield from harmful_values(one, f"{parent}{'.'.join(place)}.")
         for mark in info.metadata:
             if isinstance(mark, Harmless):
                 values = (

@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators import Estimator, decide_together
+from mclabel.estimators import Estimator, ProblemEstimator, decide_together, strongest
 from mclabel.records import LabelSource
 from mclabel.simulate.replay import Case, Game, Replay
 from mclabel.stats.intervals import clopper_pearson
@@ -21,11 +21,14 @@ from mclabel.stats.values import StepEstimate
 COLUMNS = (
     "solutions",
     "tokens",
+    "cost",
     "hit",
     "with_error",
     "hit_wrong",
     "true_positive_twice",
     "flagged_and_unsound",
+    "sound",
+    "sound_flagged",
 )
 """Columns of `Measurement.table`, which has one row per case."""
 
@@ -76,6 +79,11 @@ class Measurement:
         return self.ratio("tokens", "solutions")
 
     @property
+    def cost_per_solution(self) -> float:
+        """The same, the tokens of each completer at its cost."""
+        return self.ratio("cost", "solutions")
+
+    @property
     def first_error_accuracy(self) -> float:
         """Share of the solutions whose first error, or its absence, was found."""
         return self.ratio("hit", "solutions")
@@ -92,10 +100,10 @@ class Measurement:
 
 
 def measure(
-    make: Callable[[Case], Estimator],
+    make: Callable[[Case], Estimator | ProblemEstimator],
     cases: Iterable[Case],
     *,
-    on_done: Callable[[Case, Estimator, Replay], None] = lambda case, estimator, done: None,
+    on_done: Callable[[Case, ProblemEstimator, Replay], None] = lambda case, checked, done: None,
     intervals: bool = False,
     at_a_time: int = 128,
 ) -> Measurement:
@@ -120,7 +128,7 @@ def measure(
         began = time.perf_counter()
         fresh = islice(waiting, at_a_time - len(playing))
         playing += [(index, Game(make(case), case)) for index, case in fresh]
-        decide_together([game.estimator for _, game in playing])
+        decide_together([one for _, game in playing for one in game.checked.estimators])
         moved = [(index, game, game.move()) for index, game in playing]
         ended = [(index, game, game.end()) for index, game, more in moved if not more]
         playing = [(index, game) for index, game, more in moved if more]
@@ -132,7 +140,7 @@ def measure(
             rows[index], groups[index] = _row(case, done, found), case.group
             if intervals:
                 _check_intervals(case, done, sources, found.means)
-            on_done(case, game.estimator, done)
+            on_done(case, game.checked, done)
         if not moved:
             break
     found.table = np.array([rows[i] for i in sorted(rows)]).reshape(-1, len(COLUMNS))
@@ -141,7 +149,7 @@ def measure(
 
 
 def _row(case: Case, done: Replay, found: Measurement) -> list[float]:
-    hit = with_error = hit_wrong = both = flagged_and_unsound = 0
+    hit = with_error = hit_wrong = both = flagged_and_unsound = sound = sound_flagged = 0
     for path, judgement, truth in zip(case.paths, done.judgements, case.truth, strict=True):
         steps = path.num_steps
         right = judgement.first_error == truth
@@ -152,6 +160,8 @@ def _row(case: Case, done: Replay, found: Measurement) -> list[float]:
         label_at = steps if judgement.first_error is None else judgement.first_error
         both += steps - max(true_at, label_at)
         flagged_and_unsound += 2 * steps - true_at - label_at
+        sound += true_at
+        sound_flagged += max(0, true_at - label_at)
         if judgement.posterior is not None:
             found.beliefs.append((max(judgement.posterior), right))
         if not right:
@@ -159,11 +169,14 @@ def _row(case: Case, done: Replay, found: Measurement) -> list[float]:
     return [
         len(case.paths),
         done.num_tokens,
+        done.cost,
         hit,
         with_error,
         hit_wrong,
         2 * both,
         flagged_and_unsound,
+        sound,
+        sound_flagged,
     ]
 
 
@@ -191,7 +204,7 @@ def _check_intervals(
     case: Case, done: Replay, sources: dict[str, SourceTally], means: SourceTally
 ) -> None:
     for prefix, source, estimate in distinct_labels(case, done):
-        true, counts = case.values[prefix], done.counts[prefix]
+        true, counts = case.values[prefix], done.counts[strongest(case.completers)][prefix]
         if math.isnan(true):
             continue
         if estimate.mean is not None:

@@ -15,7 +15,15 @@ from itertools import pairwise
 from mclabel.data.boundaries import newline_ends
 from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
-from mclabel.estimators import ROOT, RecordedRollout, SolutionPath, answer_class
+from mclabel.estimators import (
+    ROOT,
+    Completer,
+    Probe,
+    RecordedRollout,
+    SolutionPath,
+    answer_class,
+    strongest,
+)
 from mclabel.records import LabeledSolution, Outcome, Rollout
 from mclabel.seeds import prefix_id
 from mclabel.simulate.replay import Case
@@ -35,21 +43,22 @@ def read_pool(
     """Read the cases of a run, in the order of problem ids.
 
     Args:
-        store: a run labelled with `fixed` and `root_rollouts`, rollouts kept.
+        store: a run labelled with `fixed` and `root_rollouts`, rollouts kept; with several
+            completers, each of them can be asked.
         truth: a solution's true first error.
         seed: of the order in which rollouts are drawn.
         key: content of a step as a key, by which steps are compared.
         group: field of the problems' metadata that cases are reported by.
 
     Returns:
-        Cases whose values are the shares of the run's own rollouts.
+        Cases whose values are the shares of the run's own rollouts, of the strongest completer.
     """
     rows: dict[str, list[LabeledSolution]] = defaultdict(list)
     for row in read_labels(store):
         rows[row.problem.id].append(row)
-    rollouts: dict[str, list[Rollout]] = defaultdict(list)
+    rollouts: dict[tuple[str, str], list[Rollout]] = defaultdict(list)
     for rollout in read_rollouts(store):
-        rollouts[rollout.prefix_id].append(rollout)
+        rollouts[rollout.completer, rollout.prefix_id].append(rollout)
     return [
         _case(
             sorted(rows[name], key=lambda r: r.solution.sample_index),
@@ -65,7 +74,7 @@ def read_pool(
 
 def _case(
     rows: Sequence[LabeledSolution],
-    rollouts: dict[str, list[Rollout]],
+    rollouts: dict[tuple[str, str], list[Rollout]],
     truth: Truth,
     seed: int,
     key: Callable[[str], str],
@@ -95,14 +104,19 @@ def _case(
             )
         )
     texts = {index: text for text, index in index_of.items()}
-    drawn: list[list[RecordedRollout]] = []
-    for index, name in enumerate(ids):
-        recorded = [
-            _recorded(rollout, index, texts[index], index_of, key)
-            for rollout in rollouts.get(name, [])
-        ]
-        random.Random(f"{seed}:{name}").shuffle(recorded)
-        drawn.append(recorded)
+    completers = tuple(Completer(name=one.name, cost=one.cost) for one in rows[0].completers)
+    completers = completers or (Completer(),)
+    drawn: list[list[list[RecordedRollout]]] = []
+    for number, completer in enumerate(completers):
+        own = []
+        for index, name in enumerate(ids):
+            recorded = [
+                _recorded(rollout, index, texts[index], index_of, key, number)
+                for rollout in rollouts.get((completer.name, name), [])
+            ]
+            random.Random(f"{seed}:{name}").shuffle(recorded)
+            own.append(recorded)
+        drawn.append(own)
     return Case(
         id=problem.id,
         paths=tuple(paths),
@@ -110,17 +124,23 @@ def _case(
         answer_class=answer_class(problem.answer),
         truth=tuple(truth(row) for row in rows),
         draw=partial(_draw, drawn),
-        values=tuple(_share(recorded) for recorded in drawn),
+        values=tuple(_share(recorded) for recorded in drawn[strongest(completers)]),
+        completers=completers,
         group=problem.meta.get(group, ""),
     )
 
 
-def _draw(drawn: list[list[RecordedRollout]], prefix: int, index: int) -> RecordedRollout:
-    return drawn[prefix][index]
+def _draw(drawn: list[list[list[RecordedRollout]]], probe: Probe, index: int) -> RecordedRollout:
+    return drawn[probe.completer][probe.prefix][index]
 
 
 def _recorded(
-    rollout: Rollout, index: int, prefix: str, index_of: dict[str, int], key: Callable[[str], str]
+    rollout: Rollout,
+    index: int,
+    prefix: str,
+    index_of: dict[str, int],
+    key: Callable[[str], str],
+    completer: int,
 ) -> RecordedRollout:
     ends = newline_ends(rollout.text)
     path: list[int] = []
@@ -136,6 +156,7 @@ def _recorded(
         num_tokens=rollout.num_tokens,
         path=tuple(path),
         step_keys=tuple(key(rollout.text[a:b]) for a, b in zip(starts, ends, strict=True)),
+        completer=completer,
     )
 
 

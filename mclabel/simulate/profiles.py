@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.estimators import RecordedRollout, SolutionPath
+from mclabel.estimators import Probe, RecordedRollout, SolutionPath
 from mclabel.records import Outcome
 from mclabel.simulate.replay import Case
 
@@ -172,7 +172,7 @@ def _to_go(paths: Sequence[SolutionPath], num_prefixes: int) -> list[int]:
 
 def _draws(
     right: NDArray[np.bool_], values: Sequence[float], tokens: Sequence[int], key: Sequence[int]
-) -> Callable[[int, int], RecordedRollout]:
+) -> Callable[[Probe, int], RecordedRollout]:
     """Make the function that draws a case's rollouts.
 
     Args:
@@ -188,7 +188,8 @@ def _draws(
     ]
     ends: list[list[bool]] = right.tolist()
 
-    def draw(prefix: int, index: int) -> RecordedRollout:
+    def draw(probe: Probe, index: int) -> RecordedRollout:
+        prefix = probe.prefix
         known = ends[prefix]
         while index >= len(known):
             rng = np.random.default_rng([*key, prefix, len(known)])

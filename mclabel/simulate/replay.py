@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from mclabel.estimators import (
     CheckedEstimator,
+    Completer,
     Estimator,
     Judgement,
+    Probe,
+    ProblemEstimator,
     ProblemPaths,
     RecordedRollout,
     SolutionPath,
 )
-from mclabel.records import Counts, Outcome
+from mclabel.records import Counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +32,21 @@ class Case:
     """Kind of the problem's gold answer: a result of `mclabel.estimators.answer_class`."""
     truth: tuple[int | None, ...]
     """True first error of each solution; None where it has none."""
-    draw: Callable[[int, int], RecordedRollout]
-    """Draws the rollout of an index from a prefix: `draw(prefix, index)`."""
+    draw: Callable[[Probe, int], RecordedRollout]
+    """Draws one of a completer's rollouts from a prefix: `draw(probe, index)`."""
     values: tuple[float, ...] = ()
-    """True value of each prefix; empty where they are unknown."""
+    """True value of each prefix, of the strongest completer; empty where they are unknown."""
     group: str = ""
     """Group of cases that this one is reported with: an answer type, a profile."""
+    completers: tuple[Completer, ...] = (Completer(),)
+    """The models that can roll out."""
 
     @property
     def problem(self) -> ProblemPaths:
         """The problem as an estimator receives it."""
-        return ProblemPaths(paths=self.paths, answer_class=self.answer_class)
+        return ProblemPaths(
+            paths=self.paths, answer_class=self.answer_class, completers=self.completers
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,23 +55,31 @@ class Replay:
 
     judgements: list[Judgement]
     """One judgement per solution."""
-    counts: list[Counts]
-    """Outcomes of the rollouts, one per prefix."""
+    counts: list[list[Counts]]
+    """Outcomes of the rollouts, of each completer one per prefix."""
+    costs: list[float]
+    """Of each completer's tokens."""
     num_decisions: int
     """Number of calls of `wanted` that asked for something."""
 
     @property
     def num_tokens(self) -> int:
         """Tokens of all rollouts."""
-        return sum(count.num_tokens for count in self.counts)
+        return sum(count.num_tokens for own in self.counts for count in own)
+
+    @property
+    def cost(self) -> float:
+        """Tokens of all rollouts, those of each completer at its cost."""
+        tokens = [sum(count.num_tokens for count in own) for own in self.counts]
+        return sum(a * b for a, b in zip(tokens, self.costs, strict=True))
 
     @property
     def num_rollouts(self) -> int:
         """Number of all rollouts."""
-        return sum(count.num_rollouts for count in self.counts)
+        return sum(count.num_rollouts for own in self.counts for count in own)
 
 
-def replay(estimator: Estimator, case: Case) -> Replay:
+def replay(estimator: Estimator | ProblemEstimator, case: Case) -> Replay:
     """Draw what the estimator wants until it wants no more.
 
     Raises:
@@ -76,24 +91,23 @@ def replay(estimator: Estimator, case: Case) -> Replay:
     return game.end()
 
 
-_OUTCOMES = tuple(Outcome)
-
-
 class Game:
     """One estimator and the rollouts it has drawn."""
 
-    def __init__(self, estimator: Estimator, case: Case) -> None:
+    def __init__(self, estimator: Estimator | ProblemEstimator, case: Case) -> None:
         """Begin with a case.
 
         Args:
             estimator: of the case, without any rollouts so far.
             case: to draw from.
         """
-        self.estimator, self.case = estimator, case
-        self._checked = CheckedEstimator(estimator, case.problem)
-        self._seen = [dict.fromkeys(_OUTCOMES, 0) for _ in range(case.num_prefixes)]
-        self._tokens = [0] * case.num_prefixes
-        self._asked = [0] * case.num_prefixes
+        self.case = case
+        self.checked = (
+            estimator
+            if isinstance(estimator, ProblemEstimator)
+            else CheckedEstimator(estimator, case.problem)
+        )
+        self._counts = [[Counts()] * case.num_prefixes for _ in case.completers]
         self._num_decisions = 0
 
     def move(self) -> bool:
@@ -102,14 +116,12 @@ class Game:
         Raises:
             ComponentError: the estimator asks for a prefix that is not there, or without end.
         """
-        wanted = self._checked.wanted(len(self._asked))
-        draw, asked = self.case.draw, self._asked
-        for prefix in wanted:
-            rollout = draw(prefix, asked[prefix])
-            asked[prefix] += 1
-            self._seen[prefix][rollout.outcome] += 1
-            self._tokens[prefix] += rollout.num_tokens
-            self._checked.record(rollout)
+        wanted = self.checked.wanted(self.case.num_prefixes)
+        for probe in wanted:
+            own = self._counts[probe.completer]
+            rollout = self.case.draw(probe, own[probe.prefix].num_rollouts)
+            own[probe.prefix] = own[probe.prefix].plus(rollout.outcome, rollout.num_tokens)
+            self.checked.record(rollout)
         self._num_decisions += bool(wanted)
         return bool(wanted)
 
@@ -119,18 +131,9 @@ class Game:
         Raises:
             ComponentError: it does not give one label per step.
         """
-        counts = [
-            Counts(
-                num_right=seen[Outcome.RIGHT],
-                num_wrong=seen[Outcome.WRONG],
-                num_truncated=seen[Outcome.TRUNCATED],
-                num_ungraded=seen[Outcome.UNGRADED],
-                num_tokens=tokens,
-            )
-            for seen, tokens in zip(self._seen, self._tokens, strict=True)
-        ]
         return Replay(
-            judgements=self._checked.judge(counts),
-            counts=counts,
+            judgements=self.checked.judge(self._counts),
+            counts=self._counts,
+            costs=[completer.cost for completer in self.case.completers],
             num_decisions=self._num_decisions,
         )

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 Floats = NDArray[np.float64]
 
@@ -70,8 +70,8 @@ def _check(num_right: int, num_trials: int) -> None:
 def _clopper_pearson(right: NDArray[np.int64], trials: int, error: float) -> tuple[Floats, Floats]:
     """Bounds for each number of successes of the same number of trials."""
     wrong = trials - right
-    low = np.where(right == 0, 0.0, beta.ppf(error / 2, np.maximum(right, 1), wrong + 1))
-    high = np.where(wrong == 0, 1.0, beta.ppf(1 - error / 2, right + 1, np.maximum(wrong, 1)))
+    low = np.where(right == 0, 0.0, betaincinv(np.maximum(right, 1), wrong + 1, error / 2))
+    high = np.where(wrong == 0, 1.0, betaincinv(right + 1, np.maximum(wrong, 1), 1 - error / 2))
     return low, high
 
 

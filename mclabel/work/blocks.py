@@ -97,25 +97,28 @@ class JobBlocks:
         """
         plan = self._plan
         chosen = {n: count for n, count in self._counts.items() if wanted(plan.names[n])}
-        parts: dict[int, list[tuple[int, Item]]] = {}
+        parts: dict[int, tuple[list[int], list[Item]]] = {}
         for chunk in in_chunks(self._items):
             places = plan.find(id_hashes(item.id for item in chunk))
             if len(unknown := np.flatnonzero(places < 0)):
                 raise self._unsteady(chunk[unknown[0]])
-            columns = plan.blocks[places].tolist(), plan.order[places].tolist(), chunk
-            for number, order, item in zip(*columns, strict=True):
+            orders = plan.order[places]
+            for number, start, end in _runs(plan.blocks[places]):
                 if number not in chosen:
                     continue
-                part = parts.setdefault(number, [])
-                part.append((order, item))
-                if len(part) == chosen[number]:
-                    yield self._block(number, parts.pop(number))
+                part = parts.setdefault(number, ([], []))
+                part[0].extend(orders[start:end].tolist())
+                part[1].extend(chunk[start:end])
+                if len(part[0]) == chosen[number]:
+                    yield self._block(number, *parts.pop(number))
         if parts:
-            raise self._unsteady(next(iter(parts.values()))[0][1])
+            raise self._unsteady(next(iter(parts.values()))[1][0])
 
-    def _block(self, number: int, part: list[tuple[int, Item]]) -> Block:
-        items = tuple(item for _, item in sorted(part, key=lambda placed: placed[0]))
-        return Block(id=self._plan.names[number], items=items, priority=number)
+    def _block(self, number: int, orders: list[int], items: list[Item]) -> Block:
+        in_order = sorted(range(len(orders)), key=orders.__getitem__)
+        return Block(
+            id=self._plan.names[number], items=tuple(items[i] for i in in_order), priority=number
+        )
 
     def _unsteady(self, item: Item) -> DataError:
         return DataError(
@@ -224,6 +227,13 @@ def _new_parts(
             number, rows = number + 1, []
     if rows:
         yield pa.Table.from_pylist(rows, schema=PLAN_SCHEMA)
+
+
+def _runs(blocks: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Runs of neighbours of one block: the number of the block, where a run starts and ends."""
+    starts = np.flatnonzero(np.diff(blocks, prepend=-1))
+    ends = [*starts[1:].tolist(), len(blocks)]
+    return zip(blocks[starts].tolist(), starts.tolist(), ends, strict=True)
 
 
 def _row(

@@ -20,7 +20,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from mclabel.data.sizes import Size
 
@@ -161,7 +161,7 @@ def predict(seen: Sequence[tuple[Size, float]], left: Size, *, seed: int = 0) ->
     totals = [_predicted(drawn, row) for drawn in draws @ terms]
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(totals, [tail, 1 - tail])
-    wider = float(student.ppf(1 - tail, count - 1) / student.ppf(1 - tail, np.inf))
+    wider = float(stdtrit(count - 1, 1 - tail) / ndtri(1 - tail))
     wider *= (count / max(1, count - NUM_COEFFICIENTS)) ** 0.5
     num_seen = sum(size.num_items for size, _ in seen)
     wider *= (1 + num_seen / max(1, left.num_items)) ** 0.5

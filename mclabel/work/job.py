@@ -25,6 +25,7 @@ from mclabel.work.budget import FILE as SPENT
 from mclabel.work.budget import Ledger, Limits
 from mclabel.work.drivers import DriverSign
 from mclabel.work.fleet import Fleet, FleetProgress
+from mclabel.work.heap import frozen_heap
 from mclabel.work.leases import LeaseBook
 from mclabel.work.progress_log import PROGRESS_FILE, ProgressLog
 from mclabel.work.tally import JobReport, JobState, Tally
@@ -156,7 +157,7 @@ def _run_blocks(
             wanted = blocks.blocks(lambda block_id: block_id in todo)
             book = LeaseBook(wanted, num_blocks=len(todo), journaled=journaled, words=outputs.words)
             if not book.finished:
-                with deferred(book.close):
+                with deferred(book.close), frozen_heap():
                     for report in fleet.run(book, on_progress):
                         tally.add(report)
             stopped = book.closed and not book.finished

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mclabel.data.readers.rows import Fault
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.rejects import bounded
 from mclabel.errors import EngineError
 from mclabel.work.task import Block, TaskWords
@@ -40,7 +40,7 @@ class Lease:
     """Whether earlier attempts may have left journals."""
     only: str | None = None
     """Id of the one item to try, whose work goes to the journal; None runs and commits all."""
-    set_aside: Mapping[str, Fault] = field(default_factory=dict)
+    set_aside: Mapping[str, RejectReason] = field(default_factory=dict)
     """Items that are left out, by id."""
 
 
@@ -55,7 +55,7 @@ class Suspect:
             words: of the task.
         """
         self._block, self._words = block, words
-        self._set_aside: dict[str, Fault] = {}
+        self._set_aside: dict[str, RejectReason] = {}
         self._untried: deque[str] = deque()
         self._deaths = self._whole_losses = 0
         self._unexplained = 0
@@ -104,6 +104,6 @@ class Suspect:
         self._deaths += 1
         if self._deaths + self._unexplained < MAX_DEATHS:
             return False
-        self._set_aside[self._untried.popleft()] = Fault("kills_engine", bounded(reason))
+        self._set_aside[self._untried.popleft()] = RejectReason("kills_engine", bounded(reason))
         self._deaths = self._unexplained = 0
         return True

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from mclabel.data.readers.rows import Fault
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
 from mclabel.data.shards.rejects import Reject
 from mclabel.data.shards.store import Store
@@ -83,7 +83,7 @@ class Result(Protocol):
         ...
 
     @property
-    def set_aside(self) -> Fault | None:
+    def set_aside(self) -> RejectReason | None:
         """Why the item has no result, if it has none; it is then named in `rejects.jsonl`."""
         ...
 
@@ -109,7 +109,7 @@ class FinishedBlock:
     """Unique to this attempt at the block."""
     results: Sequence[tuple[Any, Any]]
     """Each item that was run, with its result, in the order of the block."""
-    set_aside: Mapping[str, Fault]
+    set_aside: Mapping[str, RejectReason]
     """Items without a result, by id, those that were not run among them."""
     num_tokens: int
     """What all results together have cost."""

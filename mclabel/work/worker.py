@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mclabel.data.readers.rows import Fault
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.rejects import note_set_aside
 from mclabel.data.shards.store import Store
 from mclabel.data.sizes import Size
@@ -104,7 +104,7 @@ class Worker:
         block: Block,
         *,
         replay: bool = False,
-        set_aside: Mapping[str, Fault] | None = None,
+        set_aside: Mapping[str, RejectReason] | None = None,
     ) -> BlockReport:
         """Run the items of a block and commit it.
 
@@ -219,14 +219,16 @@ class Worker:
 
 
 def _finished(
-    attempt: Attempt, results: Sequence[tuple[Any, Result]], left_out: Mapping[str, Fault]
+    attempt: Attempt, results: Sequence[tuple[Any, Result]], left_out: Mapping[str, RejectReason]
 ) -> FinishedBlock:
-    faults = {item.id: result.set_aside for item, result in results if result.set_aside is not None}
+    refused = {
+        item.id: result.set_aside for item, result in results if result.set_aside is not None
+    }
     return FinishedBlock(
         block=attempt.block,
         attempt=attempt.journal.attempt,
         results=results,
-        set_aside={**left_out, **faults},
+        set_aside={**left_out, **refused},
         num_tokens=sum(result.num_tokens for _, result in results),
     )
 

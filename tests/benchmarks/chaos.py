@@ -46,6 +46,8 @@ from mclabel.work.worker import JOURNAL_S
 from tests.benchmarks.chaos_world import FLUSH_S, WORLDS, World, open_world
 from tests.benchmarks.sizes import SizedParser
 
+Counted = dict[tuple[str, str | None], Counter[str]]
+"""Rollouts by prefix and completer, of all completers under None, by outcome."""
 MAX_OUTPUTS = 10
 NUM_FAULTS = 4
 """To happen in a seed."""
@@ -183,16 +185,18 @@ def _check(world: World, out: str, found: Figures) -> None:
         theirs, rollouts = read_shard(store, metadata["rollouts"], "rollouts")
         if theirs["attempt"] != metadata["attempt"] or theirs["block"] != metadata["block"]:
             found.faults.append(f"{metadata['block']}: rollouts of another attempt")
-        counted: dict[str, Counter[str]] = {}
+        counted: Counted = {}
         for rollout in rollouts.to_pylist():
-            counted.setdefault(rollout["prefix_id"], Counter())[rollout["outcome"]] += 1
+            for who in (None, rollout["completer"]):
+                counts = counted.setdefault((rollout["prefix_id"], who), Counter())
+                counts[rollout["outcome"]] += 1
         for row in table.to_pylist():
             rows[row["problem_id"], row["sample_index"]] += 1
             problem = problems.get(row["problem_id"])
             gold = None if problem is None else (problem.text, problem.answer, dict(problem.meta))
             if gold != (row["problem"], row["answer"], json.loads(row["meta"])):
                 found.faults.append(f"{row['problem_id']}: another problem, gold or metadata")
-            if not _counts_agree(row["steps"], counted):
+            if not _counts_agree(row, counted):
                 found.faults.append(f"{row['solution_id']}: counts are not those of its rollouts")
     if len(same) > 1:
         found.faults.append("shards of several configurations or versions")
@@ -205,10 +209,16 @@ def _check(world: World, out: str, found: Figures) -> None:
     found.duplicated += (rows - wanted).total()
 
 
-def _counts_agree(steps: list[dict[str, Any]], counted: dict[str, Counter[str]]) -> bool:
+def _counts_agree(row: dict[str, Any], counted: Counted) -> bool:
+    """Of every step but the last, by all completers together and by each."""
+    steps = row["steps"][:-1]
+    said = [(step["prefix_id"], None, step) for step in steps]
+    for one in row["completers"]:
+        own = zip(steps, one["steps"], strict=False)
+        said += [(step["prefix_id"], one["name"], counts) for step, counts in own]
     return all(
-        step[f"num_{outcome}"] == counted.get(step["prefix_id"], Counter())[outcome]
-        for step in steps[:-1]
+        counts[f"num_{outcome}"] == counted.get((prefix, who), Counter())[outcome]
+        for prefix, who, counts in said
         for outcome in Outcome
     )
 

@@ -43,17 +43,19 @@ class Setting:
     where: Where
     storage: Storage
     engine: Engine
+    others: bool = False
+    """Whether another model rolls out beside the policy."""
 
     def __str__(self) -> str:
-        return f"{self.where}, {self.storage}, {self.engine}"
+        return f"{self.where}, {self.storage}, {self.engine}" + ", two models" * self.others
 
 
 WORLDS = (
     Setting("process", "s3", "scripted"),
-    Setting("cluster", "folder", "scripted"),
+    Setting("cluster", "folder", "scripted", others=True),
     Setting("process", "disk", "bundled"),
     Setting("cluster", "s3", "scripted"),
-    Setting("process", "folder", "scripted"),
+    Setting("process", "folder", "scripted", others=True),
     Setting("process", "disk", "scripted"),
     Setting("cluster", "folder", "bundled"),
     Setting("process", "s3", "bundled"),
@@ -118,6 +120,10 @@ class World:
         scripted = (
             "policy.engine={kind: scripted, repeatable: false, delay_s: 0.4, truncate_rate: 0.05}"
         )
+        if self.setting.others:
+            engine = scripted.removeprefix("policy.engine=")
+            other = f"{{model: another, cost: 2, engine: {engine}}}"
+            changes.append(f"completers=[{{model: policy, cost: 1}}, {other}]")
         return [
             *changes,
             *[f"problems.source={source}", "policy.engine=scripted", scripted, "block_problems=4"],

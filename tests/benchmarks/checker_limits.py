@@ -32,8 +32,9 @@ REPEATS = 5
 """Of a timed pass; the best counts, since other processes share the cores."""
 BOMB_SHARE = 100
 """One completion in so many is a bomb."""
-MAX_ASKED = 2_000
-"""Hostile pairs that are followed into a worker."""
+MIN_ASKED, MAX_ASKED = 100, 2_000
+"""Hostile pairs that are followed into a worker: one in ten of those that ask for one, but not
+fewer than the first number where there are as many, nor more than the second."""
 LOAD_BUDGET = 55_000
 """Steps: within a factor of two of what `logarithm` and `double_angle` take."""
 
@@ -98,23 +99,24 @@ def hostile(console: Console, golds: Sequence[str], *, number: int) -> dict[str,
     """
     gc.collect()
     gc.freeze()
-    slowest, slowest_pair, asked = 0.0, ("", ""), []
-    for number_seen, (text, gold) in enumerate(islice(hostile_pairs(0, golds), number)):
+    slowest, slowest_pair, asking = 0.0, ("", ""), []
+    for text, gold in islice(hostile_pairs(0, golds), number):
         took, question = _caller_seconds(text, gold)
         if took > slowest and took > 0.005:
             took = min(took, *(_caller_seconds(text, gold)[0] for _ in range(2)))
         if took > slowest:
             slowest, slowest_pair = took, (text, gold)
-        if question and number_seen % 10 == 0:
-            asked.append((text, gold))
+        if question:
+            asking.append((text, gold))
+    every = max(1, min(10, len(asking) // MIN_ASKED))
     checker = _warm()
     in_all = []
-    for pair in asked[:MAX_ASKED]:
+    for pair in asking[::every][:MAX_ASKED]:
         start = time.perf_counter()
         reason = checker.grade(*pair).reason
         in_all.append((time.perf_counter() - start, reason, pair))
     checker.close()
-    seconds, reason, pair = max(in_all)
+    seconds, reason, pair = max(in_all, default=(0.0, "none", ("", "")))
     console.print(
         f"{number:,} hostile pairs: the slowest takes {1000 * slowest:.1f} ms of the caller's CPU "
         f"time: {slowest_pair[0][:60]!r} ;; {slowest_pair[1][:60]!r}; of {len(in_all):,} that "

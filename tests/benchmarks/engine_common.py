@@ -17,6 +17,7 @@ from mclabel.config import LabelConfig
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines import EngineSettings, EngineStats, Policy, PolicySettings, make_engine
+from mclabel.engines.base import limited
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.labeling.items import ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
@@ -55,10 +56,18 @@ class LoadedPolicy:
         """It is used again."""
 
     async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
     ) -> Completion:
         self.asked.append((prompt, prefix, seed))
-        completion = await self._policy.sample(prompt, prefix, seed=seed, priority=priority)
+        completion = await self._policy.sample(
+            prompt, prefix, seed=seed, priority=priority, **limited(max_tokens)
+        )
         self.num_tokens += len(completion.ids) + (completion.finish_reason == "stop")
         return completion
 

@@ -26,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.estimators import Estimator, EstimatorSettings, Knowledge
+from mclabel.estimators import EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.estimators.bisect import BisectEstimator
 from mclabel.estimators.first_error import FirstErrorEstimator
 from mclabel.estimators.fixed import FixedEstimator
@@ -322,9 +322,9 @@ def _with_pilot(
             )
 
             def learn(
-                case: Case, estimator: Estimator, done: Replay, to: SimulatedRun = run
+                case: Case, checked: ProblemEstimator, done: Replay, to: SimulatedRun = run
             ) -> None:
-                to.record(case, estimator, done)
+                to.record(case, checked, done)
                 to.fit()
 
             one = measure(run.begin, test, on_done=learn, at_a_time=16)

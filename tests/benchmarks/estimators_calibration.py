@@ -31,6 +31,7 @@ from mclabel.arith.problems import generate
 from mclabel.checkers import make_checker
 from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.engines import EngineStats, Policy, make_engine
+from mclabel.engines.base import limited
 from mclabel.estimators.posterior import judging
 from mclabel.estimators.posterior.calibration import (
     CURVES,
@@ -124,12 +125,20 @@ class SharedPolicy:
         return getattr(self._policy, name)
 
     async def sample(
-        self, prompt: Sequence[int], prefix: Sequence[int], *, seed: int, priority: int = 0
+        self,
+        prompt: Sequence[int],
+        prefix: Sequence[int],
+        *,
+        seed: int,
+        priority: int = 0,
+        max_tokens: int | None = None,
     ) -> Completion:
         """One completion; its seed names it."""
         key = (seed, *prompt, *prefix)
         if key not in self._seen:
-            work = self._policy.sample(prompt, prefix, seed=seed, priority=priority)
+            work = self._policy.sample(
+                prompt, prefix, seed=seed, priority=priority, **limited(max_tokens)
+            )
             self._seen[key] = asyncio.create_task(work)
         return await self._seen[key]
 
@@ -195,7 +204,7 @@ async def _write_rows(
         async with gate:
             found = []
             for estimator, run in runs:
-                labels = await label_problem(problem, run, learns=False)
+                labels = await label_problem(problem, run)
                 found += [
                     {
                         "agreement": estimator.agreement,

@@ -13,7 +13,7 @@ from mclabel import pipelines
 from mclabel.config import LabelConfig, bundled_config, load_config
 from mclabel.data.readers.remote import read_text
 from mclabel.data.shards.store import Store
-from mclabel.estimators import Estimator, EstimatorSettings, Knowledge
+from mclabel.estimators import Estimator, EstimatorSettings, Knowledge, ProblemEstimator
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.evaluation.label_quality import arith_truth
 from mclabel.records import Outcome
@@ -108,8 +108,8 @@ def fitted(
     for _ in range(rounds):
         learner = settings.component.learner(settings, read_text)
 
-        def keep(case: Case, estimator: Estimator, done: Replay, to: Any = learner) -> None:
-            to.record(case.problem, estimator, num_tokens=done.num_tokens)
+        def keep(case: Case, checked: ProblemEstimator, done: Replay, to: Any = learner) -> None:
+            checked.learned_by(to, case.problem, num_tokens=done.num_tokens)
 
         point = Point(name="posterior", settings=settings, label="", knowledge=knowledge)
         measure(point.make, cases, on_done=keep)

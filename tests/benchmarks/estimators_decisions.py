@@ -23,7 +23,7 @@ from rich.console import Console
 from mclabel.checkers import make_checker
 from mclabel.engines import PolicySettings
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.estimators import CheckedEstimator
+from mclabel.estimators import Probe, ProblemEstimator
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.problem import Shared, label_problem, run_learner
@@ -48,7 +48,7 @@ class TimedDecisions(Decisions):
         super().__init__(desk)
         self.seconds, self.num_decisions, self.num_turns = 0.0, 0, 0
 
-    def together(self, asking: Sequence[tuple[CheckedEstimator, int]]) -> list[Sequence[int]]:
+    def together(self, asking: Sequence[tuple[ProblemEstimator, int]]) -> list[Sequence[Probe]]:
         began = time.thread_time()
         found = super().together(asking)
         self.seconds += time.thread_time() - began

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from mclabel.estimators import ROOT, Estimator, EstimatorSettings, Knowledge, RecordedRollout
+from mclabel.estimators import (
+    ROOT,
+    EstimatorSettings,
+    Knowledge,
+    Probe,
+    ProblemEstimator,
+    RecordedRollout,
+)
 from mclabel.estimators.bisect import BisectEstimator
 from mclabel.estimators.first_error import FirstErrorEstimator
 from mclabel.estimators.fixed import FixedEstimator
@@ -198,7 +205,7 @@ def soft_values(
         point = Point(name="", label="", settings=chosen, knowledge=learned)
         errors: list[tuple[int, float, float]] = []
 
-        def keep(case: Case, estimator: Estimator, done: Any) -> None:
+        def keep(case: Case, checked: ProblemEstimator, done: Any) -> None:
             for prefix, _, estimate in distinct_labels(case, done):
                 guess = estimate.mean if estimate.mean is not None else estimate.value
                 q = case.values[prefix]
@@ -265,10 +272,10 @@ def _parts(case: Case, drawn: int, most: int) -> list[Case]:
     ]
 
 
-def _later(case: Case, first: int, end: int, prefix: int, index: int) -> RecordedRollout:
+def _later(case: Case, first: int, end: int, probe: Probe, index: int) -> RecordedRollout:
     if first + index >= end:
         raise IndexError(f"rollout {index} of a prefix that has {end - first} to draw")
-    return case.draw(prefix, first + index)
+    return case.draw(probe, first + index)
 
 
 def _outcomes(case: Case, prefix: int) -> NDArray[np.float64]:
@@ -276,6 +283,6 @@ def _outcomes(case: Case, prefix: int) -> NDArray[np.float64]:
     ends = []
     with suppress(IndexError):
         for index in itertools.count():
-            outcome = case.draw(prefix, index).outcome
+            outcome = case.draw(Probe(prefix), index).outcome
             ends.append(np.nan if outcome is Outcome.UNGRADED else outcome is Outcome.RIGHT)
     return np.array(ends, dtype=np.float64)

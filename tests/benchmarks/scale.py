@@ -35,6 +35,7 @@ from mclabel.labeling.task import LABEL_OUTPUTS, LabelTask
 from mclabel.records import Problem
 from mclabel.work.blocks import plan_blocks
 from mclabel.work.fleet import OnProgress
+from mclabel.work.heap import frozen_heap
 from mclabel.work.job import run_job
 from mclabel.work.leases import LeaseBook
 from mclabel.work.ray_fleet import RayFleet
@@ -53,7 +54,8 @@ def main() -> None:
     num_blocks = size.pick(smoke=8, quick=400, full=1500)
     num_problems = size.pick(smoke=NUM_CLIENTS, quick=NUM_PROBLEMS, full=NUM_PROBLEMS)
     counts = [num_blocks, 10 * num_blocks]
-    leases_per_s, growth_mb = _book(num_problems)
+    with frozen_heap():  # as a job does
+        leases_per_s, growth_mb = _book(num_problems)
     rates, times = _jobs(counts)
     result = {
         "leases_per_s": round(leases_per_s),

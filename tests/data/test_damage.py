@@ -90,7 +90,7 @@ def test_a_truncated_shard_stops_a_resumed_job_and_is_labelled_again_once_delete
         check_exact(run, 12)
     for shard in shards:
         shard.write_bytes(b"")
-    with pytest.raises(ShardError, match=r"So are 2 others: labels/.*, labels/"):
+    with pytest.raises(ShardError, match=r"The same holds for 2 others: labels/.*, labels/"):
         label(tmp_path)
 
 
@@ -107,7 +107,7 @@ def test_the_blocks_of_a_merged_shard_are_labelled_again_once_it_is_deleted(
     with pytest.raises(DamagedFile, match=f"{damaged}: damaged: it is cut off"):
         label(tmp_path)
     path.unlink()
-    with pytest.raises(DamagedFile, match=f"{damaged}: is not there, though 3 blocks were merged"):
+    with pytest.raises(DamagedFile, match=f"{damaged}: missing, though 3 blocks were merged"):
         list(read_labels(store))
     kept = set(read_catalog(store).blocks)
     assert len(list(read_labels(store, kept))) == 48
@@ -125,7 +125,7 @@ def test_rollouts_must_be_those_that_the_labels_name(tmp_path: Path) -> None:
     one, other = store.names("rollouts")
     content = store.read(other) or b""
     (tmp_path / "run" / one).write_bytes(content)
-    with pytest.raises(DamagedFile, match=f"{one}: others than the rollouts that its labels"):
+    with pytest.raises(DamagedFile, match=f"{one}: its rollouts are not the ones that"):
         list(read_rollouts(store))
 
 
@@ -139,7 +139,7 @@ def test_a_shard_written_again_by_another_program_is_refused(
     path = tmp_path / "run" / name
     table = pq.read_table(path)
     pq.write_table(table, path)
-    with pytest.raises(DamagedFile, match="written again by another program: no digest"):
+    with pytest.raises(DamagedFile, match="rewritten by another program: it has no digest"):
         list(read_labels(store))
 
 
@@ -165,7 +165,7 @@ def test_a_shard_without_digest_and_with_broken_columns_is_named(
     table = pq.read_table(run / name)
     broken = change(table).replace_schema_metadata(table.schema.metadata)  # type: ignore[operator]
     pq.write_table(broken, run / name)
-    with pytest.raises(DamagedFile, match=f"{name}: damaged, or no labels shard"):
+    with pytest.raises(DamagedFile, match=f"{name}: damaged, or not a labels shard"):
         list(read_labels(store))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,10 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 def test_records_are_those_that_the_release_read(version: int, name: str, tmp_path: Path) -> None:
     run = unpack(version, name, tmp_path)
     read = json.loads((run / "read.json").read_text())
-    labels = [_renamed(row) for row in read["labels"]]
+    unsaid = {"completers": [], "values_of": "policy", "consensus": None}
+    labels = [unsaid | _renamed(row) for row in read["labels"]]
     assert [_plain(row) for row in read_labels(Store(str(run)))] == labels
-    rollouts = [{**row, "reason": None} for row in read["rollouts"]]
+    rollouts = [{"reason": None, "completer": "policy", **row} for row in read["rollouts"]]
     assert [_plain(row) for row in read_rollouts(Store(str(run)))] == rollouts
     assert [_plain(row) for row in mclabel.read_labels(run)] == labels
 
@@ -165,8 +166,9 @@ def test_a_run_begun_by_an_earlier_release_is_not_resumed(
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_a_run_begun_with_schema_5_is_resumed(tmp_path: Path) -> None:
-    run = unpack(5, "balanced", tmp_path)
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_run_begun_with_a_late_schema_is_resumed(version: int, tmp_path: Path) -> None:
+    run = unpack(version, "balanced", tmp_path)
     store = Store(str(run))
     before = {row.solution.id: row for row in read_labels(store)}
     lost, kept = store.names("labels")
@@ -190,8 +192,10 @@ def test_a_run_begun_with_schema_5_is_resumed(tmp_path: Path) -> None:
         json.loads(pq.read_schema(run / name).metadata[METADATA_KEY])["schema_version"]
         for name in (lost, kept)
     ]
-    assert versions == [SCHEMA_VERSION, 5]
-    assert {row.solution.id: row for row in read_labels(store)} == before
+    assert versions == [SCHEMA_VERSION, version]
+    after = {row.solution.id: row for row in read_labels(store)}
+    assert {row.completers[0].name for row in after.values() if row.completers} == {"policy"}
+    assert {name: replace(row, completers=()) for name, row in after.items()} == before
 
 
 @pytest.mark.parametrize(

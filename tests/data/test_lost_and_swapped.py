@@ -21,7 +21,7 @@ from mclabel import pipelines
 from mclabel.config import LabelConfig, ScoreConfig, load_config
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.scores import score_rows
+from mclabel.data.shards.solution_rows import SCORES
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.run import verify
 from mclabel.errors import ShardError
@@ -86,7 +86,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return Runs(
             one=scored(root / "one", prm, 0),
             other=scored(root / "other", prm, 20),
-            readers={"scores": lambda store: list(score_rows(store))},
+            readers={"scores": lambda store: list(SCORES.rows(store))},
         )
     merged = request.param != "labels"
     return Runs(

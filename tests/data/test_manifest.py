@@ -67,7 +67,7 @@ def test_a_run_whose_manifest_is_not_its_own_is_refused_to_others(
         assert re.search(r"  policy.temperature: [\d.]+ there, 0.5 here", str(error.value))
     found = verify(Store(str(run)))
     fault, *_ = [one for one in found.damage if one.name == "run.json"]
-    missing = "shards carry" if blocks is None else "there is the plan"
+    missing = "shards carry" if blocks is None else "the run has a plan"
     words = "of another configuration than" if there else f"missing, though {missing}"
     assert words in fault.fault
     assert ("--restore-manifest" in fault.remedy) == (blocks is None)

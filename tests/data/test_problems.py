@@ -85,7 +85,7 @@ def test_limit_and_repeated_rows(tmp_path: Path) -> None:
                 {"id": "a", "problem": "x", "answer": "1"},
                 {"id": "a", "problem": "y", "answer": "1"},
             ],
-            r"line 2: id 'a' names another problem",
+            r"line 2: id 'a' already names an earlier problem",
         ),
         ([], "holds no problems"),
         ([[1]], "line 1: must be an object"),

@@ -21,7 +21,7 @@ from tests.support.scripted_jobs import write_config
 
 MINE = '''
 from mclabel.data.readers.base import ReaderSettings, RowSettings
-from mclabel.data.readers.rows import Fault
+from mclabel.data.readers.rows import RejectReason
 from mclabel.records import Problem
 
 
@@ -48,7 +48,7 @@ class Squares:
         for row in range(1, 6):
             number = self.settings.first + row - 1
             if row == 2:
-                yield row, Fault("torn", "the page is torn")
+                yield row, RejectReason("torn", "the page is torn")
             else:
                 yield row, Problem(
                     id=f"s{number}", text=f"Square {number} [answer {number**2}]",

@@ -153,7 +153,7 @@ def test_a_command_on_an_address_where_nobody_listens_says_what_to_check(
             result = CliRunner().invoke(main, words)
             assert result.exit_code == 2
             assert (
-                f"the store cannot be reached, or takes no request, at {address}" in result.output
+                f"the store cannot be reached, or accepts no request, at {address}" in result.output
             )
 
 

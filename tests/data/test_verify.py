@@ -95,10 +95,10 @@ def _other_root(rows: Rows) -> Rows:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (_other_counts, "1 prefixes are counted otherwise than their rollouts"),
-        (_other_root, "4 prefixes are counted otherwise than their rollouts"),
-        (lambda rows: [*rows, rows[0]], "1 solutions are there again in labels/new.parquet"),
-        (lambda rows: rows[4:], "1 problems have rollouts and no labels (p0)"),
+        (_other_counts, "1 prefixes have counts that differ from their rollouts"),
+        (_other_root, "4 prefixes have counts that differ from their rollouts"),
+        (lambda rows: [*rows, rows[0]], "1 of its solutions also occur in labels/new.parquet"),
+        (lambda rows: rows[4:], "1 problems have rollouts but no labels (p0)"),
     ],
 )
 def test_labels_that_do_not_agree_with_their_rollouts(
@@ -126,8 +126,8 @@ def test_problems_in_two_blocks_a_foreign_shard_and_one_under_a_false_name(tmp_p
     store.create("labels/notes.txt", b"mine")
     found = verify(store)
     lines = "\n".join(faults(found))
-    assert "labels/copy.parquet: holds block" in lines and "not 'copy' as it should" in lines
-    assert f"{first}: 2 problems are there again in labels/ffffffffffffffff.parquet" in lines
+    assert "labels/copy.parquet: holds block" in lines and "but must hold 'copy'" in lines
+    assert f"{first}: 2 of its problems also occur in labels/ffffffffffffffff.parquet" in lines
     assert found.num_damaged == 2
     assert any("labels/notes.txt" in note for note in found.notes)
 
@@ -143,7 +143,9 @@ def test_blocks_are_compared_with_the_plan(tmp_path: Path) -> None:
     commit_block(store, name[7:-8], "a", rows, None, {})
     found = verify(store)
     (line,) = faults(found)
-    assert line.startswith(f"{name}: lacks 1 problems that the plan gives it, and has 1 others")
+    assert line.startswith(
+        f"{name}: lacks 1 problems that the plan assigns to it, and holds 1 others"
+    )
     assert "1 files in labels/ belong to no block of the plan" in "\n".join(found.notes)
 
 
@@ -172,7 +174,7 @@ def test_a_run_that_is_merged_meanwhile_is_not_called_damaged(tmp_path: Path) ->
 
     found = verify(store, on_progress=merge)
     assert found.is_sound
-    assert found.notes[0] == "shards were merged meanwhile: run verify once more"
+    assert found.notes[0] == "shards were merged during the check: run verify again"
 
 
 def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path) -> None:
@@ -190,10 +192,10 @@ def test_missing_rollouts_and_priors_and_what_is_left_over(tmp_path: Path) -> No
     missing, gone = faults(found)
     assert missing.startswith(f"{rollouts[0]}: missing, though a labels shard names it")
     assert f"delete it and labels/{rollouts[0][9:25]}.parquet and run the job again" in missing
-    assert gone.startswith(f"{priors}: missing, though labels rest on it")
+    assert gone.startswith(f"{priors}: missing, though labels depend on it")
     assert [note.partition(" ")[0] for note in found.notes] == ["1", "1"]
     assert "rollouts files belong to no labels shard" in found.notes[0]
-    assert "journals are of blocks that are done" in found.notes[1]
+    assert "journals are of finished blocks" in found.notes[1]
 
 
 def test_the_verb_s_exit_codes_and_json(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from mclabel.engines import PolicySettings
 from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
 from mclabel.engines.openai import OpenAIEngine
-from mclabel.errors import EngineError
+from mclabel.errors import EngineError, RequestFailed
 from mclabel.records import Completion
 from tests.support.openai_server import ANSWER, TEXT, Server
 
@@ -97,13 +97,35 @@ def test_stop_texts_stay_and_end_the_completion() -> None:
     assert completion.text == "1 + 1 = 2."
 
 
-def test_limits_failures_and_lost_connections_are_tried_again() -> None:
+def test_limits_failures_and_lost_connections_are_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mclabel.engines.openai.START_S", 60.0)
     with Server() as server:
-        probe = sample(server.url)
+        probe = sample(server.url, retry_s=60.0)
         server.faults += [(429, {"Retry-After": "0.01"}), (503, {}), "drop", (500, {}), "abort"]
         before = len(server.bodies)
-        assert sample(server.url, count=3) == probe * 3
+        assert sample(server.url, count=3, retry_s=60.0) == probe * 3
         assert len(server.bodies) == before + 1 + 3 + 5
+
+
+def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> None:
+    async def run(url: str) -> list[Any]:
+        servers = OpenAIEngine.Settings(endpoints=[url], retry_s=0.0)
+        policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, **SAMPLING))
+        await policy.start()
+        server.faults += [(503, {"Retry-After": "300"})]
+        try:
+            prompt = policy.prompt_ids("What is 1 + 1?")
+            asked = [policy.sample(prompt, (), seed=i) for i in range(20)]
+            return await asyncio.gather(*asked, return_exceptions=True)
+        finally:
+            await policy.close()
+
+    with Server() as server:
+        found = asyncio.run(asyncio.wait_for(run(server.url), 60))
+    failed = [one for one in found if isinstance(one, RequestFailed)]
+    assert failed and all("gave no answer within 0 s" in str(one) for one in failed)
 
 
 def test_a_dead_endpoint_is_set_aside_and_used_again_when_it_is_back() -> None:

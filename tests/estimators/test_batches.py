@@ -53,6 +53,7 @@ def some_request(rng: np.random.Generator, priors: ClassPriors, largest: int) ->
         num_steps=num_steps,
         counts=np.array([right, wrong, rng.integers(0, others + 1), others], dtype=float),
         outcome=np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[rng.integers(0, 3, shape[0])],
+        elsewhere=rng.uniform(1e-9, 1.0, shape),
         priors=priors,
         previous=None,
         changed=range(shape[0]),
@@ -94,19 +95,23 @@ def test_a_plan_is_the_same_in_any_batch(seed: int) -> None:
 def test_choices_are_the_same_in_any_batch() -> None:
     cases = list(simulated_cases("decay", 30, seed=3, num_solutions=4))
 
-    all_priors = {id(one): one for one in (estimator_of(c, n)._priors for n, c in enumerate(cases))}
-    shared = {name: rough(one) for name, one in all_priors.items()}
+    views = [
+        view for number, case in enumerate(cases) for view in estimator_of(case, number)._views
+    ]
+    shared = {id(view.priors): rough(view.priors) for view in views}
     assert len(shared) == 4  # of two answer classes, with and without agreement
 
     def choices(batch: Sequence[int]) -> dict[int, tuple[list[float], bytes]]:
         estimators = {number: estimator_of(cases[number], number) for number in batch}
         for one in estimators.values():
-            one._priors = shared[id(one._priors)]
+            [view] = one._views
+            view.priors = shared[id(view.priors)]
         PosteriorEstimator.decide_together(list(estimators.values()))
         found = {}
         for number, one in estimators.items():
-            assert one._rates is not None and one._plan is not None
-            found[number] = one._rates.tolist(), one._plan.table.tobytes()
+            [view] = one._views
+            assert view.rates is not None and view.plan is not None
+            found[number] = view.rates.tolist(), view.plan.table.tobytes()
         return found
 
     together = choices(range(30))

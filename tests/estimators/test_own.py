@@ -29,6 +29,7 @@ from mclabel.estimators import (
     outcome_label,
 )
 from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.lessons import Lessons
 from mclabel.labeling.problem import ProblemLabels, Shared, label_problem, run_learner
 from mclabel.records import Counts, Problem
 from mclabel.simulate.table import Simulated, simulate
@@ -175,19 +176,26 @@ def label(settings: EstimatorSettings, count: int) -> list[ProblemLabels]:
         engine = ScriptedEngine.Settings()
         policy, desk = ScriptedEngine(PolicySettings(max_tokens=1000, engine=engine)), Desk()
         await policy.start()
+        learner = run_learner(config)
+        lessons = None if learner is None else Lessons(learner, desk)
         shared = Shared(
             policy=policy,
             settings=config,
             checker=make_checker(config.checker),
             desk=desk,
             decisions=Decisions(desk),
-            learner=run_learner(config),
+            learner=learner,
         )
         problems = [
             Problem(id=f"p{i}", text=f"Problem {i} [answer {i}]", answer=str(i))
             for i in range(count)
         ]
-        return [await label_problem(problem, shared) for problem in problems]
+        return [
+            await label_problem(
+                problem, shared, lesson=None if lessons is None else lessons.begin(4)
+            )
+            for problem in problems
+        ]
 
     return asyncio.run(run())
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-from mclabel.estimators import RecordedRollout, SolutionPath, answer_class
+from mclabel.estimators import Probe, RecordedRollout, SolutionPath, answer_class
 from mclabel.estimators.posterior.chain import Evidence, infer
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
 from mclabel.estimators.posterior.evidence import EvidenceTable, stack_evidence
@@ -23,7 +23,7 @@ from mclabel.estimators.posterior.priors import (
     Priors,
     wide_priors,
 )
-from mclabel.records import Counts, Outcome
+from mclabel.records import AUTHOR, Counts, Outcome
 from mclabel.simulate.measure import measure
 from mclabel.simulate.profiles import simulated_cases
 from mclabel.simulate.replay import replay
@@ -51,6 +51,7 @@ def some_evidence(rng: np.random.Generator, num_steps: list[int]) -> Evidence:
         same=rng.integers(0, others + 1) * 1.0,
         others=others * 1.0,
         outcome=ends[rng.integers(0, 3, len(num_steps))],
+        elsewhere=rng.uniform(0.01, 1.0, shape),
     )
 
 
@@ -63,6 +64,7 @@ def brute_force(evidence: Evidence, b: int, priors: ClassPriors) -> np.ndarray:
     for e in range(steps + 1):
         for values in itertools.product(range(len(GRID)), repeat=steps):
             chance = priors.root[steps - 1, values[0]]  # values[0] is the bare problem's
+            chance *= evidence.elsewhere[b, e]
             for depth in range(steps):
                 r, v = steps - depth, values[depth]
                 p = GRID[v]
@@ -110,6 +112,7 @@ def test_gain_of_a_probe_by_hand() -> None:
         same=np.zeros((1, 2)),
         others=np.zeros((1, 2)),
         outcome=np.array([[1.0, 1.0]]),
+        elsewhere=np.ones((1, 2)),
     )
     beliefs = infer(evidence, wide_priors().of("any"))
     joint, marginal = beliefs.joint[:, :, 0, 0].T, beliefs.first_error[:, 0]
@@ -127,10 +130,15 @@ def keyed(outcome: Outcome, prefixes: tuple[int, ...], keys: str) -> SolutionPat
     return SolutionPath(prefixes=prefixes, outcome=outcome, step_keys=tuple(keys))
 
 
+def nowhere(table: EvidenceTable) -> np.ndarray:
+    """What others know where there are none."""
+    return np.ones(table.counts.shape[1:])
+
+
 def test_evidence_by_hand() -> None:
     paths = [keyed(WRONG, (1, 2), "abc"), keyed(RIGHT, (1, 3), "abe"), keyed(RIGHT, (4,), "xe")]
     table = EvidenceTable(paths, agreement=True, truncated="wrong")
-    seen = table.evidence(table.counts)
+    seen = table.evidence(table.counts, nowhere(table))
     # To solution 0 the two others are rollouts of the bare problem, three steps to go, both right.
     assert seen.right[0].tolist() == [0, 0, 0, 2]
     # One of two wrote its first step, that one wrote its second, too, and not its third.
@@ -138,21 +146,21 @@ def test_evidence_by_hand() -> None:
     assert seen.same[0].tolist() == [0, 0, 1, 1]
     # Prefixes 2 and 3 say the same: a rollout from one is evidence for both.
     table.record(RecordedRollout(prefix=3, outcome=WRONG, step_keys=("c",)))
-    seen = table.evidence(table.counts)
+    seen = table.evidence(table.counts, nowhere(table))
     assert seen.wrong[0].tolist() == [0, 1, 0, 0]
     assert seen.wrong[1].tolist() == [0, 1, 0, 1]  # solution 0 was wrong from the bare problem
     assert seen.same[0].tolist() == [0, 1, 1, 1] and seen.same[1].tolist() == [0, 0, 1, 1]
     assert seen.outcome.tolist() == [[1, 0], [0, 1], [0, 1]]
     plain = EvidenceTable(paths, agreement=False, truncated="exclude")
     plain.record(RecordedRollout(prefix=3, outcome=Outcome.TRUNCATED, step_keys=("c",)))
-    assert plain.evidence(plain.counts).others.sum() == 0
-    assert plain.evidence(plain.counts).wrong[0].sum() == 0
+    assert plain.evidence(plain.counts, nowhere(plain)).others.sum() == 0
+    assert plain.evidence(plain.counts, nowhere(plain)).wrong[0].sum() == 0
 
 
 def test_solutions_that_were_not_sampled_are_no_rollouts() -> None:
     paths = [replace(keyed(RIGHT, (1,), "ab"), sampled=False), keyed(WRONG, (1,), "ac")]
     table = EvidenceTable(paths, agreement=True, truncated="wrong")
-    seen = table.evidence(table.counts)
+    seen = table.evidence(table.counts, nowhere(table))
     assert seen.wrong[0].sum() == 1 and seen.right[1].sum() == 0
     assert seen.outcome.tolist() == [[0, 1], [1, 0]]
 
@@ -175,13 +183,15 @@ def test_em_raises_the_likelihood_and_finds_what_agreement_means() -> None:
                 same=np.array([[0, *same]], dtype=float),
                 others=np.array([[0, 3, 3, 3]], dtype=float),
                 outcome=np.array([[1.0, 0.0] if wrong else [0.0, 1.0]]),
+                elsewhere=np.ones((1, 4)),
             )
         )
     batch = stack_evidence(parts)
-    fitted = [fit_priors({"number": parts}, rounds=n).of("number") for n in (0, 1, 4, 8)]
+    evidence = [{AUTHOR: part} for part in parts]
+    fitted = [fit_priors({"number": evidence}, rounds=n).of("number") for n in (0, 1, 4, 8)]
     likelihoods = [infer(batch, one).log_likelihood[: len(parts)].sum() for one in fitted]
     assert likelihoods == sorted(likelihoods)
-    right, first_wrong, _ = fit_priors({"number": parts}).of("number").agreement
+    right, first_wrong, _ = fit_priors({"number": evidence}).of("number").agreement
     assert right[0] / right.sum() > 0.8
     assert first_wrong[0] / first_wrong.sum() < 0.4
 
@@ -259,7 +269,7 @@ def test_replaying_a_log_rebuilds_the_state() -> None:
         log, counts = [], [Counts()] * case.num_prefixes
         while wanted := first.wanted():
             for prefix in wanted:
-                rollout = case.draw(prefix, counts[prefix].num_rollouts)
+                rollout = case.draw(Probe(prefix), counts[prefix].num_rollouts)
                 counts[prefix] = counts[prefix].plus(rollout.outcome, rollout.num_tokens)
                 log.append(rollout)
                 first.record(rollout)

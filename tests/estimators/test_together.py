@@ -77,9 +77,9 @@ def test_decided_together_is_decided_alone_to_the_last_bit(
             pass
     playing = together
     while playing:
-        assert any(game.estimator.is_due for game in playing)
-        decide_together([game.estimator for game in playing])
-        assert not any(game.estimator.is_due for game in playing)
+        assert any(game.checked.is_due for game in playing)
+        decide_together([one for game in playing for one in game.checked.estimators])
+        assert not any(game.checked.is_due for game in playing)
         playing = [game for game in playing if game.move()]
     for one, other in zip(alone, together, strict=True):
         assert one.end() == other.end()
@@ -90,7 +90,8 @@ def test_what_is_known_of_unchanged_chains_is_kept_exactly() -> None:
         estimator = estimator_of(case, number)
         game = Game(estimator, case)
         while game.move():
-            request = estimator.plan_request()
+            [view] = estimator._views
+            request = view.request()
             afresh = replace(request, previous=None, changed=range(len(request.num_steps)))
             assert len(request.changed) <= len(afresh.changed)
             kept, new = make_plans([request, afresh])
@@ -105,7 +106,8 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         min_gain_per_token=1.0,
         rollouts=1,
     )
-    request = estimator.plan_request()
+    [view] = estimator._views
+    request = view.request()
     [plan] = make_plans([request])
     right, wrong, same, others = request.counts
     evidence = Evidence(
@@ -115,6 +117,7 @@ def test_draws_that_a_probe_takes_by_hand() -> None:
         same=same,
         others=others,
         outcome=request.outcome,
+        elsewhere=request.elsewhere,
     )
     values = infer(evidence, request.priors).values[..., 0].T
     for r in (1, 2):
@@ -130,7 +133,7 @@ def test_solutions_with_the_same_content_are_one_chain() -> None:
     other = SolutionPath(prefixes=(1, 3), outcome=RIGHT)
     table = EvidenceTable([path, other, path], agreement=False, truncated="wrong")
     assert table.chain_of.tolist() == [0, 1, 0] and table.copies.tolist() == [2, 1]
-    seen = table.evidence(table.counts)
+    seen = table.evidence(table.counts, np.ones((2, 4)))
     # Its copy is a rollout of prefix 2 to solution 0, too, and the other one of prefix 1.
     assert seen.wrong[0].tolist() == seen.wrong[2].tolist() == [0, 1, 0, 1]
     assert seen.right[0].tolist() == [0, 0, 1, 1]

@@ -11,6 +11,7 @@ from mclabel.checkers.math import MathChecker
 from mclabel.engines.scripted import ScriptedEngine
 from mclabel.errors import DataError
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.lessons import Lessons
 from mclabel.labeling.problem import (
     ProblemLabels,
     label_problem,
@@ -190,9 +191,14 @@ def test_posterior_learns_over_problems_and_names_what_its_labels_rest_on() -> N
     learner = run_learner(settings)
     assert learner is not None
     seen = set()
-    for number in range(12):
+
+    async def labelled(number: int) -> ProblemLabels:
         shared = on_one_engine(policy, settings, learner)
-        result = asyncio.run(label_problem(problem(number), shared))
+        lesson = Lessons(learner, shared.desk).begin(4)
+        return await label_problem(problem(number), shared, lesson=lesson)
+
+    for number in range(12):
+        result = asyncio.run(labelled(number))
         assert result.knowledge is not None
         for row in result.labeled:
             assert row.priors == result.knowledge.id

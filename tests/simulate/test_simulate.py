@@ -35,7 +35,7 @@ def test_rollouts_follow_the_values_and_cases_repeat(profile: str) -> None:
         for path, truth in zip(case.paths, case.truth, strict=True):
             assert truth is None or truth < path.num_steps
             assert truth is not None or path.outcome is Outcome.RIGHT
-            errors += [done.counts[p].num_right / 64 - case.values[p] for p in path.prefixes]
+            errors += [done.counts[0][p].num_right / 64 - case.values[p] for p in path.prefixes]
     assert abs(np.mean(errors)) < 0.02
 
 
@@ -91,7 +91,7 @@ def test_a_pool_replays_the_run_it_was_made_by(tmp_path: Path) -> None:
             row = labels[case.id, index]
             assert judgement.hard == tuple(step.hard for step in row.steps)
             for step, prefix in zip(row.steps, path.prefixes, strict=False):
-                assert step.counts == done.counts[prefix]
+                assert step.counts == done.counts[0][prefix]
             assert sum(path.step_tokens) == len(row.solution.ids)
     measured = list(resampled_cases(pool, 5, seed=1))
     assert all(case.group == "measured" for case in measured)

@@ -113,6 +113,73 @@ ESTIMATORS = (
     ),
 )
 
+JUDGE = (
+    HEAD
+    + '''
+from mclabel.judges.base import Judge, JudgeSettings, Opinion
+from mclabel.records import Flag
+
+
+class Own(Judge):
+    """Finds fault with the second step."""
+
+    class Settings(JudgeSettings):
+        """Nothing more."""
+
+    def known(self):
+        #known
+        return {}
+
+    async def judge(self, item, ask):
+        #judge
+        return Opinion(is_known=True, first_error=1)
+'''
+)
+JUDGES = (
+    Case("raises", "judge", "return {}['width']", ("judge", "raised KeyError", "own.py:")),
+    Case("gives None", "judge", "return None", ("judge", "gave None", "an Opinion")),
+    Case(
+        "names no step",
+        "judge",
+        "return Opinion(is_known=True, first_error=99)",
+        ("first_error=99 (int)", "an index below"),
+    ),
+    Case(
+        "names a bool",
+        "judge",
+        "return Opinion(is_known=True, first_error=True)",
+        ("first_error=True (bool)",),
+    ),
+    Case(
+        "is unknown and knows",
+        "judge",
+        "return Opinion(is_known=False, first_error=0)",
+        ("with is_known=False",),
+    ),
+    Case(
+        "scores too few",
+        "judge",
+        "return Opinion(is_known=True, scores=(0.5,))",
+        ("gave 1 scores for", "one a step"),
+    ),
+    Case(
+        "scores nan",
+        "judge",
+        "return Opinion(is_known=True, scores=(float('nan'),) * len(item.steps))",
+        ("finite numbers",),
+    ),
+    Case(
+        "flags outside",
+        "judge",
+        "return Opinion(is_known=True, flags=(Flag(step=0, start=5, end=9_999, reason=''),))",
+        ("a flag on characters 5 to 9999", "must lie within"),
+    ),
+    Case("asks nobody", "judge", "await ask('?', number=0, max_tokens=1)", ("sample", "raised")),
+    Case("exits", "judge", "sys.exit('enough')", ("judge", "raised SystemExit: enough")),
+    Case("does not know itself", "known", "return 1 / 0", ("known", "ZeroDivisionError")),
+)
+SYNC_JUDGE = JUDGE.replace("async def judge", "def judge")
+
 ENGINE = (
     HEAD
     + '''
@@ -307,7 +374,10 @@ READERS = (
         ("rows", "pairs of a row's number"),
     ),
     Case(
-        "counts backwards", "rows", "return [(2, {}), (1, {})]", ("row 1 after row 2", "must rise")
+        "counts backwards",
+        "rows",
+        "return [(2, {}), (1, {})]",
+        ("row 1 after row 2", "must increase"),
     ),
     Case("exits", "rows", "sys.exit(1)", ("rows", "raised SystemExit")),
 )

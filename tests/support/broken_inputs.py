@@ -11,8 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mclabel.config import LabelConfig, load_config
+from mclabel.config import JudgeConfig, LabelConfig, load_config
 from mclabel.engines.text import PolicyText
+from mclabel.pipelines.judge import judge
 from mclabel.pipelines.label import label
 from mclabel.prm.model.loading import start_step_model
 from mclabel.prm.model.settings import ModelSettings
@@ -66,6 +67,8 @@ class World:
         rows = arith_rows(24)
         assert any(row.first_error is not None for row in rows)
         write_run(folder / "arith", rows)
+        judged = ["solutions=" + str(folder / "arith"), f"out={folder}/opinions"]
+        judge(load_config(JudgeConfig, None, judged))
         model = tiny_model(folder / "model")
         self._save_prm(model)
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.support.scripted_jobs import scripted_overrides, write_config, write_
 
 TOKEN = "MCLABEL_TEST_TOKEN"
 """Environment variable that marks all that a command has started."""
+HANGS_S = 1200
+"""A wait that takes longer, however busy the machine is, will not end."""
 NUM_PROBLEMS = 40
 VLLM = [
     "problems.source=arith",
@@ -28,96 +31,115 @@ VLLM += ["policy.engine.kv_cache_gib=0.1", "policy.engine.max_live=64", "estimat
 VLLM += ["estimator.rollouts=16"]  # a fast machine, too, is still at work when it is stopped
 
 
-def start(folder: Path, address: str, *more: str) -> subprocess.Popen[str]:
+class Job(subprocess.Popen[str]):
+    """A command, in a session of its own."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.token = str(folder)
+        super().__init__(
+            command,
+            env={**os.environ, TOKEN: self.token},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def start(folder: Path, address: str, *more: str) -> Job:
     source = write_problems(folder, NUM_PROBLEMS)
     scripted = "policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"
     changes = [f"ray.address={address}", "ray.max_engines=2", "journal_s=1000", scripted, *more]
-    return subprocess.Popen(
-        [
-            *[sys.executable, "-m", "mclabel", "label", str(write_config(folder))],
-            *scripted_overrides(source, folder / "out", *changes),
-        ],
-        env={**os.environ, TOKEN: str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "mclabel", "label", str(write_config(folder))]
+    return Job([*command, *scripted_overrides(source, folder / "out", *changes)], folder)
 
 
-def started_by(folder: Path) -> list[psutil.Process]:
-    """Processes of a command, those that were left by others that ended included."""
+def started_by(job: Job) -> list[psutil.Process]:
+    """Processes of a command, those that were left by others that ended included.
+
+    They are in its session, or have left it with the token in their environment. One of the two
+    would not do: a process that sets its title may write over its environment.
+    """
     found = []
     for process in psutil.process_iter():
-        try:
-            if process.environ().get(TOKEN) == str(folder):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def started_as(title: str, folder: Path) -> list[psutil.Process]:
-    """Those of them that have this in their title."""
-    found = []
-    for process in started_by(folder):
-        with suppress(psutil.Error):  # it may have ended
-            if title in " ".join(process.cmdline()):
+        with suppress(psutil.Error, OSError):  # it has ended, or is another user's
+            if process.status() != psutil.STATUS_ZOMBIE and (
+                os.getsid(process.pid) == job.pid or process.environ().get(TOKEN) == job.token
+            ):
                 found.append(process)
     return found
 
 
-def wait_for_work(out: Path, job: subprocess.Popen[str], timeout_s: float = 240) -> None:
-    deadline = time.monotonic() + timeout_s
+def vllm_engine(job: Job) -> psutil.Process | None:
+    """The process of vLLM's engine, from early in its loading until it ends.
+
+    It shares memory with its workers, which are its children. Its title does not tell: it cannot be
+    set if the first variable of the process's environment was changed before, and Ray gives its
+    workers theirs in an order that varies.
+    """
+    sharing = {
+        process.pid: process
+        for process in started_by(job)
+        if any(path.name.startswith("psm_") for path in _mapped(process))
+    }
+    for process in sharing.values():
+        with suppress(psutil.Error):  # it has ended
+            if process.ppid() not in sharing:
+                return process
+    return None
+
+
+def wait_for_work(out: Path, job: subprocess.Popen[str]) -> None:
     file = out / "progress.jsonl"
-    while True:
+
+    def has_begun() -> bool:
         lines = file.read_text().splitlines() if file.is_file() else []
-        if lines and json.loads(lines[-1])["num_completions"] > 0:
-            return
-        assert job.poll() is None, job.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        return bool(lines) and json.loads(lines[-1])["num_completions"] > 0
+
+    _wait_until(has_begun, job)
 
 
-def wait_for_journals(out: Path, job: subprocess.Popen[str], timeout_s: float = 240) -> None:
+def wait_for_journals(out: Path, job: Job) -> None:
     """Until the job has kept what it sampled for a block that is not yet done."""
-    deadline = time.monotonic() + timeout_s
-    while not list(out.rglob("journals/**/*.gz")):
+    _wait_until(lambda: bool(list(out.rglob("journals/**/*.gz"))), job)
+
+
+def wait_for_engine(job: Job) -> None:
+    """Until the job loads vLLM, or has loaded it."""
+    _wait_until(lambda: vllm_engine(job) is not None, job)
+
+
+def _wait_until(holds: Callable[[], bool], job: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + HANGS_S
+    while not holds():
         assert job.poll() is None, job.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def wait_for_process(
-    title: str, folder: Path, job: subprocess.Popen[str], timeout_s: float = 240
-) -> None:
-    """Until the command has started a process of this title."""
-    deadline = time.monotonic() + timeout_s
-    while not started_as(title, folder):
-        assert job.poll() is None, job.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
-def check_nothing_is_left(folder: Path, memory: set[Path], timeout_s: float = 20) -> None:
+def check_nothing_is_left(job: Job, memory: set[Path], timeout_s: float = 60) -> None:
     """No process, and none of its shared memory, after a moment in which they may end.
 
     Args:
-        folder: of the command.
+        job: that has ended.
         memory: that its processes had mapped (`shared_memory`); other programs have their own.
         timeout_s: of the moment.
     """
     deadline = time.monotonic() + timeout_s
-    while left := [*started_by(folder), *(path for path in memory if path.exists())]:
+    while left := [*started_by(job), *(path for path in memory if path.exists())]:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
 
 
-def shared_memory(folder: Path) -> set[Path]:
+def shared_memory(job: Job) -> set[Path]:
     """What the processes of a command have mapped in /dev/shm now; none without /proc."""
-    found: set[Path] = set()
-    for process in started_by(folder):
-        with suppress(OSError):
-            maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
-            found |= {Path(name) for name in re.findall(r"/dev/shm/\S+", maps)}
+    found = {path for process in started_by(job) for path in _mapped(process)}
     return {path for path in found if path.exists()}
+
+
+def _mapped(process: psutil.Process) -> set[Path]:
+    try:
+        maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
+    except OSError:
+        return set()
+    return {Path(name) for name in re.findall(r"/dev/shm/\S+", maps)}

@@ -10,7 +10,7 @@ import asyncio
 import json
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -38,13 +38,15 @@ class Server:
         chat: bool = False,
         continues: bool = True,
         extra_tokens: int = 0,
-        answer: str = ANSWER,
+        answer: str | Callable[[str], str] = ANSWER,
+        max_model_len: int = 400,
         delay_s: float = 0.0,
         is_html: bool = False,
     ) -> None:
         self.names, self.key, self.takes_ids, self.returns_ids = names, key, takes_ids, returns_ids
         self.chat, self.continues, self.extra_tokens = chat, continues, extra_tokens
         self.answer, self.delay_s, self.is_html = answer, delay_s, is_html
+        self.max_model_len = max_model_len
         self.faults: deque[Fault] = deque()
         self.bodies: list[dict[str, Any]] = []
         self.num_live = self.most_live = 0
@@ -82,7 +84,7 @@ class Server:
         if self.is_html:
             return web.Response(text="<html>", content_type="text/html")
         return self._unauthorised(request) or web.json_response(
-            {"data": [{"id": name, "max_model_len": 400} for name in self.names]}
+            {"data": [{"id": name, "max_model_len": self.max_model_len} for name in self.names]}
         )
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
@@ -115,7 +117,8 @@ class Server:
                 return web.json_response({"error": "busy"}, status=fault[0], headers=fault[1])
             failure = fault
         prompt = [*self._read(body, is_chat), *[0] * self.extra_tokens]
-        ids = list(TEXT.encode(self.answer))[: body["max_tokens"]]
+        answered = self.answer if isinstance(self.answer, str) else self.answer(TEXT.decode(prompt))
+        ids = list(TEXT.encode(answered))[: body["max_tokens"]]
         finish_reason = "length" if len(ids) == body["max_tokens"] else "stop"
         if finish_reason == "stop":
             ids += sorted(TEXT.end_ids())

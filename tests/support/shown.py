@@ -10,12 +10,16 @@ from typing import Any
 from mclabel.data.shards.labels import commit_block
 from mclabel.data.shards.store import Store
 from mclabel.records import (
+    Claim,
+    Consensus,
     Counts,
+    Flag,
     LabeledSolution,
     Outcome,
     Problem,
     Rollout,
     Solution,
+    SourceOpinion,
     Step,
     StepLabel,
 )
@@ -94,6 +98,24 @@ def solution(
         siblings=Counts(num_right=1),
         root_value=1.0,
     )
+
+
+def combined(
+    row: LabeledSolution, *flags: Flag, kept: bool = True, source: str = "symbolic"
+) -> LabeledSolution:
+    """The solution with the opinions of four sources, of which `source` points at places."""
+    at = min((flag.step for flag in flags), default=None)
+    told: list[tuple[str, Claim, bool, int | None, tuple[Flag, ...]]] = [
+        ("rollouts", "where", True, row.first_error, ()),
+        (source, "at_or_before", True, at, flags),
+        ("critic", "where", False, None, ()),
+        ("prm", "scores", True, None, ()),
+    ]
+    opinions = tuple(
+        SourceOpinion(source=name, claim=claim, is_known=known, first_error=error, flags=own)
+        for name, claim, known, error, own in told
+    )
+    return replace(row, consensus=Consensus(rule="same_location", kept=kept, opinions=opinions))
 
 
 def rollouts_of(

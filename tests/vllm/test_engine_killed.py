@@ -13,7 +13,7 @@ from tests.support.job_processes import (
     VLLM,
     check_nothing_is_left,
     start,
-    started_as,
+    vllm_engine,
     wait_for_journals,
 )
 
@@ -25,7 +25,8 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     more = ["ray.max_engines=1", "journal_s=0.5", "estimator.rollouts=4"]
     job = start(tmp_path, "local", *VLLM, *more)
     wait_for_journals(out, job)
-    (engine,) = started_as("EngineCore", tmp_path)
+    engine = vllm_engine(job)
+    assert engine is not None
     engine.kill()
     output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output
@@ -34,4 +35,4 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     state = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
     assert state["num_failures"] == 1 and state["num_replayed"] > 0
     assert not (out / "rejects.jsonl").exists()
-    check_nothing_is_left(tmp_path, set())  # a killed engine's own memory may be left
+    check_nothing_is_left(job, set())  # a killed engine's own memory may be left

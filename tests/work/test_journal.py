@@ -49,7 +49,7 @@ def solutions_in(store: Store, block: str) -> dict[tuple[str | int, ...], Soluti
 
 
 def rollouts_in(store: Store, block: str) -> dict[tuple[str | int, ...], Rollout]:
-    """Rollouts in a block's journals, by prefix and index."""
+    """Rollouts in a block's journals, by completer, prefix and index."""
     entries = read_journal(store, block, read_entry)
     return {key[1:]: entry.content.rollout for key, entry in entries.items() if key[0] == "rollout"}
 
@@ -89,8 +89,8 @@ def test_the_next_attempt_takes_each_completion_once(tmp_path: Path) -> None:
     taken = second.take_solution("p", 3)
     assert taken is not None and taken.solution == SOLUTION and not taken.failed
     assert second.take_solution("p", 3) is None
-    assert second.take_rollout("x", 1) is None
-    taken = second.take_rollout("x", 2)
+    assert second.take_rollout("policy", "x", 1) is None
+    taken = second.take_rollout("policy", "x", 2)
     assert taken is not None and taken.rollout == rollout(2)
     assert taken.completion == completion("so \\boxed{1}")
     assert journal.num_replayed == 2
@@ -105,7 +105,7 @@ def test_of_two_attempts_the_first_by_name_counts(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for attempt, text in (("b", "late"), ("a", "early")):
         write_journal(store, "block", attempt, 0, [rollout_line(rollout(0, text), (1,))])
-    assert rollouts_in(store, "block")["x", 0].text == "early"
+    assert rollouts_in(store, "block")["policy", "x", 0].text == "early"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_torn_journal_costs_what_it_held(
     (tmp_path / "journals/b/a.00000.jsonl.gz").write_bytes(content)
     assert solutions_in(store, "b") == {("p", 4): other}
     assert "journals/b/a.00000.jsonl.gz: damaged" in caplog.text
-    assert "what it holds is done again" in caplog.text
+    assert "work that it holds is done again" in caplog.text
 
 
 def test_a_block_s_journals_leave_no_empty_folder(tmp_path: Path) -> None:
@@ -201,13 +201,13 @@ def journal_files(out: Path) -> list[Path]:
     return sorted((out / "journals").rglob("*.gz"))
 
 
-def journaled(out: Path) -> dict[tuple[str, int], str]:
-    """Text of every rollout in the journals, by prefix and index."""
+def journaled(out: Path) -> dict[tuple[str | int, ...], str]:
+    """Text of every rollout in the journals, by completer, prefix and index."""
     store = Store(str(out), create=True)
-    found: dict[tuple[str, int], str] = {}
+    found: dict[tuple[str | int, ...], str] = {}
     for block in {path.parent.name for path in journal_files(out)}:
         rollouts = rollouts_in(store, block)
-        found |= {(str(prefix), int(i)): one.text for (prefix, i), one in rollouts.items()}
+        found |= {key: one.text for key, one in rollouts.items()}
     return found
 
 
@@ -233,16 +233,19 @@ def wait_for_more(out: Path, known: Collection[object], job: subprocess.Popen[st
 
 
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("bisect", "posterior", "tree")]
+OTHER = "{model: other, cost: 2, engine: {kind: scripted, repeatable: false, delay_s: 0.3}}"
+BY_TWO = f"completers=[{{model: policy, cost: 1}}, {OTHER}]"
 
 
+@pytest.mark.parametrize("by", ["completers=[]", BY_TWO], ids=["alone", "two"])
 @pytest.mark.parametrize("kind", ["fixed", *SLOW])
 def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
-    tmp_path: Path, kind: str
+    tmp_path: Path, kind: str, by: str
 ) -> None:
     out = tmp_path / "out"
-    sampled: dict[tuple[str, int], str] = {}
+    sampled: dict[tuple[str | int, ...], str] = {}
     for _ in range(2):
-        job = start(out, kind, "journal_s=0.1")
+        job = start(out, kind, "journal_s=0.1", by)
         wait_for_more(out, sampled, job)
         job.kill()
         job.communicate()
@@ -252,12 +255,12 @@ def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(
     # What bounds their size: no completion is written twice, however often attempts are killed.
     assert num_lines(out) == len(sampled) + len(journaled_solutions(out))
     solutions = journaled_solutions(out)
-    job = start(out, kind)
+    job = start(out, kind, by)
     output, _ = job.communicate(timeout=120)
     assert job.returncode == 0, output
     check_exact(out, NUM_PROBLEMS)
     assert not journal_files(out)
-    kept = {(r.prefix_id, r.index): r.text for r in read_rollouts(Store(str(out)))}
+    kept = {(r.completer, r.prefix_id, r.index): r.text for r in read_rollouts(Store(str(out)))}
     assert len(kept) == len(list(read_rollouts(Store(str(out)))))
     if kind == "fixed":  # wants the same whatever it is told
         assert sampled and kept | sampled == kept

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from mclabel.data.readers.rows import Fault
+from mclabel.data.readers.rows import RejectReason
 from mclabel.errors import EngineError
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.task import LABEL_OUTPUTS
@@ -160,7 +160,7 @@ def run(book: LeaseBook, poison: set[str], workers: int = 2, steps: int = 1000) 
     raise AssertionError("not finished")
 
 
-DONE: dict[str, dict[str, Fault]] = {}
+DONE: dict[str, dict[str, RejectReason]] = {}
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -78,6 +78,23 @@ def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, address: str, 
     assert rejects(out) == found
 
 
+@pytest.mark.parametrize("address", ["none", pytest.param("local", marks=pytest.mark.ray)])
+def test_what_kills_a_completer_is_set_aside_by_its_name(tmp_path: Path, address: str) -> None:
+    poison = "{kind: scripted, poison: true, repeatable: false}"
+    report = label(
+        tmp_path,
+        *("policy.engine={kind: scripted, repeatable: false}", f"ray.address={address}"),
+        *("ray.max_engines=2", "journal_s=0.2", "estimator.kind=fixed"),
+        f"completers=[{{model: policy, cost: 1}}, {{model: other, cost: 2, engine: {poison}}}]",
+    )
+    assert report.num_rejected == 2
+    check_solutions(Store(str(tmp_path / "out")), sorted(set(range(NUM_PROBLEMS)) - POISON))
+    for row in rejects(tmp_path / "out"):
+        assert row["reason"] == "kills_engine" and row["detail"] is not None
+        assert "completer other: " in row["detail"]
+        assert "the engine died, as its settings want" in row["detail"]
+
+
 def test_what_was_set_aside_is_found_after_a_kill_and_after_a_merge(tmp_path: Path) -> None:
     label(
         tmp_path,

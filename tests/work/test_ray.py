@@ -34,14 +34,26 @@ pytestmark = pytest.mark.ray
 TWO = "ray.max_engines=2"
 
 
-@pytest.mark.parametrize("kind", ["fixed", "bisect"])
-def test_rows_through_ray_equal_those_in_process(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("fixed", ()),
+        ("bisect", ()),
+        (
+            "fixed",
+            ("completers=[{model: policy, cost: 1}, {model: x, cost: 2, engine: scripted}]",),
+        ),
+    ],
+)
+def test_rows_through_ray_equal_those_in_process(
+    tmp_path: Path, kind: str, more: tuple[str, ...]
+) -> None:
     source = write_problems(tmp_path, 30)
     rows = {}
     for address in ("none", "local"):
         out = tmp_path / address
         changes = scripted_overrides(
-            source, out, TWO, f"ray.address={address}", f"estimator.kind={kind}"
+            source, out, TWO, f"ray.address={address}", f"estimator.kind={kind}", *more
         )
         pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
         store = Store(str(out))

@@ -206,7 +206,7 @@ def test_damaged_shards_are_named(prm: str, tmp_path: Path) -> None:
     first.write_bytes(whole[:-9])
     again = score_into(prm, source, out)
     assert again.exit_code == 2 and f"{first.name}: damaged: it is cut off" in again.output
-    assert "its block is scored again" in again.output
+    assert "which scores its block again" in again.output
     first.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
     with pytest.raises(DamagedFile, match=f"{first.name}: damaged"):
         scored(out)

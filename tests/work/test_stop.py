@@ -14,12 +14,14 @@ from mclabel.data.shards.store import Store
 from mclabel.stop import SAME_S
 from tests.support.exactness import check_exact
 from tests.support.job_processes import (
+    HANGS_S,
     NUM_PROBLEMS,
     VLLM,
     check_nothing_is_left,
     shared_memory,
     start,
-    wait_for_process,
+    vllm_engine,
+    wait_for_engine,
     wait_for_work,
 )
 
@@ -34,7 +36,7 @@ def test_once_keeps_what_is_whole_and_says_how_to_resume(
     out = tmp_path / "out"
     job = start(tmp_path, address)
     wait_for_work(out, job)
-    memory = shared_memory(tmp_path)
+    memory = shared_memory(job)
     if number == signal.SIGINT:  # a terminal sends it to all of the group
         os.killpg(job.pid, number)
     else:
@@ -44,7 +46,7 @@ def test_once_keeps_what_is_whole_and_says_how_to_resume(
     said = " ".join(output.split())
     assert f"stopped by {number.name}: what was whole is kept. Run the same command again" in said
     assert "Traceback" not in output
-    check_nothing_is_left(tmp_path, memory)
+    check_nothing_is_left(job, memory)
     assert list((out / "journals").rglob("*.gz"))
     assert not list((out / "drivers").glob("*"))
     labels = [name.split("/")[1].split(".")[0] for name in Store(str(out)).names("labels")]
@@ -70,7 +72,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     finally:
         os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
     wait_for_work(out, job)
-    memory = shared_memory(tmp_path)
+    memory = shared_memory(job)
     job.send_signal(signal.SIGTERM)
     job.send_signal(signal.SIGTERM)  # so soon after, it is the same
     time.sleep(2 * SAME_S)
@@ -78,7 +80,7 @@ def test_twice_ends_at_once(tmp_path: Path, address: str) -> None:
     job.send_signal(signal.SIGTERM)
     output, _ = job.communicate(timeout=5)
     assert job.returncode == 128 + signal.SIGTERM, output
-    check_nothing_is_left(tmp_path, memory)
+    check_nothing_is_left(job, memory)
     again = start(tmp_path, "none", "policy.engine={kind: scripted, repeatable: false}")
     output, _ = again.communicate(timeout=120)
     assert again.returncode == 0, output
@@ -100,14 +102,14 @@ def test_vllm_in_an_actor_leaves_neither_processes_nor_shared_memory(
     out = tmp_path / "out"
     job = start(tmp_path, "local", *VLLM, "ray.max_engines=1")
     if when == "loading":
-        wait_for_process("EngineCore", tmp_path, job)
+        wait_for_engine(job)
     else:
         wait_for_work(out, job)
-        assert shared_memory(tmp_path), "vLLM shares memory with its engine"
-    memory = shared_memory(tmp_path)
+        assert vllm_engine(job) is not None
+    memory = shared_memory(job)
     for _ in range(times):
         os.killpg(job.pid, signal.SIGINT)
         time.sleep(2 * SAME_S)
-    output, _ = job.communicate(timeout=60)
+    output, _ = job.communicate(timeout=HANGS_S)
     assert job.returncode == 128 + signal.SIGINT, output
-    check_nothing_is_left(tmp_path, memory)
+    check_nothing_is_left(job, memory)

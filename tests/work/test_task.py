@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mclabel.data.readers.rows import Fault
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
 from mclabel.data.shards.rejects import Reject
 from mclabel.data.shards.store import Store
@@ -53,7 +53,7 @@ class Word:
 class Count:
     letters: int
     num_tokens: int
-    set_aside: Fault | None = None
+    set_aside: RejectReason | None = None
 
 
 class WordOutputs:
@@ -118,7 +118,7 @@ class Counter:
 
     async def run(self, item: Word, attempt: Attempt) -> Count:
         if not item.text:
-            return Count(letters=0, num_tokens=0, set_aside=Fault("empty", "has no letters"))
+            return Count(letters=0, num_tokens=0, set_aside=RejectReason("empty", "has no letters"))
         for place, letter in enumerate(item.text):
             if attempt.journal.take((item.id, place)) is None:
                 await asyncio.sleep(0)

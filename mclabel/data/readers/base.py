@@ -3,7 +3,7 @@
 `problems.source` names a reader, alone (`arith`), before a colon (`hf:openai/gsm8k`), by its place
 in Python (`my_package.mine:read`, `my_package.mine:read:PLACE`) or by the suffix of a file; what no
 name fits is a file.
-`problems.kind` names it apart from the source.
+`problems.kind` names it separately from the source.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Reader(Protocol):
     def rows(self) -> Iterable[tuple[int, Any]]:
         """Every row with its number, from 1.
 
-        A row is a mapping with a problem and its gold, a `Problem`, or a `Fault`, the reason why
-        it cannot be read.
+        A row is a mapping with a problem and its gold, a `Problem`, or a `RejectReason` if it
+        cannot be read.
 
         Raises:
             DataError: the source is missing, or cannot be read as a whole.
@@ -140,7 +140,7 @@ def make_reader(settings: ReaderSettings) -> Reader:
     """The reader that settings choose.
 
     Raises:
-        ComponentError: a reader of somebody's own cannot be made.
+        ComponentError: a user's own reader cannot be created.
     """
     boundary = Boundary.named("readers", settings.kind)
     with boundary.calling("__init__", may_take_long=True):

@@ -1,4 +1,4 @@
-"""Where the rows of somebody's own reader come in.
+"""Checks the rows that a user's own reader yields.
 
 What the protocol does not allow ends in a `ComponentError` that names the reader and what it gave
 (`mclabel.boundary`). What a row holds is looked at later: a row without a problem is left out, and
@@ -21,7 +21,7 @@ class CheckedReader:
     """A reader whose rows are checked."""
 
     def __init__(self, reader: Any, boundary: Boundary) -> None:
-        """Stand around a reader.
+        """Wrap a reader.
 
         Args:
             reader: that is made.
@@ -42,7 +42,7 @@ class CheckedReader:
                 found.close()
             raise self._broken(f"gave a {type(found).__name__}, must be a plain function (def)")
         if not isinstance(found, Iterable) or isinstance(found, str | bytes):
-            raise self._broken(f"gave {shown(found)}, must give rows, one after the other")
+            raise self._broken(f"gave {shown(found)}, must yield rows, one after the other")
         return self._numbered(found)
 
     def _numbered(self, found: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -62,7 +62,7 @@ class CheckedReader:
                 )
             if row[0] <= before:
                 raise self._broken(
-                    f"gave row {row[0]} after row {before}: numbers must rise from 1"
+                    f"gave row {row[0]} after row {before}: row numbers must increase from 1"
                 )
             before = row[0]
             yield row

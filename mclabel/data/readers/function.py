@@ -1,6 +1,6 @@
 """A plain function as a reader: `problems.source=my_package.mine:read`.
 
-It takes one text, `place`: the source where `problems.kind` names the function, else empty. It
+It takes one text, `place`: the source if `problems.kind` names the function, else empty. It
 returns or yields rows, mappings with a problem and its gold, and is called anew each time that the
 problems are gone through: it must give the same rows each time.
 """
@@ -32,5 +32,5 @@ class FunctionReader:
     def rows(self) -> Iterable[tuple[int, Any]]:
         """What the function gives, numbered."""
         found: Any = self._read(self._place)
-        # What is no row after row is told of where rows come in.
+        # If it is not iterable, `CheckedReader` raises the error.
         return enumerate(found, 1) if isinstance(found, Iterable) else found

@@ -9,7 +9,7 @@ from typing import Any
 
 from mclabel.answers import reference_answer
 from mclabel.data.limits import MAX_ROW
-from mclabel.data.readers.rows import LONE_SURROGATES, Fault
+from mclabel.data.readers.rows import LONE_SURROGATES, RejectReason
 from mclabel.records import Problem
 from mclabel.seeds import content_id
 
@@ -22,25 +22,25 @@ Columns = tuple[str | None, str | None]
 """Names of the columns of problem and answer; None for the usual ones."""
 
 
-def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | Fault:
+def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectReason:
     """The problem that a row holds, or why it holds none.
 
     Args:
-        row: a mapping; whatever else JSON can hold is a fault.
+        row: a mapping; any other JSON value is rejected.
         columns: of the problem and of the answer; None takes the first of `PROBLEM_COLUMNS` and
             of `ANSWER_COLUMNS` that is there.
     """
     problem_column, answer_column = columns
     if not isinstance(row, Mapping):
-        return Fault("not_an_object", "must be an object with a problem and an answer")
+        return RejectReason("not_an_object", "must be an object with a problem and an answer")
     text = _column(row, "problem", problem_column, PROBLEM_COLUMNS)
-    if isinstance(text, Fault):
+    if isinstance(text, RejectReason):
         return text
     given = _column(row, "answer", answer_column, ANSWER_COLUMNS)
-    if isinstance(given, Fault):
+    if isinstance(given, RejectReason):
         return given
     if len(text) > MAX_ROW or len(given) > MAX_ANSWER:
-        return Fault(
+        return RejectReason(
             "too_long",
             f"the problem has {len(text):,} characters and the answer {len(given):,}: at most "
             f"{MAX_ROW:,} and {MAX_ANSWER:,} are taken. Shorten or remove the row",
@@ -55,7 +55,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | Fault:
     try:
         "".join([text, answer, identity or "", *map(str, meta), *meta.values()]).encode()
     except UnicodeEncodeError:
-        return Fault("not_utf8", LONE_SURROGATES)
+        return RejectReason("not_utf8", LONE_SURROGATES)
     return Problem(
         id=content_id("problem", text, answer) if identity is None else identity,
         text=text,
@@ -79,11 +79,11 @@ def _value(row: Mapping[str, Any], name: str | None, defaults: Iterable[str]) ->
 
 def _column(
     row: Mapping[str, Any], what: str, name: str | None, defaults: Iterable[str]
-) -> str | Fault:
+) -> str | RejectReason:
     names = [name] if name else [d for d in defaults if d in row]
     missing = "no_gold" if what == "answer" else "no_problem"
     if not names or names[0] not in row:
-        return Fault(
+        return RejectReason(
             missing,
             f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
             f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
@@ -93,43 +93,48 @@ def _column(
         found = _json_of(value)
     else:
         found = text_of(value, numbers=what == "answer")
-    if isinstance(found, Fault):
+    if isinstance(found, RejectReason):
         reason = missing if found.reason == "empty" else found.reason
-        return Fault(reason, f"the {what} in column {names[0]!r} {found.detail}")
+        return RejectReason(reason, f"the {what} in column {names[0]!r} {found.detail}")
     return found
 
 
-def _json_of(content: Mapping[str, Any] | list[Any]) -> str | Fault:
+def _json_of(content: Mapping[str, Any] | list[Any]) -> str | RejectReason:
     """An object or a list as JSON, or why it is none."""
     try:
         return json.dumps(content, ensure_ascii=False, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        return Fault("wrong_type", f"holds what JSON cannot ({error})")
+        return RejectReason("wrong_type", f"holds a value that JSON cannot store ({error})")
 
 
-def text_of(content: Any, *, numbers: bool) -> str | Fault:
-    """A text that a row of a file holds, or why it is none.
+def text_of(content: Any, *, numbers: bool) -> str | RejectReason:
+    """A field of a row as text, or why it cannot be used as one.
 
-    JSON as Python writes it, Parquet and pandas hold NaN where nothing is known: that is no text,
-    also where it was made one.
+    Python's JSON, Parquet and pandas store NaN for a missing value. It is not a text, even if it
+    was converted to one ("nan").
 
     Args:
         content: of a field of the row.
         numbers: whether a finite number stands for its text.
 
     Returns:
-        The text, or a `Fault` of the reason `empty` or `wrong_type`, whose detail is a predicate.
+        The text, or a `RejectReason` with the code `empty` or `wrong_type`. Its detail lacks a
+        subject: the caller puts the column before it.
     """
     if content is None or (isinstance(content, str) and not content.strip()):
-        return Fault("empty", "is empty. Remove the row")
+        return RejectReason("empty", "is empty. Remove the row")
     nothing = isinstance(content, str) and content.strip().casefold() == "nan"
     if nothing or (isinstance(content, float) and isnan(content)):
-        return Fault("empty", "is NaN, as a missing value is written. Fill it in or remove the row")
+        return RejectReason(
+            "empty", "is NaN, which stands for a missing value. Fill it in or remove the row"
+        )
     if isinstance(content, str):
         return content
     if isinstance(content, float) and isinf(content):
-        return Fault("wrong_type", f"is {content}: must be finite, or a text such as '\\infty'")
+        return RejectReason(
+            "wrong_type", f"is {content}: must be finite, or a text such as '\\infty'"
+        )
     if numbers and isinstance(content, int | float) and not isinstance(content, bool):
         return str(content)
     wanted = "a text or a number" if numbers else "a text"
-    return Fault("wrong_type", f"must be {wanted}, is a {type(content).__name__}")
+    return RejectReason("wrong_type", f"must be {wanted}, is a {type(content).__name__}")

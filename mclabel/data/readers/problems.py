@@ -11,7 +11,7 @@ import numpy as np
 
 from mclabel.data.readers.base import ReaderSettings, RowSettings, make_reader, reader_settings
 from mclabel.data.readers.problem_rows import Columns, given_id, problem_in
-from mclabel.data.readers.rows import Fault, row_place
+from mclabel.data.readers.rows import RejectReason, row_place
 from mclabel.data.shards.rejects import Reject, bounded
 from mclabel.data.sizes import Size
 from mclabel.errors import DataError
@@ -156,10 +156,12 @@ class ProblemStream:
                 detail=found.detail,
             )
 
-    def _judged(self) -> Iterator[tuple[int, str | None, Problem | Fault]]:
-        """Every row: its number, its problem's id if it has one, and the problem or its fault."""
+    def _judged(self) -> Iterator[tuple[int, str | None, Problem | RejectReason]]:
+        """Yields for every row its number, its id if any, and the problem or a reject reason."""
         for number, row in self._rows():
-            found = row if isinstance(row, Fault | Problem) else problem_in(row, self._columns)
+            found = (
+                row if isinstance(row, RejectReason | Problem) else problem_in(row, self._columns)
+            )
             if isinstance(found, Problem):
                 identity: str | None = found.id
             else:
@@ -183,9 +185,9 @@ class ProblemStream:
             if identity in known:
                 same = known[identity] == content
                 self._repeats[number] = "duplicate" if same else "id_taken"
-                fault = _repeat(self._repeats[number], found.id)
-                self._refuse(number, fault)
-                self.num_rejected += not self._passes(fault)
+                why = _repeat(self._repeats[number], found.id)
+                self._refuse(number, why)
+                self.num_rejected += not self._passes(why)
             else:
                 known[identity] = content
                 self._measure(found)
@@ -195,12 +197,12 @@ class ProblemStream:
         self._num_chars += len(problem.text)
         self._num_squares += len(problem.text) ** 2
 
-    def _passes(self, fault: Fault) -> bool:
-        return self._may_repeat and fault.reason == "duplicate"
+    def _passes(self, why: RejectReason) -> bool:
+        return self._may_repeat and why.reason == "duplicate"
 
-    def _refuse(self, number: int, fault: Fault) -> None:
-        if self._strict and not self._passes(fault):
-            raise DataError(f"{row_place(self._source, number)}: {bounded(fault.detail)}")
+    def _refuse(self, number: int, why: RejectReason) -> None:
+        if self._strict and not self._passes(why):
+            raise DataError(f"{row_place(self._source, number)}: {bounded(why.detail)}")
 
 
 class ChosenProblems:
@@ -227,7 +229,9 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-def _repeat(how: Repeat, identity: str) -> Fault:
+def _repeat(how: Repeat, identity: str) -> RejectReason:
     if how == "duplicate":
-        return Fault(how, f"repeats problem {identity!r}")
-    return Fault(how, f"id {identity!r} names another problem before it")
+        return RejectReason(how, f"repeats problem {identity!r}. Remove the row")
+    return RejectReason(
+        how, f"id {identity!r} already names an earlier problem. Give the row another id"
+    )

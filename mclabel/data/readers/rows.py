@@ -1,6 +1,6 @@
 """Rows of a user's file: JSON Lines, JSON, Parquet or CSV, local or by URL.
 
-A row that cannot be read is given as a `Fault` with the reason, and reading goes on behind it.
+A row that cannot be read is returned as a `RejectReason`, and reading goes on with the next row.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Why a row, or a problem, cannot be used."""
+class RejectReason:
+    """Why a row or a problem cannot be used."""
 
     reason: str
     """A short code."""
     detail: str
 
 
-TOO_LARGE = Fault(
+TOO_LARGE = RejectReason(
     "row_too_large", f"more than {MAX_ROW:,} bytes, which no model takes. Shorten or remove the row"
 )
 
@@ -44,8 +44,8 @@ def scan_rows(source: str) -> Iterator[tuple[int, Any]]:
         source: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one.
 
     Returns:
-        A mapping for a good row, and a `Fault` for one that cannot be decoded; what else JSON can
-        hold is given as it is.
+        A mapping for a good row, and a `RejectReason` for one that cannot be decoded. Any other
+        JSON value is returned unchanged.
 
     Raises:
         DataError: there is no such file, or it cannot be read as a whole.
@@ -88,7 +88,7 @@ def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """
     for number, row in scan_rows(source):
         place = row_place(source, number)
-        if isinstance(row, Fault):
+        if isinstance(row, RejectReason):
             raise DataError(f"{place}: {row.detail}")
         if not isinstance(row, Mapping):
             raise DataError(f"{place}: must be an object, is a {type(row).__name__}")
@@ -121,11 +121,11 @@ def _parsed(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except UnicodeDecodeError as error:
-        return Fault("not_utf8", f"not valid JSON (not UTF-8: {error.reason})")
+        return RejectReason("not_utf8", f"not valid JSON (not UTF-8: {error.reason})")
     except json.JSONDecodeError as error:
-        return Fault("not_json", f"not valid JSON ({error.msg} at character {error.pos})")
+        return RejectReason("not_json", f"not valid JSON ({error.msg} at character {error.pos})")
     except (ValueError, RecursionError) as error:
-        return Fault("not_json", f"not valid JSON ({error})")
+        return RejectReason("not_json", f"not valid JSON ({error})")
 
 
 def _json_rows(path: Path, source: str) -> Iterable[Any]:
@@ -136,7 +136,7 @@ def _json_rows(path: Path, source: str) -> Iterable[Any]:
             f"{path.stem}.jsonl"
         )
     content = _parsed(path.read_bytes())
-    if isinstance(content, Fault):
+    if isinstance(content, RejectReason):
         raise DataError(f"{source}: {content.detail}")
     if not isinstance(content, list):
         raise DataError(f"{source}: must be a list of objects, is a {type(content).__name__}")
@@ -199,7 +199,7 @@ def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
             except StopIteration:
                 return
             except csv.Error as error:
-                row = Fault("not_csv", f"not valid CSV ({error})")
+                row = RejectReason("not_csv", f"not valid CSV ({error})")
             except _TooLargeError:
                 row = TOO_LARGE
             yield number, row
@@ -217,7 +217,7 @@ def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
                 continue
             for row in rows:
                 if isinstance(row, UnicodeDecodeError):
-                    yield Fault("not_utf8", f"a text is not UTF-8 ({row.reason})")
+                    yield RejectReason("not_utf8", f"a text is not UTF-8 ({row.reason})")
                 else:
                     yield row
     except (ArrowException, OSError, ValueError) as error:

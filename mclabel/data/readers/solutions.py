@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from mclabel.data.readers.rows import LONE_SURROGATES, Fault, is_unicode, row_place, scan_rows
+from mclabel.data.readers.rows import (
+    LONE_SURROGATES,
+    RejectReason,
+    is_unicode,
+    row_place,
+    scan_rows,
+)
 from mclabel.data.shards.rejects import Reject, bounded
 from mclabel.errors import DataError
 from mclabel.records import GivenSolution, Problem
@@ -43,36 +49,38 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
     given: dict[str, list[GivenSolution]] = defaultdict(list)
     rejects: list[Reject] = []
 
-    def refuse(fault: Fault, number: int | None = None, identity: str | None = None) -> None:
+    def refuse(why: RejectReason, number: int | None = None, identity: str | None = None) -> None:
         place = path if number is None else row_place(path, number)
         if strict:
-            raise DataError(f"{place}: {bounded(fault.detail)}")
+            raise DataError(f"{place}: {bounded(why.detail)}")
         rejects.append(
             Reject(
                 problem_id=None if identity is None else bounded(identity),
                 row=number,
                 source=path,
-                reason=fault.reason,
-                detail=bounded(fault.detail),
+                reason=why.reason,
+                detail=bounded(why.detail),
             )
         )
 
     for number, row in scan_rows(path):
         if not isinstance(row, Mapping):
-            refuse(row if isinstance(row, Fault) else _NO_OBJECT, number)
+            refuse(row if isinstance(row, RejectReason) else _NO_OBJECT, number)
             continue
         identity = row.get("problem_id") or by_text.get(str(row.get("problem")))
         if not is_unicode(row):
-            found: GivenSolution | Fault = Fault("not_utf8", LONE_SURROGATES)
+            found: GivenSolution | RejectReason = RejectReason("not_utf8", LONE_SURROGATES)
         else:
             found = solution_in(row) if identity in ids else _unknown(row)
-        if isinstance(found, Fault):
+        if isinstance(found, RejectReason):
             refuse(found, number, None if identity is None else str(identity))
         else:
             given[str(identity)].append(found)
     for identity in ids:
         if identity not in given:
-            refuse(Fault("no_solution", f"no solution for problem {identity!r}"), None, identity)
+            refuse(
+                RejectReason("no_solution", f"no solution for problem {identity!r}"), None, identity
+            )
     if not given:
         raise DataError(f"{path}: no solution for any of {len(ids)} problems; {rejects[0].detail}")
     return Given(
@@ -81,11 +89,11 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
     )
 
 
-_NO_OBJECT = Fault("not_an_object", "must be an object with a problem and a solution")
+_NO_OBJECT = RejectReason("not_an_object", "must be an object with a problem and a solution")
 
 
-def _unknown(row: Mapping[str, Any]) -> Fault:
-    return Fault(
+def _unknown(row: Mapping[str, Any]) -> RejectReason:
+    return RejectReason(
         "unknown_problem",
         f"answers no known problem (problem_id={row.get('problem_id')!r}). Give problem_id, or "
         "problem with the exact text of one in problems.source",
@@ -99,20 +107,20 @@ def solution_of(row: Mapping[str, Any], place: str) -> GivenSolution:
         DataError: it has neither, or one that is empty; `place` names the row.
     """
     found = solution_in(row)
-    if isinstance(found, Fault):
+    if isinstance(found, RejectReason):
         raise DataError(f"{place}: {found.detail}")
     return found
 
 
-def solution_in(row: Mapping[str, Any]) -> GivenSolution | Fault:
-    """The same, or why there is none."""
+def solution_in(row: Mapping[str, Any]) -> GivenSolution | RejectReason:
+    """The solution in a row that has `solution` or `steps`, or why it cannot be used."""
     steps = row.get("steps")
     if steps is not None:
         if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
-            return Fault("bad_solution", "steps must be a list of texts, at least one")
+            return RejectReason("bad_solution", "steps must be a list of texts, at least one")
         lines = [s if s.endswith("\n") else s + "\n" for s in steps[:-1]] + [steps[-1]]
         return GivenSolution(text="".join(lines), step_ends=tuple(accumulate(map(len, lines))))
     text = row.get("solution")
     if not isinstance(text, str) or not text.strip():
-        return Fault("bad_solution", "needs a solution (text) or steps (list of texts)")
+        return RejectReason("bad_solution", "needs a solution (text) or steps (list of texts)")
     return GivenSolution(text=text)

@@ -1,4 +1,4 @@
-"""Which labels shard stands for which block.
+"""Which labels shard holds which block.
 
 A block is committed as `labels/BLOCK.parquet`. Merging small shards (`compact`) writes larger ones
 and then creates `compacted/NUMBER.parquet`, which names the places of the merged blocks from then
@@ -47,12 +47,12 @@ SCHEMA = pa.schema(
 
 
 WITHOUT_ROWS = ("dropped", "set_aside")
-"""Of a shard's metadata: problems without labels, by id."""
+"""Keys of a shard's metadata that list problems without labels, by id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a block's labels lie."""
+    """The file and rows that hold a block's labels."""
 
     file: str
     offset: int = 0
@@ -156,9 +156,7 @@ class Catalog:
             for block, place in places.items():
                 if block not in recorded or recorded[block] != place.num_rows:
                     names = ", ".join(map(repr, list(recorded)[:3]))
-                    raise damaged(
-                        store, file, f"holds block {names}, and not {block!r} as it should"
-                    )
+                    raise damaged(store, file, f"holds block {names}, but must hold {block!r}")
         for block, place in places.items():
             if place.offset + (place.num_rows or 0) > table.num_rows:
                 raise damaged(store, file, f"lacks rows of block {block}")
@@ -318,7 +316,9 @@ def _rows(store: Store, name: str) -> list[dict[str, Any]]:
         table = whole_table(file)
         rows = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise damaged(store, name, f"damaged, or no catalog of merged shards ({error})") from error
+        raise damaged(
+            store, name, f"damaged, or not a catalog of merged shards ({error})"
+        ) from error
     if check == "none" and _VERSION_KEY in (table.schema.metadata or {}):
         raise damaged(store, name)
     return rows.to_pylist()  # type: ignore[no-any-return]

@@ -42,7 +42,7 @@ _OWN = (
     "ungraded",
     *WITHOUT_ROWS,
 )
-"""Of a shard's metadata, what may differ among shards that are merged."""
+"""Keys of a shard's metadata that may differ among shards that are merged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def compact(
 
     Args:
         store: of a run.
-        rows: a shard that has half as many is left as it is.
+        rows: a shard with at least half as many is left unchanged.
         on_progress: called with shards read and in all.
 
     Raises:
@@ -225,7 +225,7 @@ def _check_rollouts(
         rollouts: that are kept; None takes all that the shard names.
 
     Raises:
-        DamagedFile: they disagree: without the rollouts the labels would be worth nothing.
+        DamagedFile: they disagree. Labels without their rollouts would be worthless.
     """
     if metadata["rollouts"] is None:
         return
@@ -236,15 +236,15 @@ def _check_rollouts(
             store.location,
             file,
             fault,
-            f"Nothing was merged or deleted. `mclabel verify {store.location}` names all that is "
-            "damaged, and what to do",
+            f"Nothing was merged or deleted. `mclabel verify {store.location}` lists all "
+            "damage and the remedies",
         )
 
 
 def _unused(store: Store, catalog: Catalog) -> Iterator[str]:
-    """Shards that a committed merge has replaced, and those of merges that never were.
+    """Shards that a committed merge has replaced, and shards of merges that were not committed.
 
-    Of the number that would come next none is given: its merge may be under way.
+    Shards with the next number are left out, because that merge may be under way.
     """
     used = {file.removeprefix(f"{MERGED}/labels/") for file in catalog.files}
     for folder in ("labels", "rollouts"):

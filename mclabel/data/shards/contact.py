@@ -37,12 +37,12 @@ MAX_REASON = 500
 
 @dataclass(frozen=True, kw_only=True)
 class _Service:
-    """Where a kind of object store is, and by which variables it lets a caller in."""
+    """Environment variables that set a kind of store's address and credentials."""
 
     endpoint: tuple[str, ...]
     """Environment variables that name its address."""
     default: str
-    """Its address where none of them is set."""
+    """Its address if none of them is set."""
     credentials: str
 
 
@@ -69,11 +69,11 @@ _answered: set[tuple[str, str, str]] = set()
 
 
 def check_contact(location: str, client: Mapping[str, Any]) -> None:
-    """Ask a bucket for anything, unless it has answered this process before.
+    """Check that a bucket answers, unless it has answered this process before.
 
     Args:
-        location: URL in it; of what is no bucket nothing is checked.
-        client: options of the client, but for its timeouts.
+        location: URL in the bucket; other locations are not checked.
+        client: options of the client, without its timeouts.
 
     Raises:
         ShardError: it has given no answer within some seconds.
@@ -92,7 +92,7 @@ def check_contact(location: str, client: Mapping[str, Any]) -> None:
         obstore.head(store, "run.json")
     except GenericError as error:
         raise ShardError(
-            f"{location}: the store cannot be reached, or takes no request, at {address} "
+            f"{location}: the store cannot be reached, or accepts no request, at {address} "
             f"({reason_of(error)}). Nothing was written. Check the network, the name of the "
             f"bucket, the address ({' or '.join(service.endpoint) or 'which is fixed'}) and the "
             f"credentials ({service.credentials}) in the environment"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile
 
-CHANGED = "damaged: its content is not what was written"
+CHANGED = "damaged: its content has changed since it was written"
 CUT_OFF = "damaged: it is cut off"
 
 
@@ -25,45 +25,45 @@ def remedy(name: str) -> str:
     folder, _, rest = name.rpartition("/")
     match folder.split("/"):
         case ["labels"]:
-            return "Delete it and run the job again: its block is labelled again"
+            return "Delete it and run the job again, which labels its block again"
         case ["merged", "labels"]:
-            return "Delete it and run the job again: its blocks are labelled again"
+            return "Delete it and run the job again, which labels its blocks again"
         case ["scores"]:
-            return "Delete it and run the job again: its block is scored again"
+            return "Delete it and run the job again, which scores its block again"
         case ["rollouts"]:
             return (
-                f"Labels are read without it. To have its rollouts, delete it and labels/"
-                f"{rest.partition('.')[0]}.parquet and run the job again: the block is labelled "
+                f"Labels can be read without it. To restore the rollouts, delete it and labels/"
+                f"{rest.partition('.')[0]}.parquet and run the job again, which labels the block "
                 "again"
             )
         case ["merged", "rollouts"]:
             return (
-                f"Labels are read without it. To have its rollouts, delete it and merged/labels/"
-                f"{rest} and run the job again: the blocks are labelled again"
+                f"Labels can be read without it. To restore the rollouts, delete it and "
+                f"merged/labels/{rest} and run the job again, which labels the blocks again"
             )
         case ["compacted"]:
-            return "Delete it and run the job again: the blocks it names are labelled again"
+            return "Delete it and run the job again, which labels the blocks that it names again"
         case ["plan"]:
             return (
-                "Restore it from a copy. Without the whole folder plan/ the job plans anew: blocks "
-                "that were cut the same way are found done, others are labelled again"
+                "Restore it from a copy, or delete the whole folder plan/ and run the job again: "
+                "it makes a new plan, keeps blocks with the same problems and labels others again"
             )
         case ["priors"]:
             return (
-                "Delete it: labels that rest on it stay, and cannot be graded again; a job that "
-                "is not done learns others"
+                "Delete it: labels that depend on it stay valid but cannot be regraded, and an "
+                "unfinished job learns new priors"
             )
         case ["journals", *_]:
-            return "Nothing need be done: what it holds is sampled again"
+            return "You need not do anything: the job samples its content again"
         case ["drivers"] | ["rejects"]:
-            return "Delete it: it decides nothing"
+            return "Delete it: nothing depends on it"
         case _:
-            return _SINGLE.get(name, "Restore it from a copy, or make it anew")
+            return _SINGLE.get(name, "Restore it from a copy, or create it again")
 
 
 _SINGLE = {
     "run.json": "Restore it from a copy, or choose another out=…",
-    "spent.json": "Delete it: what the job has spent is then counted from now on",
-    "rejects.jsonl": "Run the job again: it is made anew",
-    "progress.jsonl": "Delete it, or the lines: it is a log, and decides nothing",
+    "spent.json": "Delete it: the job then counts what it spends from zero",
+    "rejects.jsonl": "Run the job again, which writes it again",
+    "progress.jsonl": "Delete it, or the damaged lines: it is only a log",
 }

@@ -4,6 +4,9 @@
     schema 4   The `source` of a step is called `rule`, and `priors` holds `ID@PRICE`: the id, and
                what has a column of its own now, `min_gain_per_token`. Every `answer` is a text.
     schema 5   Rollouts have no `reason`: it is null.
+    schema 6   The policy rolled out alone. Labels have no `completers` and no `values_of`, rollouts
+               no `completer`.
+    schema 7   Labels rest on rollouts alone: they have no `consensus`.
 
 Every reader gets the current columns, whatever wrote the shard, so nothing else needs to know of
 earlier schemas. Texts and numbers are not copied.
@@ -15,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mclabel.data.shards.schema import LABELS_SCHEMA
+from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
+from mclabel.records import AUTHOR
 
 _STEPS = LABELS_SCHEMA.field("steps").type
 _STEPS_OF_4 = pa.list_(
@@ -44,6 +48,17 @@ def upgraded(table: pa.Table, kind: str, version: int) -> pa.Table:
         table = _with_min_gain(table)
         texts = pa.array(np.zeros(len(table), dtype=np.bool_))
         table = table.append_column(LABELS_SCHEMA.field("answer_is_json"), texts)
+    if version < 7:
+        author = pa.repeat(pa.scalar(AUTHOR), len(table))
+        if kind == "rollouts":
+            return table.append_column(ROLLOUTS_SCHEMA.field("completer"), author)
+        completers = LABELS_SCHEMA.field("completers")
+        none = pa.array([[]] * len(table), type=completers.type)
+        table = table.append_column(completers, none)
+        table = table.append_column(LABELS_SCHEMA.field("values_of"), author)
+    if kind == "labels" and version < 8:
+        field = LABELS_SCHEMA.field("consensus")
+        table = table.append_column(field, pa.nulls(len(table), type=field.type))
     return table
 
 

@@ -129,7 +129,8 @@ def check_not_cut_off(store: Store, catalog: Catalog) -> None:
         what = remedy(first)
         if others:
             more = ", …" if len(others) > _MAX_NAMED else ""
-            what += f". So are {len(others):,} others: {', '.join(others[:_MAX_NAMED])}{more}"
+            named = ", ".join(others[:_MAX_NAMED])
+            what += f". The same holds for {len(others):,} others: {named}{more}"
         raise DamagedFile(store.location, first, CUT_OFF, what)
 
 
@@ -149,7 +150,7 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
                 yield from map(labeled_solution, rows.to_pylist())
         except (ValueError, TypeError, LookupError) as error:  # of a shard without a digest
             name = f"labels/{metadata.get('block')}.parquet"
-            raise damaged(store, name, f"damaged, or no labels shard ({error})") from error
+            raise damaged(store, name, f"damaged, or not a labels shard ({error})") from error
 
 
 def label_tables(
@@ -169,8 +170,8 @@ def label_tables(
             raise DamagedFile(
                 store.location,
                 name,
-                f"is not there, though {len(missing):,} blocks were merged into it",
-                "Run the job again: they are labelled again",
+                f"missing, though {len(missing):,} blocks were merged into it",
+                "Run the job again, which labels these blocks again",
             )
     by_file = catalog.by_file()
     for name in catalog.files:
@@ -184,7 +185,10 @@ def label_tables(
             now = read_catalog(store)
             place = now.blocks.get(block)
             if place is None or place.file == name:
-                raise ShardError(f"{store.location}/{name}: gone while it was read")
+                raise ShardError(
+                    f"{store.location}/{name}: was deleted while the run was being read. Run the "
+                    "command again"
+                )
             metadata, table = read_shard(store, place.file, "labels")
             yield metadata, *now.parts(store, place.file, [block], metadata, table)
 
@@ -222,7 +226,7 @@ def named_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
     expected = metadata.get("rollouts_digest")
     table = open_shard(store, name, content, "rollouts")[1]
     if expected is not None and parquet_digest(content) != expected:
-        raise damaged(store, name, "others than the rollouts that its labels rest on")
+        raise damaged(store, name, "its rollouts are not the ones that the labels come from")
     return table
 
 

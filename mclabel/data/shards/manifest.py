@@ -43,7 +43,7 @@ class Semantic:
         return cls(identity=config, config=config)
 
     def stamp(self) -> dict[str, Any]:
-        """What every shard carries of it, so that a lost manifest can be written again."""
+        """The part that every shard carries, so that a lost manifest can be written again."""
         return {"identity": self.identity, "config": self.config}
 
 
@@ -106,7 +106,7 @@ def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def changed_fields(store: Store, name: str, semantic: Semantic) -> list[str]:
-    """Fields in which an output's configuration is another one, by their keys; of none nothing."""
+    """Keys in which an output's configuration differs; none if it has no manifest."""
     manifest = read_claim(store, name)
     if manifest is None or manifest["format"] != FORMAT:
         return []
@@ -141,7 +141,7 @@ def check_claim(store: Store, name: str, semantic: Semantic) -> None:
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Fields in which two whole configurations differ, a line each, with both values.
 
-    A field that one of them lacks is of another version of mclabel, and no difference.
+    A field that one of them lacks comes from another version of mclabel and is ignored.
     """
     theirs, ours = _flat(there), _flat_here(here)
     return [
@@ -216,7 +216,7 @@ def _changed(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
 
 
 def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat, with the types that JSON gives back."""
+    """The flat mapping, with the types that reading JSON returns."""
     return _flat(json.loads(json.dumps(content)))
 
 

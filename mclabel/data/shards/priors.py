@@ -1,4 +1,4 @@
-"""Priors of `posterior` that labels rest on: `priors/ID.json`, ID being a hash of the content."""
+"""Priors of `posterior` that labels depend on: `priors/ID.json`, ID being a hash of the content."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def read_priors(store: Store, identity: str) -> bytes | None:
 
 
 def missing_priors(store: Store, identity: str) -> DamagedFile:
-    """The error that labels rest on priors that are not there."""
+    """The error for labels that depend on missing priors."""
     return DamagedFile(
         store.location,
         priors_name(identity),
-        "missing, though labels rest on it",
-        "Restore it from a copy: without it these labels cannot be graded again",
+        "missing, though labels depend on it",
+        "Restore it from a copy: without it these labels cannot be regraded",
     )

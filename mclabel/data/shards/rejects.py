@@ -1,4 +1,4 @@
-"""What a job could not label, and why: bad rows of its input, and problems that no engine can do.
+"""What a job could not label, and why: bad input rows, and problems that no engine can do.
 
     rejects.jsonl         a line a row or problem
     rejects/BLOCK.json    an attempt at the block has left problems out; what counts is the shard
@@ -59,7 +59,7 @@ class Reject:
 
 
 def bounded(detail: str) -> str:
-    """On one line, and short."""
+    """The detail on one line, at most `MAX_DETAIL` characters."""
     text = " ".join(detail.split())
     return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"
 
@@ -101,17 +101,17 @@ def copy_rejects(source: Store, target: Store) -> int:
     raw = source.read(FILE) or b""
     try:
         if raw and check_lines(raw) == "damaged":
-            raise ValueError("its digest is of other lines")
+            raise ValueError("its digest does not match its lines")
         lines = [json.loads(line) for line in raw.splitlines()]
         names = [field.name for field in fields(Reject)]
         found = [Reject(**{name: line[name] for name in names}) for line in lines]
     except (ValueError, LookupError, TypeError) as error:
-        raise damaged(source, FILE, f"damaged, or no file of rejects ({error})") from error
+        raise damaged(source, FILE, f"damaged, or not a rejects file ({error})") from error
     return write_rejects(target, found)
 
 
 def write_rejects(store: Store, rejects: Iterable[Reject]) -> int:
-    """Replace a run's `rejects.jsonl` as a whole; the number of lines. Of none there is no file."""
+    """Replace a run's `rejects.jsonl`, or delete it if empty; returns the number of lines."""
     count = 0
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as lines:
         digest, place = LinesDigest(), 0

@@ -1,4 +1,4 @@
-"""The manifest of a run against its plan and shards, and how it is written again from them.
+"""Compares a run's manifest with its plan and shards, and writes it again from them.
 
 A manifest that is lost, or was copied from another run, would let a job of another configuration
 go on with what is there. Ids of planned blocks follow from the configuration, and every shard
@@ -57,13 +57,13 @@ def check_made_for(store: Store, semantic: Semantic) -> None:
     if is_ours is None and not lines:  # no plan: what the shards say decides
         return
     is_there = manifest is not None
-    fault = "is of another run than what lies beside it" if is_there else "is missing"
+    fault = "belongs to another run" if is_there else "is missing"
     raise ShardError(
         "\n".join(
             [
                 f"{store.location}: {MANIFEST} {fault}, and the plan and shards there are of "
                 "another configuration:",
-                *(lines or ["  it is not on record, for no block is done yet"]),
+                *(lines or ["  (its values are not recorded, because no block is done yet)"]),
                 "Choose another out=…, or restore these values"
                 + (f", delete {MANIFEST}" if is_there else "")
                 + f" and run the job again. {remedy(store, has_shards=recorded is not None)}",
@@ -73,10 +73,10 @@ def check_made_for(store: Store, semantic: Semantic) -> None:
 
 
 def remedy(store: Store, *, has_shards: bool) -> str:
-    """How a manifest that is lost, or another run's, comes back: a sentence."""
+    """A sentence that says how to restore a manifest that is lost or another run's."""
     if has_shards:
         return f"`{RESTORE.format(run=store.location)}` writes {MANIFEST} again from the shards"
-    return f"The job that began the run writes {MANIFEST} again where it is missing"
+    return f"If {MANIFEST} is missing, the job that began the run writes it again"
 
 
 def restore_manifest(store: Store) -> None:
@@ -92,16 +92,16 @@ def restore_manifest(store: Store) -> None:
     if len(found) != 1:
         raise ShardError(
             f"{store.location}: {MANIFEST} cannot be written again: its shards are of "
-            f"{len(found)} configurations. Run the job that began it: with its own settings it "
-            "goes on"
+            f"{len(found)} configurations. Run the job that began it, with its own settings, to "
+            "resume it"
         )
     (content,) = found.values()
     identity = content["identity"]
     if identity is None or is_plan_of(store, identity) is False:
         raise ShardError(
             f"{store.location}: {MANIFEST} cannot be written again: its shards, of an older "
-            "mclabel, do not carry all of it. Run the job that began it: with its own settings it "
-            "goes on"
+            "mclabel, do not carry all of it. Run the job that began it, with its own settings, to "
+            "resume it"
         )
     given = {name: value for name, value in content.items() if value is not None}
     manifest = with_digest(
@@ -118,7 +118,7 @@ def lost_id(store: Store) -> str | None:
 
 
 def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What is wrong with a run's manifest beside what lies there.
+    """Where a run's manifest disagrees with its plan and shards.
 
     Args:
         store: of the run.
@@ -133,7 +133,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
         if configs:
             yield "missing, though shards carry its configuration"
         elif store.names(PLAN):
-            yield "missing, though there is the plan of a run"
+            yield "missing, though the run has a plan"
         return
     if manifest["format"] == FORMAT and is_plan_of(store, plan_identity(manifest)) is False:
         yield "of another configuration than the plan beside it"

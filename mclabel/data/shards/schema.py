@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
 from mclabel.records import (
+    CompleterCounts,
+    Consensus,
     Counts,
+    Flag,
     LabeledSolution,
     Outcome,
     Problem,
     Rollout,
     Solution,
+    SourceOpinion,
     Step,
     StepLabel,
 )
 
-SCHEMA_VERSION = 6
-READABLE_VERSIONS = (3, 4, 5, 6)
+SCHEMA_VERSION = 8
+READABLE_VERSIONS = (3, 4, 5, 6, 7, 8)
 """Shards of earlier versions have other columns, which `earlier` converts."""
 
 _COUNTS = pa.struct(
@@ -47,6 +52,43 @@ _STEP = pa.struct(
         *_COUNTS,
     ]
 )
+
+_COMPLETER = pa.struct(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("cost", pa.float64(), nullable=False),
+        pa.field("root", _COUNTS, nullable=False),
+        pa.field("steps", pa.list_(_COUNTS), nullable=False),
+    ]
+)
+
+_FLAG = pa.struct(
+    [
+        pa.field("step", pa.int32(), nullable=False),
+        pa.field("start", pa.int32(), nullable=False),
+        pa.field("end", pa.int32(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+    ]
+)
+
+_OPINION = pa.struct(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("claim", pa.string(), nullable=False),
+        pa.field("is_known", pa.bool_(), nullable=False),
+        pa.field("first_error", pa.int32()),
+        pa.field("flags", pa.list_(_FLAG), nullable=False),
+    ]
+)
+
+_CONSENSUS = pa.struct(
+    [
+        pa.field("rule", pa.string()),
+        pa.field("kept", pa.bool_()),
+        pa.field("opinions", pa.list_(_OPINION)),
+    ]
+)
+"""Its fields are null only together with itself: pyarrow casts no null into a struct of others."""
 
 LABELS_SCHEMA = pa.schema(
     [
@@ -76,6 +118,9 @@ LABELS_SCHEMA = pa.schema(
         pa.field("num_sampled_right", pa.int32(), nullable=False),
         pa.field("chosen_by_outcome", pa.bool_(), nullable=False),
         pa.field("num_missing", pa.int32()),
+        pa.field("completers", pa.list_(_COMPLETER), nullable=False),
+        pa.field("values_of", pa.string(), nullable=False),
+        pa.field("consensus", _CONSENSUS),
     ]
 )
 """One row a labelled solution; the columns are explained in docs/formats.md."""
@@ -94,6 +139,7 @@ ROLLOUTS_SCHEMA = pa.schema(
         pa.field("reason", pa.string()),
         pa.field("step_ends", pa.list_(pa.int32())),
         pa.field("through", pa.list_(pa.string())),
+        pa.field("completer", pa.string(), nullable=False),
     ]
 )
 """One row a rollout."""
@@ -147,6 +193,17 @@ def label_row(row: LabeledSolution) -> dict[str, Any]:
         "num_sampled_right": row.num_sampled_right,
         "chosen_by_outcome": row.chosen_by_outcome,
         "num_missing": row.num_missing,
+        "completers": [
+            {
+                "name": one.name,
+                "cost": one.cost,
+                "root": _counts_row(one.root),
+                "steps": [_counts_row(counts) for counts in one.steps],
+            }
+            for one in row.completers
+        ],
+        "values_of": row.values_of,
+        "consensus": None if row.consensus is None else asdict(row.consensus),
     }
 
 
@@ -212,7 +269,29 @@ def labeled_solution(row: Mapping[str, Any]) -> LabeledSolution:
         num_sampled_right=row["num_sampled_right"],
         chosen_by_outcome=row["chosen_by_outcome"],
         num_missing=row["num_missing"],
+        completers=tuple(
+            CompleterCounts(
+                name=one["name"],
+                cost=one["cost"],
+                root=_counts(one["root"]),
+                steps=tuple(_counts(counts) for counts in one["steps"]),
+            )
+            for one in row["completers"]
+        ),
+        values_of=row["values_of"],
+        consensus=consensus_of(row["consensus"]),
     )
+
+
+def consensus_of(row: Mapping[str, Any] | None) -> Consensus | None:
+    """The consensus that the column of a labels shard holds."""
+    if row is None:
+        return None
+    opinions = [
+        SourceOpinion(**{**one, "flags": tuple(Flag(**flag) for flag in one["flags"])})
+        for one in row["opinions"]
+    ]
+    return Consensus(rule=row["rule"], kept=row["kept"], opinions=tuple(opinions))
 
 
 def recorded_rollout(row: Mapping[str, Any]) -> Rollout:

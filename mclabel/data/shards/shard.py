@@ -103,7 +103,7 @@ def open_shard(
                 "Read it with the mclabel that wrote it (run.json has its version), or label again",
             )
         if check == "none" and shard_has_digest(metadata):
-            raise damaged(store, name, "damaged, or written again by another program: no digest")
+            raise damaged(store, name, "damaged, or rewritten by another program: it has no digest")
         if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
         table = _whole(upgraded(whole_table(file), kind, version), _SCHEMAS[kind])
@@ -115,7 +115,7 @@ def open_shard(
         *(pa.ArrowException, OSError, ValueError, TypeError, LookupError),
         *(AttributeError, RecursionError),
     ) as error:
-        raise damaged(store, name, f"damaged, or no {kind} shard ({error})") from error
+        raise damaged(store, name, f"damaged, or not a {kind} shard ({error})") from error
     return metadata, table
 
 

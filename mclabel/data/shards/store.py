@@ -156,19 +156,19 @@ class Store:
         return sorted(self.listed(folder))
 
     def listed(self, folder: str) -> Iterator[str]:
-        """The same in any order, page by page."""
+        """Names of all files under `folder`, in any order, page by page."""
         with self._clear_errors(folder):
             for page in obstore.list(self._store, prefix=folder):
                 yield from (meta["path"] for meta in page)
 
     def sizes(self, folder: str) -> Iterator[tuple[str, int]]:
-        """The same with the number of bytes of each."""
+        """Names of all files under `folder` and their sizes in bytes, in any order."""
         with self._clear_errors(folder):
             for page in obstore.list(self._store, prefix=folder):
                 yield from ((meta["path"], meta["size"]) for meta in page)
 
     def tails(self, names: Iterable[str], num_bytes: int) -> Iterator[tuple[str, bytes]]:
-        """The last bytes of local files, fewer if one has fewer; none of those that are gone."""
+        """The last bytes of local files, fewer if a file is shorter; missing files are skipped."""
         root = str(self._path)
         with self._clear_errors("labels"):
             for name in names:
@@ -240,7 +240,7 @@ class Store:
             ) from error
 
     def _client(self) -> dict[str, Any]:
-        """Options of a client, but for its timeouts."""
+        """Options of a client, without its timeouts."""
         return {"allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")}
 
 

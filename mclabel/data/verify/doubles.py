@@ -1,4 +1,4 @@
-"""Finds solutions and problems that stand in two blocks, or twice in one, in little memory."""
+"""Finds solutions and problems that occur in two blocks, or twice in one, in little memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Double:
     count: int
     block: str
     other: str
-    """The same block where a solution stands in it twice."""
+    """The same block if it holds a solution twice."""
 
 
 class Doubles:

@@ -11,7 +11,7 @@ MAX_LISTED = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A file that is not as it should be."""
+    """A damaged, missing or inconsistent file."""
 
     name: str
     fault: str
@@ -34,12 +34,12 @@ class Verification:
     num_priors: int = 0
     num_journals: int = 0
     num_without_digest: int = 0
-    """Files of an older mclabel, in which damage may go unseen."""
+    """Files of an older mclabel without a digest, in which damage may go unnoticed."""
     num_damaged: int = 0
-    """Findings in all; those above `MAX_LISTED` are not listed."""
+    """Number of all findings; only the first `MAX_LISTED` are listed."""
     damage: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What is no damage, and may surprise."""
+    """Observations that are not damage but may surprise."""
 
     @property
     def is_sound(self) -> bool:

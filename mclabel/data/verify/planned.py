@@ -1,4 +1,4 @@
-"""Whether blocks hold the problems that the plan gives them, in little memory."""
+"""Checks that blocks hold the problems that the plan assigns to them, in little memory."""
 
 from __future__ import annotations
 

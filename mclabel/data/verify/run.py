@@ -1,7 +1,7 @@
-"""Whether a run's files are what was written, and agree with each other.
+"""Checks that a run's files are what was written, and that they agree with each other.
 
-Every file is read once, a shard at a time; kept are two numbers for each solution and problem, to
-find those that are there twice.
+Every file is read once, a shard at a time. Two numbers per solution and problem are kept in memory,
+to find duplicates.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import Doubles, name_hashes
 from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.planned import PlannedProblems
-from mclabel.data.verify.scores import check_scores, holds_scores
 from mclabel.data.verify.single_files import SingleFiles
+from mclabel.data.verify.solution_rows import check_rows, row_shards_of
 from mclabel.errors import DamagedFile, ShardError
 
 
 def verify(
     store: Store, *, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> Verification:
-    """Read everything that a run of labels or of scores holds.
+    """Read everything that a run of labels, of scores or of opinions holds.
 
     Args:
         store: of the run.
@@ -49,8 +49,8 @@ def verify(
     found = Verification(run=store.location)
     files = SingleFiles(store, found)
     files.check()
-    if holds_scores(store):
-        check_scores(store, found, files, on_progress)
+    if (kind := row_shards_of(store)) is not None:
+        check_rows(kind, store, found, files, on_progress)
         return found
     work = _Verifying(store, found, files)
     work.shards(on_progress)
@@ -65,9 +65,9 @@ class _Verifying:
         self._catalog: Catalog | None = None
         self._planned: PlannedProblems | None = None
         self._rests_on: set[str] = set()
-        """Ids of the priors that labels rest on."""
+        """Ids of the priors that labels depend on."""
         self._unread: set[str] = set()
-        """Blocks, and merges, whose labels are damaged: which rollouts are theirs is not known."""
+        """Blocks and merges whose labels are damaged, so that their rollouts files are unknown."""
 
     def shards(self, on_progress: Callable[[int, int], None]) -> None:
         """Check labels and rollouts, and the plan and catalogs that locate them."""
@@ -77,7 +77,7 @@ class _Verifying:
         except DamagedFile as error:
             self.found.add(error)
             self.found.notes.append(
-                "labels and rollouts were not read: where they are is not known"
+                "labels and rollouts were not read, because their locations are unknown"
             )
             return
         if not catalog.files and not self._store.names(PLAN) and not self._files.has_manifest:
@@ -85,8 +85,8 @@ class _Verifying:
                 f"{self._store.location}: holds no run. Give the `out` of a labelling job"
             )
         for name, blocks in catalog.lost.items():
-            fault = f"is not there, though {len(blocks):,} blocks were merged into it"
-            again = "Run the job again: they are labelled again"
+            fault = f"missing, though {len(blocks):,} blocks were merged into it"
+            again = "Run the job again, which labels these blocks again"
             self.found.add(DamagedFile(self._store.location, name, fault, again))
         there = {*catalog.blocks, *chain.from_iterable(catalog.lost.values())}
         self._files.check_complete(there, len(there), "labels")
@@ -96,13 +96,13 @@ class _Verifying:
                 self._shard(name, by_file[name], doubles, named)
             except DamagedFile as error:
                 if self._store.read(error.name) is None and self._has_merged():
-                    self.found.notes.append("shards were merged meanwhile: run verify once more")
+                    self.found.notes.append("shards were merged during the check: run verify again")
                     break
                 self.found.add(error)
             on_progress(done, len(catalog.files))
         for double in doubles.found():
             name, other = self._place(double.block), self._place(double.other)
-            fault = f"{double.count:,} {double.what} are there again in {other}"
+            fault = f"{double.count:,} of its {double.what} also occur in {other}"
             if name == other:
                 fault += f" (blocks {double.block} and {double.other})"
             again = "Delete one of the two and run the job again"
@@ -139,7 +139,7 @@ class _Verifying:
             self.found.add(damaged(self._store, name, fault))
         cost = metadata.get("cost") if "block" in metadata else None
         if cost is not None and cost["num_rollouts"] != rollouts.num_rows:
-            fault = f"{cost['num_rollouts']:,} rollouts were made, {rollouts.num_rows:,} are there"
+            fault = f"holds {rollouts.num_rows:,} rollouts, but {cost['num_rollouts']:,} were made"
             self.found.add(damaged(self._store, metadata["rollouts"], fault))
 
     def _check_plan(
@@ -155,7 +155,7 @@ class _Verifying:
         there, planned = set(name_hashes(problems).tolist()), self._planned.of(blocks)
         if there != planned:
             fault = (
-                f"lacks {len(planned - there):,} problems that the plan gives it, and has "
+                f"lacks {len(planned - there):,} problems that the plan assigns to it, and holds "
                 f"{len(there - planned):,} others"
             )
             self.found.add(damaged(self._store, name, fault))
@@ -175,7 +175,7 @@ class _Verifying:
         return self._catalog.blocks[block].file
 
     def _note_strangers(self, catalog: Catalog, named: set[str]) -> None:
-        """Note files that nothing rests on."""
+        """Note files that nothing depends on."""
         there = chain(self._store.listed("rollouts"), self._store.listed(f"{MERGED}/rollouts"))
         unnamed = sum(
             name not in named and name.rpartition("/")[2].partition(".")[0] not in self._unread
@@ -183,13 +183,13 @@ class _Verifying:
         )
         if unnamed:
             self.found.notes.append(
-                f"{unnamed:,} rollouts files belong to no labels shard: of blocks under way, or "
-                "left by attempts that were killed, and deleted when the job is done"
+                f"{unnamed:,} rollouts files belong to no labels shard: they are of unfinished "
+                "blocks or killed attempts, and are deleted when the job is done"
             )
         if catalog.merged_away:
             self.found.notes.append(
-                f"{len(catalog.merged_away):,} labels shards were merged into others, and are "
-                "deleted by the next `mclabel compact`"
+                f"{len(catalog.merged_away):,} labels shards were merged into others; the next "
+                "`mclabel compact` deletes them"
             )
         if catalog.foreign:
             self.found.notes.append(
@@ -207,12 +207,12 @@ class _Verifying:
         ]
         if strange:
             self.found.notes.append(
-                f"{len(strange):,} files that nothing names: {', '.join(sorted(strange)[:5])}"
+                f"{len(strange):,} files do not belong to the run: {', '.join(sorted(strange)[:5])}"
                 + (", …" if len(strange) > 5 else "")
             )
 
     def priors(self) -> None:
-        """Check what labels of `posterior` rest on."""
+        """Check the priors that labels of `posterior` depend on."""
         there = {
             name.removeprefix(f"{PRIORS}/").removesuffix(".json")
             for name in self._store.names(PRIORS)
@@ -228,7 +228,7 @@ class _Verifying:
                 self.found.add(error)
 
     def journals(self) -> None:
-        """Check what was sampled of blocks that are under way."""
+        """Check the journals of unfinished blocks."""
         late: Counter[bool] = Counter()
         blocks = {} if self._catalog is None else self._catalog.blocks
         for name in self._store.names(JOURNALS):
@@ -243,5 +243,5 @@ class _Verifying:
                 self.found.add(damaged(self._store, name, f"damaged ({error})"))
         if late[True]:
             self.found.notes.append(
-                f"{late[True]:,} journals are of blocks that are done, and deleted by the next run"
+                f"{late[True]:,} journals are of finished blocks; the next run deletes them"
             )

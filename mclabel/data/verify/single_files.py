@@ -22,7 +22,7 @@ from mclabel.errors import DamagedFile
 from mclabel.seeds import canonical_json
 
 SPENT, PROGRESS = "spent.json", "progress.jsonl"
-_AGAIN = "Run the job again: what is missing is done again"
+_AGAIN = "Run the job again, which does the missing work again"
 
 
 class SingleFiles:
@@ -33,7 +33,7 @@ class SingleFiles:
 
         Args:
             store: of the run.
-            found: where faults are added.
+            found: receives the findings.
         """
         self._store, self._found = store, found
         self._has_digests = False
@@ -58,7 +58,7 @@ class SingleFiles:
         self._end()
         if drivers := self._store.names("drivers"):
             self._found.notes.append(
-                f"{len(drivers):,} drivers are at work, or were killed (drivers/)"
+                f"{len(drivers):,} drivers are running or were killed (see drivers/)"
             )
 
     def add_stamp(self, name: str, metadata: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ class SingleFiles:
             return  # the manifest, or the plan, is among the findings already
 
     def check_complete(self, committed: Container[str], count: int, folder: str) -> None:
-        """See whether what the job had at its end is there.
+        """Check that everything the finished job had is still there.
 
         Args:
             committed: ids of the blocks that are there.
@@ -92,7 +92,7 @@ class SingleFiles:
             return
         lost = lost_since(self._store, self._finished, committed, count)
         if lost.plan_part is not None:
-            fault = f"missing, though the job had {self._finished.num_plan_parts:,} parts planned"
+            fault = f"missing, though the job's plan had {self._finished.num_plan_parts:,} parts"
             self._found.add(DamagedFile(self._store.location, lost.plan_part, fault, _AGAIN))
         for block in lost.blocks:
             fault = "missing, though the job has ended with all of its blocks done"
@@ -100,16 +100,16 @@ class SingleFiles:
             self._found.add(DamagedFile(self._store.location, name, fault, _AGAIN))
         if lost.num_blocks and not lost.blocks:  # there is no plan, or it is not what it was
             before = self._finished.num_blocks
-            fault = f"{lost.num_blocks:,} are missing of the {before:,} blocks of its end"
+            fault = f"{lost.num_blocks:,} of the {before:,} blocks of the finished job are missing"
             self._found.add(DamagedFile(self._store.location, folder, fault, _AGAIN))
 
     def check_note(self, block: str) -> None:
-        """See whether a block that left out items is noted, as the file of rejects needs it."""
+        """Check that a block without some of its items has a note, which rejects.jsonl needs."""
         if self._noted is None:
             self._noted = set(noted_blocks(self._store))
         if block not in self._noted:
             fault = "missing, though items of the block were left out"
-            again = "Make the file anew, with {} in it: without it rejects.jsonl will lack them"
+            again = "Create the file with the content {}: without it rejects.jsonl will lack them"
             name = f"{NOTES}/{block}.json"
             self._found.add(DamagedFile(self._store.location, name, fault, again))
 
@@ -128,15 +128,15 @@ class SingleFiles:
             return
         lines = [_logged(line, must_have_digest=self._has_digests) for line in raw.splitlines()]
         if bad := sum(line is None for line in lines):
-            fault = f"damaged: {bad:,} of {len(lines):,} lines are not what was written"
+            fault = f"damaged: {bad:,} of {len(lines):,} lines have changed since they were written"
             self._found.add(damaged(self._store, PROGRESS, fault))
             return
         last = lines[-1] if lines else None
         self._says_finished = any(line and line.get("num_blocks_left") == 0 for line in lines)
         if last is None or not last.get("ended"):
             self._found.notes.append(
-                f"{PROGRESS} does not say that the job has ended: it is under way, was killed, "
-                "or the log has lost lines at its end"
+                f"{PROGRESS} does not say that the job has ended: the job is running or was "
+                "killed, or the log has lost its last lines"
             )
 
     def _end(self) -> None:
@@ -175,7 +175,7 @@ class SingleFiles:
         """Compare the id of the run that a file carries with that of the manifest."""
         known = run_id(self._store)
         if None not in (run, known) and run != known:
-            fault = f"of another run than {MANIFEST}"
+            fault = f"belongs to another run than {MANIFEST}"
             again = f"Delete it and run the job again, or restore {MANIFEST}"
             self._found.add(DamagedFile(self._store.location, name, fault, again))
 

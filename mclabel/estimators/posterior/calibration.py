@@ -8,8 +8,8 @@ looks like a wrong one. So the largest belief is moved on the scale of log odds 
 straight between knots, apart for these three kinds of solutions; the others keep their
 proportions. The likeliest first error stays what it is.
 
-The higher the least gain a token, the less was rolled out, and the longer the solution, the more
-there is to misread: both shift the curve.
+Two things shift the curve: with a higher minimum gain per token less was rolled out, and a longer
+solution has more to misread.
 
 The numbers were fitted by likelihood on the truth of 1,200 of arith's *validation* problems, at
 four least gains together (`tests/benchmarks/estimators_calibration.py`), and reported on test
@@ -38,7 +38,7 @@ Kind = Literal["right", "found", "lost"]
 
 
 class Curve(NamedTuple):
-    """From the belief that the chain has to what it turns out to be."""
+    """Maps the chain's belief to how often it turns out right."""
 
     knots: tuple[float, ...]
     """Log odds as they turned out, at `KNOTS`, where the least gain a token is `GAIN` and the
@@ -79,7 +79,7 @@ def calibrated(
         posterior: [steps + 1], sums to 1.
         agreement: whether other samples' steps were compared.
         kind: of the solution.
-        min_gain_per_token: under which nothing was rolled out.
+        min_gain_per_token: gain per token below which nothing was rolled out.
     """
     mode = int(np.argmax(posterior))
     rest = posterior.copy()

@@ -1,13 +1,12 @@
-"""Prefixes of a problem that can be rolled out, and the choice among them.
+"""Prefixes of a problem that a completer can roll out, and what each is worth.
 
-A candidate's rate is what its best probe is worth for each token that it is expected to take. The
-prefixes with the highest rates are rolled out until no rate exceeds the least gain a token of the
-run.
+A candidate's rate is the worth of its best probe per expected token, at the completer's cost. The
+prefixes with the highest rates are rolled out until no rate exceeds the run's minimum gain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,60 +42,17 @@ class Candidates:
     """[candidate]: index of its first place."""
     chains: tuple[frozenset[int], ...]
     """[candidate]: the chains that it lies in."""
-
-    def best(
-        self,
-        rates: Floats,
-        num_asked: Mapping[int, int],
-        *,
-        full: Set[int],
-        min_gain: float,
-        batch: int,
-        max_rollouts: int,
-        tokens_left: float,
-    ) -> list[tuple[int, int]]:
-        """Choose the best prefix of each solution, where it is worth its tokens.
-
-        Rollouts of one solution's prefix are evidence on others only in what they share, so
-        prefixes that no solution has both of are rolled out side by side: fewer rounds, the same
-        rollouts.
-
-        Args:
-            rates: [candidate], of `gain_rates`.
-            num_asked: rollouts so far, by prefix.
-            full: candidates that may not be asked for again.
-            min_gain: rate under which nothing is rolled out.
-            batch: most rollouts of a prefix that are started together.
-            max_rollouts: most rollouts of a prefix.
-            tokens_left: that may be spent.
-
-        Returns:
-            Prefixes, and how many rollouts of each.
-        """
-        if full:
-            rates = rates.copy()
-            rates[list(full)] = -1.0
-        chosen: list[tuple[int, int]] = []
-        free = set().union(*self.chains)
-        for candidate in np.argsort(-rates, kind="stable").tolist():
-            if not free or rates[candidate] <= min_gain:
-                break
-            if not free.issuperset(self.chains[candidate]):
-                continue
-            prefix = self.prefixes[candidate]
-            asked = num_asked.get(prefix, 0)
-            # The first rollouts carry the most evidence: begin with one, and double.
-            size = min(batch, max(1, asked), max_rollouts - asked)
-            tokens_left -= size * self.tokens[candidate]
-            if tokens_left < 0:
-                break
-            chosen.append((prefix, size))
-            free -= self.chains[candidate]
-        return chosen
+    cost: float
+    """Of a token, relative to the cheapest completer's."""
 
 
-def find_candidates(table: EvidenceTable) -> Candidates:
-    """List the prefixes of a problem that differ in evidence, and where each lies in the chains."""
+def find_candidates(table: EvidenceTable, *, cost: float = 1.0) -> Candidates:
+    """List the prefixes of a problem that differ in evidence, and where each lies in the chains.
+
+    Args:
+        table: of one completer.
+        cost: of one of its tokens, relative to the cheapest completer's.
+    """
     prefixes: list[int] = []
     tokens: list[float] = []
     places: list[tuple[int, int]] = []
@@ -125,11 +81,12 @@ def find_candidates(table: EvidenceTable) -> Candidates:
         copies=table.copies[chains].astype(np.float64),
         starts=np.array(starts, dtype=np.intp),
         chains=tuple(held),
+        cost=cost,
     )
 
 
 def gain_rates(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]:
-    """Gain a token of the best probe of each candidate, for many problems at once."""
+    """Gain per token, at its cost, of the best probe of each candidate, many problems at once."""
     if not problems:
         return []
     parts = [candidates for candidates, _ in problems]
@@ -138,7 +95,7 @@ def gain_rates(problems: Sequence[tuple[Candidates, Plan]]) -> list[Floats]:
     copies = np.concatenate([p.copies for p in parts])
     offsets = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(p.starts) for p in parts])
     starts = np.concatenate([p.starts for p in parts]) + offsets
-    tokens = np.concatenate([p.tokens for p in parts])
+    tokens = np.concatenate([p.tokens * p.cost for p in parts])
     held = np.add.reduceat(np.concatenate(tables)[:, :-2] * copies[:, None], starts)
     worth, draws = held[:, : len(DRAWS)], held[:, len(DRAWS) :]
     # Expected draws are the mean over the solutions that hold the prefix.

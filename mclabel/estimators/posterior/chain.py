@@ -65,6 +65,9 @@ class Evidence:
     outcome: Floats
     """[batch, 2]: likelihood of what was seen of the solution's own end, if it was wrong and if
     it was right: (1, 0), (0, 1), or (1, 1) for nothing."""
+    elsewhere: Floats
+    """[batch, R + 1]: likelihood of everything else that is known of each first error e, such as
+    the rollouts of other completers; at most 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +244,9 @@ def look(evidence: Evidence, priors: ClassPriors) -> Seen:
         agree = np.take(priors.agreements, (others * TABLE + same).astype(np.intp), axis=1)
     else:
         agree = agreement_likelihood(same, others, priors.agreement)
+    agree[1] *= evidence.elsewhere.T  # the step from r is the first wrong one: e = r
+    if agree.shape[1] > 1:
+        agree[0, 1] *= evidence.elsewhere[:, 0]  # the last step is right: there is no error
     return Seen(emission=emission, agree=agree[:3], scale=agree[3])
 
 

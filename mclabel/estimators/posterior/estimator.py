@@ -1,9 +1,9 @@
 """The posterior over the first error from every piece of evidence, and the next best probe.
 
-After each batch the chains of the problem's solutions are inferred anew, and the prefix whose
-probe promises most for each token is rolled out next, until no probe promises `min_gain_per_token`.
-This rate is the same for all problems of a run: so tokens go where labels are least certain, and
-hopeless cases, from which nothing can be learned, cost nothing.
+After each batch the chains of the problem's solutions are inferred again, and the prefix whose
+probe has the highest expected gain per token is rolled out next, until no gain reaches
+`min_gain_per_token`. This limit is the same for all problems of a run, so tokens are spent where
+labels are least certain, and hopeless cases, from which nothing can be learned, cost nothing.
 
 One prefix of a problem is rolled out at a time, so that what is asked does not depend on the
 order in which rollouts arrive.
@@ -13,32 +13,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from mclabel.errors import ConfigError
 from mclabel.estimators.base import EXACT, Estimator, Follow, Judgement, RolloutSettings
-from mclabel.estimators.paths import ProblemPaths, RecordedRollout, distinct_prefixes
-from mclabel.estimators.posterior.candidates import find_candidates, gain_rates
-from mclabel.estimators.posterior.chain import Evidence
-from mclabel.estimators.posterior.evidence import EvidenceTable
+from mclabel.estimators.paths import (
+    ROOT,
+    Completer,
+    Probe,
+    ProblemPaths,
+    RecordedRollout,
+    distinct_prefixes,
+    strongest,
+)
+from mclabel.estimators.posterior.fit import ByCompleter
 from mclabel.estimators.posterior.judging import judge_solution
 from mclabel.estimators.posterior.learner import PriorLearner
-from mclabel.estimators.posterior.plan import Plan, PlanRequest, make_plans
+from mclabel.estimators.posterior.plan import make_plans
 from mclabel.estimators.posterior.priors import Priors, wide_priors
+from mclabel.estimators.posterior.views import CompleterView, best_probes, plan_together
 from mclabel.records import Counts, Outcome
 from mclabel.settings import CONTENT, at_most, rule
 
 
 class PosteriorEstimator(Estimator):
-    """Rolls out the prefix that promises most, in small batches."""
+    """Rolls out the prefix with the highest expected gain per token, in small batches."""
 
     class Settings(RolloutSettings):
-        """First errors for a small part of others' tokens; at most `rollouts` a prefix."""
+        """Finds first errors with few tokens; at most `rollouts` from each prefix."""
 
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
         batch: int = Field(4, ge=1)
@@ -78,6 +82,7 @@ class PosteriorEstimator(Estimator):
             return None
 
     follow: ClassVar[Follow] = "known"
+    joint: ClassVar[bool] = True
     takes_all: ClassVar[bool] = True
     simulated: ClassVar[Mapping[str, Any]] = {"rollouts": 64, "min_gain_per_token": 1e-3}
 
@@ -98,23 +103,34 @@ class PosteriorEstimator(Estimator):
             min_gain_per_token: in place of the settings'.
         """
         agreement, paths = settings.agreement, problem.paths
-        priors = priors or wide_priors()
-        own = priors.of(problem.answer_class)
-        self._paths, self._priors = paths, own.with_rare_luck if agreement else own
-        self._value_priors = priors.of_values(problem.answer_class)
+        self._paths, self._completers = paths, problem.completers
         self._min_gain = min_gain_per_token or settings.min_gain_per_token
         self._max_rollouts, self._batch = settings.rollouts, settings.batch
         self._tokens_left: float = settings.max_tokens or math.inf
         self._truncated, self._agreement = settings.truncated, agreement
-        self._table = EvidenceTable(paths, agreement=agreement, truncated=settings.truncated)
-        self._num_asked: dict[int, int] = {}
-        self._full: set[int] = set()  # candidates that may not be asked for again
+        priors = priors or wide_priors()
+        numbers = {completer: number for number, completer in enumerate(problem.completers)}
+        author = next((one for one in problem.completers if one.is_author), Completer())
+        self._views = []
+        for completer in (author, *(one for one in problem.completers if not one.is_author)):
+            own = priors.by(completer.name).of(problem.answer_class)
+            # Others show what is luck: the fit needs no help where they roll out.
+            alone = agreement and len(problem.completers) == 1 and problem.completers[0].is_author
+            view = CompleterView(
+                completer,
+                paths,
+                number=numbers.get(completer),
+                priors=own.with_rare_luck if alone else own,
+                value_priors=priors.by(completer.name).of_values(problem.answer_class),
+                agreement=agreement,
+                truncated=settings.truncated,
+            )
+            self._views.append(view)
+        self._asked = sorted(
+            (view for view in self._views if view.is_asked), key=lambda view: view.number or 0
+        )
         self._num_due, self._every = 0, settings.every
         self._done = not paths
-        self._candidates = find_candidates(self._table)
-        self._plan: Plan | None = None
-        self._rates: NDArray[np.float64] | None = None
-        self._changed = set(range(len(self._table.num_steps)))
 
     @classmethod
     def begin(
@@ -159,117 +175,107 @@ class PosteriorEstimator(Estimator):
     @classmethod
     def decide_together(cls, estimators: Sequence[PosteriorEstimator]) -> None:
         """Plan for many problems at once; each then wants what it would have wanted alone."""
-        plans = make_plans([one.plan_request() for one in estimators])
-        pairs = [(one._candidates, plan) for one, plan in zip(estimators, plans, strict=True)]
-        for one, plan, rates in zip(estimators, plans, gain_rates(pairs), strict=True):
-            one._plan, one._rates, one._changed = plan, rates, set()
+        plan_together([one._views for one in estimators])
 
     @property
     def is_due(self) -> bool:
-        """Whether the next `wanted` has to infer anew."""
-        return bool(self._changed) and not (self._done or self._num_due or self._every)
+        """Whether the next `wanted` has to infer again."""
+        return self._is_changed and not (self._done or self._num_due or self._every)
 
-    def wanted(self) -> list[int]:
-        """The batches that promise most, once all rollouts of the last ones are recorded."""
+    @property
+    def _is_changed(self) -> bool:
+        return any(view.changed for view in self._asked)
+
+    def wanted(self) -> Sequence[int | Probe]:
+        """The most promising batches, once all rollouts of the previous ones are recorded."""
         if self._done or self._num_due:
             return []
         if self._every:
-            prefixes, size = distinct_prefixes(self._paths), self._every
-            self._every = 0
-            for prefix in prefixes:
-                self._ask(prefix, size)
+            size, self._every = self._every, 0
+            prefixes = distinct_prefixes(self._paths)
             if prefixes:
-                return [prefix for prefix in prefixes for _ in range(size)]
-        choices = self._choose()
-        self._done = not choices
-        for prefix, size in choices:
-            self._ask(prefix, size)
-        return [prefix for prefix, size in choices for _ in range(size)]
-
-    def record(self, rollout: RecordedRollout) -> None:
-        """Take its outcome as evidence."""
-        self._num_due -= 1
-        self._changed |= self._table.record(rollout)
-        self._tokens_left -= rollout.num_tokens
-
-    def evidence(self) -> Evidence:
-        """The evidence so far, for fitting priors."""
-        return self._table.evidence(self._table.counts)
-
-    def evidence_once(self) -> Evidence | None:
-        """The evidence with every outcome counted once; None where `evidence` is counted so."""
-        return None if self._agreement else self._table.evidence(self._table.once())
-
-    def plan_request(self) -> PlanRequest:
-        """The evidence so far, for the next plan."""
-        return PlanRequest(
-            num_steps=self._table.num_steps,
-            counts=self._table.counts,
-            outcome=self._table.outcome,
-            priors=self._priors,
-            previous=self._plan,
-            changed=sorted(self._changed),
-        )
-
-    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
-        """Label every solution by the mode of its posterior."""
-        if not self._paths:
-            return []
-        plan = self._current_plan()
-        means = self._means(plan)
-        any_right = any(path.sampled and path.outcome is Outcome.RIGHT for path in self._paths)
-        return [
-            judge_solution(
-                path,
-                counts,
-                first_error=plan.first_error[chain],
-                means=means[chain],
-                any_sampled_right=any_right,
-                agreement=self._agreement,
-                min_gain_per_token=self._min_gain,
-                max_rollouts=self._max_rollouts,
-                truncated=self._truncated,
-            )
-            for path, chain in zip(self._paths, self._table.chain_of.tolist(), strict=True)
-        ]
-
-    def _means(self, plan: Plan) -> NDArray[np.float64]:
-        """Expected values, [chain, R + 1]."""
-        if self._agreement:
-            return plan.mean
-        every = range(len(self._table.num_steps))
-        plain = replace(
-            self.plan_request(),
-            counts=self._table.once(),
-            priors=self._value_priors,
-            previous=None,
-            changed=every,
-        )
-        return make_plans([plain])[0].mean
-
-    def _current_plan(self) -> Plan:
-        if self._changed:
+                return self._ask(
+                    [
+                        (view, one, size - view.num_asked.get(one, 0))
+                        for view in self._asked
+                        for one in prefixes
+                        if view.num_asked.get(one, 0) < size
+                    ]
+                )
+        if self._is_changed:
             self.decide_together([self])
-        assert self._plan is not None
-        return self._plan
-
-    def _ask(self, prefix: int, size: int) -> None:
-        self._num_asked[prefix] = self._num_asked.get(prefix, 0) + size
-        self._num_due += size
-        candidates = self._candidates.prefixes
-        if self._num_asked[prefix] == self._max_rollouts and prefix in candidates:
-            self._full.add(candidates.index(prefix))
-
-    def _choose(self) -> list[tuple[int, int]]:
-        """Prefixes to roll out next, and how many rollouts of each."""
-        self._current_plan()
-        assert self._rates is not None
-        return self._candidates.best(
-            self._rates,
-            self._num_asked,
-            full=self._full,
+        choices = best_probes(
+            self._asked,
             min_gain=self._min_gain,
             batch=self._batch,
             max_rollouts=self._max_rollouts,
             tokens_left=self._tokens_left,
         )
+        self._done = not choices
+        return self._ask(choices)
+
+    def record(self, rollout: RecordedRollout) -> None:
+        """Take its outcome as evidence."""
+        view = self._asked[rollout.completer]
+        view.record(rollout)
+        if rollout.asked:
+            self._num_due -= 1
+            self._tokens_left -= rollout.num_tokens
+        else:
+            view.ask(rollout.prefix, 1, self._max_rollouts)
+
+    def evidence(self) -> ByCompleter:
+        """The evidence so far, for fitting priors."""
+        return {view.completer.name: view.evidence() for view in self._views}
+
+    def evidence_once(self) -> ByCompleter | None:
+        """The evidence with every outcome counted once; None where `evidence` is counted so."""
+        if self._agreement:
+            return None
+        return {view.completer.name: view.evidence_once() for view in self._views}
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        """Label every solution by the mode of its posterior."""
+        return self.judge_completers([counts])
+
+    def judge_completers(self, counts: Sequence[Sequence[Counts]]) -> list[Judgement]:
+        """Label every solution by the mode of the posterior over all completers.
+
+        Values are those of the strongest completer.
+        """
+        if not self._paths:
+            return []
+        if self._is_changed:
+            self.decide_together([self])
+        number = strongest(self._completers)
+        view = self._asked[number]
+        assert view.plan is not None
+        means = view.plan.mean if self._agreement else make_plans([view.values_request()])[0].mean
+        recovered = {
+            prefix for own in counts for prefix, count in enumerate(own) if count.num_right
+        }
+        if any(path.sampled and path.outcome is Outcome.RIGHT for path in self._paths):
+            recovered.add(ROOT)
+        return [
+            judge_solution(
+                path,
+                counts[number],
+                first_error=view.plan.first_error[chain],
+                means=means[chain],
+                recovered=recovered,
+                agreement=self._agreement,
+                min_gain_per_token=self._min_gain,
+                max_rollouts=self._max_rollouts,
+                truncated=self._truncated,
+            )
+            for path, chain in zip(self._paths, view.table.chain_of.tolist(), strict=True)
+        ]
+
+    def _ask(self, choices: Sequence[tuple[CompleterView, int, int]]) -> list[int | Probe]:
+        asked: list[int | Probe] = []
+        for view, prefix, size in choices:
+            view.ask(prefix, size, self._max_rollouts)
+            self._num_due += size
+            one = prefix if len(self._asked) == 1 else Probe(prefix, view.number or 0)
+            asked += [one] * size
+        return asked

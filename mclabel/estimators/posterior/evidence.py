@@ -37,14 +37,21 @@ class EvidenceTable:
     """
 
     def __init__(
-        self, paths: Sequence[SolutionPath], *, agreement: bool, truncated: TruncatedPolicy
+        self,
+        paths: Sequence[SolutionPath],
+        *,
+        agreement: bool,
+        truncated: TruncatedPolicy,
+        is_author: bool = True,
     ) -> None:
         """Begin with the evidence of the solutions on one another.
 
         Args:
             paths: of the problem's solutions.
             agreement: whether steps are compared.
-            truncated: what a rollout cut by its length counts as.
+            truncated: how a truncated rollout counts.
+            is_author: whether what rolls out wrote the solutions. Else their ends show nothing of
+                its chance, and neither do the steps that they share.
         """
         self._agreement, self._truncated = agreement, truncated
         names = [(*self._states(path), path.outcome, path.sampled) for path in paths]
@@ -66,19 +73,21 @@ class EvidenceTable:
         ends = [_end(path.outcome, truncated) for path in self.paths]
         self.outcome = np.array(ends, dtype=np.float64).reshape(-1, 2)
         """[chain, 2]: likelihood of the solution's own end, as in `Evidence.outcome`."""
+        if not is_author:
+            self.outcome[:] = 1.0
         self.holders: dict[int, list[tuple[int, int]]] = {}
         """By prefix: each chain that holds it, and after how many steps."""
         self._reached: dict[int, list[tuple[int, int]]] = {}
         self._hold(paths)
         for index, (name, path) in enumerate(zip(names, paths, strict=True)):
-            if path.sampled:
+            if path.sampled and is_author:
                 # A chain counts its copies but one as samples: a solution is no sample of itself.
                 own = chains[name] if names.index(name) == index else None
                 others = [(chain, 0) for chain in range(len(chains)) if chain != own]
                 self._add(others, path.prefixes, path.step_keys, path.outcome)
 
     def record(self, rollout: RecordedRollout) -> set[int]:
-        """Take a rollout from one of the prefixes; returns the chains whose evidence it adds to."""
+        """Add a rollout from one of the prefixes; returns the chains whose evidence it changes."""
         holders = self.holders[rollout.prefix]
         self._add(holders, rollout.path, rollout.step_keys, rollout.outcome)
         changed = {chain for chain, _ in holders}
@@ -90,8 +99,13 @@ class EvidenceTable:
                 changed.add(chain)
         return changed
 
-    def evidence(self, counts: Floats) -> Evidence:
-        """The evidence as a batch, a row per solution, of this table's `counts` or of `once`."""
+    def evidence(self, counts: Floats, elsewhere: Floats) -> Evidence:
+        """The evidence as a batch, a row per solution.
+
+        Args:
+            counts: this table's, or those of `once`.
+            elsewhere: [chain, R + 1], as in `Evidence.elsewhere`.
+        """
         right, wrong, same, others = counts[:, self.chain_of]
         return Evidence(
             num_steps=self.num_steps[self.chain_of],
@@ -100,6 +114,7 @@ class EvidenceTable:
             same=same,
             others=others,
             outcome=self.outcome[self.chain_of],
+            elsewhere=elsewhere[self.chain_of],
         )
 
     def once(self) -> Floats:
@@ -201,5 +216,6 @@ def stack_evidence(parts: Sequence[Evidence]) -> Evidence:
         wrong=padded("wrong"),
         same=padded("same"),
         others=padded("others"),
+        elsewhere=padded("elsewhere"),
         outcome=np.concatenate([part.outcome for part in parts]),
     )

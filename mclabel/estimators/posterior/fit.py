@@ -4,12 +4,17 @@ What follows errors shows in values that fall and do not come back, so the chain
 can be learned from rollouts and outcomes alone (Baum and Welch). Counts are smoothed over
 neighbouring values and numbers of steps to go, and shrunk towards those of all answer classes
 together, which are shrunk towards the wide priors.
+
+Where several completers roll out, the author's chains are fitted on their own at first, and the
+others' on what the author's say of errors: its solutions' ends tell luck from blindness, which the
+others cannot. All together from the beginning, one completer that always fails can have it that
+every solution is wrong from its first step, and the author lucky.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,65 +22,202 @@ from scipy.special import betaln
 
 from mclabel.estimators.posterior.chain import Evidence
 from mclabel.estimators.posterior.evidence import stack_evidence
-from mclabel.estimators.posterior.messages import pass_messages
+from mclabel.estimators.posterior.joint import bare_errors, elsewhere
+from mclabel.estimators.posterior.messages import error_chances, pass_messages
 from mclabel.estimators.posterior.priors import (
     GRID,
     NUM_TO_GO,
     POOLED,
     ClassPriors,
     Priors,
+    Rates,
     wide_priors,
 )
+from mclabel.records import AUTHOR
 
 Floats = NDArray[np.float64]
 
 ROUNDS = 8
 MIN_SOLUTIONS = 40
-"""Of an answer class, to have priors of its own."""
+"""Minimum number of solutions for which an answer class gets its own priors."""
 TO_WIDE, TO_POOLED = 3.0, 8.0
-"""Weight in observations, a row, of what counts are shrunk towards."""
+"""Weights of the wide and of the pooled priors, in observations per row."""
 NEIGHBOUR = 0.25
-"""Weight of the counts at one step to go more or less."""
+"""Weight of the counts at one more or one fewer step to go."""
 CHUNK = 256
 
 _BLUR = 0.6 * np.eye(len(GRID)) + 0.2 * (np.eye(len(GRID), k=1) + np.eye(len(GRID), k=-1))
 _BLUR /= _BLUR.sum(1, keepdims=True)
 
 
+ByCompleter = Mapping[str, Evidence]
+"""Of the same solutions, the evidence from each completer, the author first."""
+
+
 def fit_priors(
-    evidence: Mapping[str, Sequence[Evidence]],
-    once: Mapping[str, Sequence[Evidence]] | None = None,
+    evidence: Mapping[str, Sequence[ByCompleter]],
+    once: Mapping[str, Sequence[ByCompleter]] | None = None,
     *,
     rounds: int = ROUNDS,
 ) -> Priors:
-    """Priors that make the evidence likely.
+    """Fit priors that make the evidence likely.
 
     Args:
         evidence: of finished problems, by answer class. How rollouts were chosen and stopped does
-            not matter, since it was chosen by what is in the evidence.
+            not matter, since it was chosen by what is in the evidence. What is elsewhere for one
+            completer is computed from the others'.
         once: the same with every outcome counted once, where `evidence` counts some twice.
-        rounds: of expectation maximisation.
+        rounds: of expectation maximisation; as many before them, led by the author, where others
+            roll out, too.
     """
     if once:
-        values = fit_priors(once, rounds=rounds).classes
-        return replace(fit_priors(evidence, rounds=rounds), values=values)
-    wide = wide_priors().of(POOLED)
-    stacked = {name: stack_evidence(parts) for name, parts in evidence.items() if parts}
-    sizes = {name: len(one.num_steps) for name, one in stacked.items()}
-    if not sum(sizes.values()):
+        return _with_values(fit_priors(evidence, rounds=rounds), fit_priors(once, rounds=rounds))
+    stacked = {
+        name: {who: stack_evidence([part[who] for part in parts]) for who in parts[0]}
+        for name, parts in evidence.items()
+        if parts
+    }
+    sizes = {name: len(by[AUTHOR].num_steps) for name, by in stacked.items()}
+    num_solutions = sum(sizes.values())
+    if not num_solutions:
         return wide_priors()
+    wide = wide_priors().of(POOLED)
     own = [name for name in sorted(stacked) if sizes[name] >= MIN_SOLUTIONS]
-    current = {POOLED: wide, **dict.fromkeys(own, wide)}
-    for _ in range(rounds):
-        found = {
-            name: _expect(one, current.get(name, current[POOLED])) for name, one in stacked.items()
+    everyone = list(next(iter(stacked.values())))
+    current = {who: {POOLED: wide, **dict.fromkeys(own, wide)} for who in everyone}
+    alone = len(everyone) == 1
+    for number in range(rounds if alone else 2 * rounds):
+        crossed = _crossed(stacked, current, led=number < rounds)
+        current = {
+            who: _improved(
+                {name: by[who] for name, by in crossed.items()},
+                current[who],
+                own,
+                wide,
+                smooth=alone,
+            )
+            for who in everyone
         }
-        everything = _sum(list(found.values()))
-        pooled = _maximise(everything, wide, TO_WIDE)
-        current = {POOLED: pooled} | {
-            name: _maximise(found[name], pooled, TO_POOLED) for name in own
+    rates = {} if alone else _rates(_crossed(stacked, current), current)
+    priors = {
+        who: Priors(classes=found, num_solutions=num_solutions) for who, found in current.items()
+    }
+    return replace(priors.pop(AUTHOR), completers=priors, rates=rates)
+
+
+def _with_values(priors: Priors, once: Priors) -> Priors:
+    completers = {
+        name: replace(one, values=once.completers[name].classes)
+        for name, one in priors.completers.items()
+    }
+    return replace(priors, values=once.classes, completers=completers, rates=once.rates)
+
+
+_Current = Mapping[str, Mapping[str, ClassPriors]]
+"""By completer and answer class."""
+
+
+def _crossed(
+    stacked: Mapping[str, ByCompleter], current: _Current, *, led: bool = False
+) -> Mapping[str, Mapping[str, Evidence]]:
+    """The evidence, with what each completer's chains show the others'.
+
+    Args:
+        stacked: evidence by answer class.
+        current: priors.
+        led: let all hear of the author alone, and the author of nobody.
+    """
+    if len(current) == 1:
+        return stacked
+    crossed = {}
+    for name, by in stacked.items():
+        priors = {who: found.get(name, found[POOLED]) for who, found in current.items()}
+        bare = [
+            bare_errors(one.num_steps, priors[who], one.right.shape[1])
+            for who, one in by.items()
+            if who != AUTHOR
+        ]
+        if led:
+            said = [error_chances(by[AUTHOR], priors[AUTHOR]), *bare]
+        else:
+            said = [error_chances(one, priors[who]) for who, one in by.items()]
+        crossed[name] = {
+            who: replace(one, elsewhere=known)
+            for (who, one), known in zip(by.items(), elsewhere(said, bare), strict=True)
         }
-    return Priors(classes=current, num_solutions=sum(sizes.values()))
+    return crossed
+
+
+def _improved(
+    evidence: Mapping[str, Evidence],
+    current: Mapping[str, ClassPriors],
+    own: Sequence[str],
+    wide: ClassPriors,
+    *,
+    smooth: bool,
+) -> dict[str, ClassPriors]:
+    """One round, of one completer.
+
+    Blurring helps where the policy rolls out alone. Where a prefix has a rollout or two by each of
+    several, repeated rounds of it would wash out what they show.
+    """
+    found = {
+        name: _expect(one, current.get(name, current[POOLED])) for name, one in evidence.items()
+    }
+    pooled = _maximise(_sum(list(found.values())), wide, TO_WIDE, smooth=smooth)
+    return {POOLED: pooled} | {
+        name: _maximise(found[name], pooled, TO_POOLED, smooth=smooth) for name in own
+    }
+
+
+def _rates(crossed: Mapping[str, Mapping[str, Evidence]], current: _Current) -> dict[str, Rates]:
+    """What each completer's rollouts show of its rates, at prefixes that end with a step.
+
+    None of a completer that rolled nothing out.
+
+    The chains' own expected values would be drawn to the wide priors where there are few rollouts.
+    So the shares are fitted anew, prefixes weighted by the chance that they are sound, or are not.
+    """
+    rates = {}
+    for who, found in current.items():
+        seen = []
+        for name, by in crossed.items():
+            evidence, priors = by[who], found.get(name, found[POOLED])
+            for start in range(0, len(evidence.num_steps), CHUNK):
+                seen.append(_soundness(_rows(evidence, slice(start, start + CHUNK)), priors))
+        right, trials, sound = np.concatenate(seen, axis=1)
+        if not len(trials):
+            continue  # an author that rolls nothing out
+        rates[who] = Rates(
+            blindness=1 - _fit_mean(right, trials, sound),
+            luck=_fit_mean(right, trials, 1 - sound),
+        )
+    return rates
+
+
+def _soundness(evidence: Evidence, priors: ClassPriors) -> Floats:
+    """Right rollouts, all, and the chance of being sound, of every inner prefix with rollouts."""
+    messages = pass_messages(evidence, priors)
+    sound, unsound = ((before * after).sum(-1) for before, after in messages.pairs)
+    right, wrong = evidence.right.T, evidence.wrong.T
+    there = np.arange(len(right))[:, None] < evidence.num_steps  # all but the bare problem
+    there &= right + wrong > 0
+    shares = sound[there] / (sound + unsound)[there]
+    return np.stack([right[there], (right + wrong)[there], shares])
+
+
+def _fit_mean(right: Floats, trials: Floats, weight: Floats) -> float:
+    """Mean of beta-binomial shares, which vary from prefix to prefix, by weighted likelihood.
+
+    It does not matter that rollouts stop by their outcomes.
+    """
+    pairs, where = np.unique(np.stack([right, trials]), axis=1, return_inverse=True)
+    weights = np.bincount(where.reshape(-1), weights=weight, minlength=pairs.shape[1])
+    size, mean = np.meshgrid(_SIZES, np.linspace(0.0025, 0.9975, 200))
+    a, b = (mean * size).reshape(-1, 1), ((1 - mean) * size).reshape(-1, 1)
+    m, n = pairs
+    likely = (betaln(m + a, n - m + b) - betaln(a, b)) @ weights
+    return float(mean.reshape(-1)[int(np.argmax(likely))])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +256,7 @@ def _expect(evidence: Evidence, priors: ClassPriors) -> _Expected:
 
 
 def _rows(evidence: Evidence, part: slice) -> Evidence:
-    names = ("num_steps", "right", "wrong", "same", "others", "outcome")
-    return replace(evidence, **{name: getattr(evidence, name)[part] for name in names})
+    return Evidence(**{f.name: getattr(evidence, f.name)[part] for f in fields(Evidence)})
 
 
 def _expect_chunk(evidence: Evidence, priors: ClassPriors) -> _Expected:
@@ -174,8 +315,13 @@ def _agreement(evidence: Evidence, weight: Floats) -> dict[str, Floats]:
     }
 
 
-def _maximise(found: _Expected, towards: ClassPriors, strength: float) -> ClassPriors:
-    moves = np.concatenate([_smooth(found.sound), _smooth(found.wrong)], axis=-1)
+def _maximise(
+    found: _Expected, towards: ClassPriors, strength: float, *, smooth: bool
+) -> ClassPriors:
+    def smoothed(counts: Floats) -> Floats:
+        return _near(counts @ _BLUR if smooth else counts)
+
+    moves = np.concatenate([smoothed(found.sound), smoothed(found.wrong)], axis=-1)
     target = np.concatenate([towards.sound, towards.wrong], axis=-1)
     moves = _shrunk(moves, target, strength)
     size = len(GRID)
@@ -188,10 +334,10 @@ def _maximise(found: _Expected, towards: ClassPriors, strength: float) -> ClassP
         ]
     )
     return ClassPriors(
-        root=_shrunk(_smooth(found.root[:, None])[:, 0], towards.root, strength),
+        root=_shrunk(smoothed(found.root[:, None])[:, 0], towards.root, strength),
         sound=moves[..., :size],
         wrong=moves[..., size:],
-        unsound=_shrunk(_smooth(found.unsound), towards.unsound, strength),
+        unsound=_shrunk(smoothed(found.unsound), towards.unsound, strength),
         leaf=leaf,
         agreement=np.array(
             [
@@ -202,13 +348,12 @@ def _maximise(found: _Expected, towards: ClassPriors, strength: float) -> ClassP
     )
 
 
-def _smooth(counts: Floats) -> Floats:
-    """Blurred over the later value and over neighbouring numbers of steps to go."""
-    blurred = counts @ _BLUR
-    near = np.zeros_like(blurred)
-    near[1:] += blurred[:-1]
-    near[:-1] += blurred[1:]
-    return np.asarray(blurred + NEIGHBOUR * near)
+def _near(counts: Floats) -> Floats:
+    """With a share of the counts at neighbouring numbers of steps to go."""
+    near = np.zeros_like(counts)
+    near[1:] += counts[:-1]
+    near[:-1] += counts[1:]
+    return np.asarray(counts + NEIGHBOUR * near)
 
 
 def _shrunk(counts: Floats, towards: Floats, strength: float) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ def judge_solution(
     *,
     first_error: Floats,
     means: Floats,
-    any_sampled_right: bool,
+    recovered: Set[int],
     agreement: bool,
     min_gain_per_token: float,
     max_rollouts: int,
@@ -32,12 +32,12 @@ def judge_solution(
 
     Args:
         path: of the solution.
-        counts: outcomes, one per prefix index.
+        counts: outcomes of the completer whose values are estimated, one per prefix index.
         first_error: [R + 1], chances by steps to go, of the solution's chain.
         means: [R + 1], expected values by steps to go.
-        any_sampled_right: whether a sampled solution of the problem ended right.
+        recovered: prefixes from which a rollout or a sampled solution ended right.
         agreement: whether other samples' steps were compared.
-        min_gain_per_token: under which nothing was rolled out.
+        min_gain_per_token: gain per token below which nothing was rolled out.
         max_rollouts: largest number of rollouts that a prefix could have had.
         truncated: what a rollout cut by its length counts as.
     """
@@ -45,7 +45,7 @@ def judge_solution(
     posterior = calibrated(
         np.append(first_error[steps:0:-1], first_error[0]),
         agreement=agreement,
-        kind=_kind(path, counts, any_sampled_right=any_sampled_right),
+        kind=_kind(path, recovered),
         min_gain_per_token=min_gain_per_token,
     )
     mode = int(posterior.argmax())
@@ -72,9 +72,8 @@ def judge_solution(
     )
 
 
-def _kind(path: SolutionPath, counts: Sequence[Counts], *, any_sampled_right: bool) -> Kind:
+def _kind(path: SolutionPath, recovered: Set[int]) -> Kind:
     """The kind of the solution, on which `calibrated` depends."""
     if path.outcome is Outcome.RIGHT:
         return "right"
-    rolled = any(counts[prefix].num_right for prefix in (ROOT, *path.prefixes))
-    return "found" if any_sampled_right or rolled else "lost"
+    return "found" if not recovered.isdisjoint((ROOT, *path.prefixes)) else "lost"

@@ -1,16 +1,15 @@
 """Keeps the priors of a run: learns them from finished problems, and holds to a budget.
 
-A run begins with wide priors, or those of a run before it. With wide priors the posterior knows
-little, so the least gain a token is lowered and problems are rolled out about as much as `bisect`
-would: the pilot. Its evidence fits the first priors; they are fitted again each time the evidence
+A run begins with wide priors, or with those of an earlier run. With wide priors the posterior is
+uncertain, so a pilot lowers the minimum gain per token and rolls problems out about as much as
+`bisect` would. Its evidence fits the first priors, which are fitted again each time the evidence
 has grown by half. Learners of one run, on other engines or before an interruption, share their
-priors through the run's store: those that were fitted on more solutions than one's own are adopted,
-and no pilot is needed then. A label names what it rested on: the id of the priors, and the least
-gain a token.
+priors through the run's store. A learner adopts priors that were fitted on more solutions than its
+own, and then needs no pilot. A label records the id of its priors and the minimum gain per token.
 
-A budget leads the least gain a token: it rises a little after a problem that spent more than its
-share, and falls a little after one that spent less. So it becomes the same for all problems, and
-the budget goes where labels are least certain.
+A budget adjusts the minimum gain per token: it rises a little after a problem that spent more than
+its share, and falls a little after one that spent less. So it converges to one value for all
+problems, and the budget is spent where labels are least certain.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from collections import defaultdict, deque
 from typing import Protocol
 
 from mclabel.estimators.paths import ProblemPaths
-from mclabel.estimators.posterior.chain import Evidence
-from mclabel.estimators.posterior.fit import fit_priors
+from mclabel.estimators.posterior.fit import ByCompleter, fit_priors
 from mclabel.estimators.posterior.priors import Priors, wide_priors
+from mclabel.records import AUTHOR
 
 GROWTH = 1.5
-"""Growth of the evidence after which priors are fitted again."""
+"""Growth factor of the evidence after which priors are fitted again."""
 MAX_PROBLEMS = 2000
 """Largest number of problems of an answer class, the latest, that priors are fitted on."""
 PILOT_DISCOUNT = 0.1
@@ -35,19 +34,23 @@ ADAPTATION = 0.05
 
 
 class HoldsEvidence(Protocol):
-    """What the learner asks of an estimator that is done."""
+    """What the learner reads from a finished estimator."""
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> ByCompleter:
         """The evidence on which the estimator's labels rest."""
         ...
 
-    def evidence_once(self) -> Evidence | None:
+    def evidence_once(self) -> ByCompleter | None:
         """The evidence with every outcome counted once; None where `evidence` is counted so."""
         ...
 
 
+def _latest() -> deque[ByCompleter]:
+    return deque(maxlen=MAX_PROBLEMS)
+
+
 class PriorLearner:
-    """Learns priors, and leads the least gain a token by a budget; see `RunLearner`."""
+    """Learns priors, and adjusts the minimum gain per token to a budget; see `RunLearner`."""
 
     def __init__(
         self,
@@ -60,15 +63,15 @@ class PriorLearner:
         """Begin a run.
 
         Args:
-            min_gain_per_token: gain a token under which nothing is rolled out.
+            min_gain_per_token: gain per token below which nothing is rolled out.
             pilot: solutions labelled before priors are first fitted.
-            tokens_per_solution: budget that `min_gain_per_token` is led by.
-            priors: to begin with, in place of wide ones and of a pilot.
+            tokens_per_solution: budget to which `min_gain_per_token` is adjusted.
+            priors: to begin with, instead of wide ones and a pilot.
         """
         self.knowledge = priors or wide_priors()
         self._min_gain, self._pilot, self._budget = min_gain_per_token, pilot, tokens_per_solution
-        self._evidence: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
-        self._once: dict[str, deque[Evidence]] = defaultdict(lambda: deque(maxlen=MAX_PROBLEMS))
+        self._evidence: dict[str, deque[ByCompleter]] = defaultdict(_latest)
+        self._once: dict[str, deque[ByCompleter]] = defaultdict(_latest)
         self._num_solutions = 0
         self._fitted_at = self._adopted = 0
 
@@ -79,7 +82,7 @@ class PriorLearner:
         return float(f"{self._min_gain if learned else self._min_gain * PILOT_DISCOUNT:.6g}")
 
     def record(self, problem: ProblemPaths, estimator: HoldsEvidence, *, num_tokens: int) -> None:
-        """Take what an estimator has seen of a finished problem, and what its rollouts cost.
+        """Add the evidence on a finished problem and the cost of its rollouts.
 
         Args:
             problem: that it labelled.
@@ -88,7 +91,7 @@ class PriorLearner:
         """
         answer_class = problem.answer_class
         evidence, once = estimator.evidence(), estimator.evidence_once()
-        solutions = len(evidence.num_steps)
+        solutions = len(evidence[AUTHOR].num_steps)
         if not solutions:
             return
         self._evidence[answer_class].append(evidence)
@@ -106,18 +109,18 @@ class PriorLearner:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is evidence enough for another fit."""
+        """Whether there is enough evidence for another fit."""
         first = self._pilot if self.knowledge.num_solutions == 0 else 2 * self._pilot
         return self._num_solutions >= max(first, GROWTH * self._fitted_at, self._adopted)
 
     def adopt(self, content: str) -> None:
-        """Take the priors that another learner of this run wrote, if it had seen more."""
+        """Adopt the priors of another learner of this run if they rest on more solutions."""
         priors = Priors.from_json(content)
         if priors.num_solutions > self.knowledge.num_solutions:
             self.knowledge, self._adopted = priors, priors.num_solutions
 
     def fit(self) -> None:
-        """Fit the priors again; seconds, for thousands of solutions."""
+        """Fit the priors again, which takes seconds for thousands of solutions."""
         self._fitted_at = self._num_solutions
         evidence, once = (
             {name: list(parts) for name, parts in kept.items()}

@@ -33,6 +33,12 @@ class Messages:
     agree: Floats
     """[R + 1, batch, kind]: of the agreement on the step from r."""
 
+    @property
+    def pairs(self) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+        """Messages that meet at a prefix, of the sound ones and of the unsound."""
+        (forward, fallen), (back, lost) = self.forward, self.back
+        return (forward, back), (fallen, lost)
+
 
 def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
     """Pass messages along every chain, all first errors together."""
@@ -59,3 +65,19 @@ def pass_messages(evidence: Evidence, priors: ClassPriors) -> Messages:
         back[r] = (behind @ priors.sound[i].T) * right + (behind_lost @ priors.wrong[i].T) * first
         lost[r] = (behind_lost @ priors.unsound[i].T) * later
     return Messages(forward=(forward, fallen), back=(back, lost), emission=emission, agree=kinds)
+
+
+def error_chances(evidence: Evidence, priors: ClassPriors) -> Floats:
+    """Chance of each first error, [batch, R + 1], zero beyond a chain's length."""
+    messages = pass_messages(evidence, priors)
+    forward, lost = messages.forward[0], messages.back[1]
+    count, width = evidence.right.shape
+    found = np.zeros((count, width))
+    for e in (0, 1):
+        ends = forward[1] * (evidence.outcome @ priors.leaf[e].T)
+        found[:, e] = ends.sum(-1) * messages.agree[1, :, e]
+    for r in range(2, width):
+        first = forward[r] @ priors.wrong[min(r, NUM_TO_GO) - 1]
+        after = messages.emission[r - 1] * lost[r - 1]
+        found[:, r] = (first * after).sum(-1) * messages.agree[r, :, 1]
+    return np.asarray(found / found.sum(-1, keepdims=True))

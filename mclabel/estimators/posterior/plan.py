@@ -2,11 +2,12 @@
 
 A probe of a prefix is a macro: roll out until the first success, at most m times. Its worth to a
 solution is the expected rise of the largest posterior, which is the accuracy of the label, plus a
-little of the expected fall of entropy: accuracy alone sees no use in a first step towards an
-answer, entropy alone never stops. `mclabel.estimators.posterior.candidates` chooses by it.
+small weight times the expected fall of entropy. Accuracy alone gives no credit to a first step
+towards an answer, and entropy alone never stops. `mclabel.estimators.posterior.candidates` chooses
+by this worth.
 
-Many problems are planned for together, since a chain alone takes less time than calling numpy
-about it. A problem's plan does not depend on which others it is made with, to the last bit.
+Many problems are planned together, because one chain takes less time than the numpy calls for it.
+A problem's plan does not depend on the others in its batch, to the last bit.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 DRAWS = (1, 4, 16)
-"""Most rollouts of each probe that is considered."""
+"""Maximum number of rollouts of each kind of probe."""
 ENTROPY_WEIGHT = 0.15
-"""Weight of the fall of entropy beside the rise of the largest posterior."""
+"""Weight of the fall of entropy relative to the rise of the largest posterior."""
 MIN_BATCH = 32
 """Fewest chains of one length that make a batch; fewer are padded to those that are longer."""
 MAX_BATCH = 96
@@ -41,7 +42,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class Plan:
-    """What each probe of a problem's chains would be worth, and what is believed so far."""
+    """The worth of each probe of a problem's chains, and the current beliefs."""
 
     table: Floats
     """[chain, R + 1, ...] by steps to go: the gain of each probe, [len(DRAWS)]; the rollouts that
@@ -68,7 +69,9 @@ class PlanRequest:
     counts: Floats
     """[4, chain, R + 1]: `right`, `wrong`, `same` and `others` of `Evidence`."""
     outcome: Floats
-    """[chain, 2]"""
+    """[chain, 2], as in `Evidence.outcome`."""
+    elsewhere: Floats
+    """[chain, R + 1], as in `Evidence.elsewhere`."""
     priors: ClassPriors
     previous: Plan | None
     """The problem's last plan."""
@@ -103,6 +106,22 @@ def make_plans(requests: Sequence[PlanRequest]) -> list[Plan]:
     return plans
 
 
+def error_beliefs(requests: Sequence[PlanRequest]) -> list[Floats]:
+    """Chances of each first error of the chains that have changed, [changed, R + 1]."""
+    if not requests:
+        return []
+    width = max(request.counts.shape[2] for request in requests)
+    sizes = [len(request.changed) for request in requests]
+    found = np.zeros((sum(sizes), width))
+    for rows, evidence, priors in _batches(requests, len(found), width):
+        found[rows, : evidence.right.shape[1]] = infer(evidence, priors).first_error.T[: len(rows)]
+    ends = np.cumsum(sizes).tolist()
+    return [
+        found[begin:end, : request.counts.shape[2]]
+        for request, begin, end in zip(requests, [0, *ends], ends, strict=False)
+    ]
+
+
 def probe_gains(beliefs: Beliefs) -> Floats:
     """The worth of each probe of each prefix, [len(DRAWS), R, batch].
 
@@ -133,12 +152,14 @@ def _batches(
     requests: Sequence[PlanRequest], size: int, width: int
 ) -> Iterator[tuple[Ints, Evidence, ClassPriors]]:
     """Divide all chains into batches that are inferred together: row numbers, evidence, priors."""
-    counts = np.zeros((4, size, width))
+    counts = np.zeros((5, size, width))
     classes: dict[int, tuple[ClassPriors, list[int]]] = {}
     begin = 0
     for request in requests:
         changed, end = request.changed, begin + len(request.changed)
-        counts[:, begin:end, : request.counts.shape[2]] = request.counts[:, changed]
+        wide = request.counts.shape[2]
+        counts[:4, begin:end, :wide] = request.counts[:, changed]
+        counts[4, begin:end, :wide] = request.elsewhere[changed]
         classes.setdefault(id(request.priors), (request.priors, []))[1].extend(range(begin, end))
         begin = end
     num_steps = np.concatenate([request.num_steps[request.changed] for request in requests])
@@ -147,7 +168,7 @@ def _batches(
         chains = np.array(members)
         for rows in _alike(chains, num_steps[chains]):
             longest = int(num_steps[rows].max()) + 1
-            right, wrong, same, others = counts[:, rows, :longest]
+            right, wrong, same, others, elsewhere = counts[:, rows, :longest]
             yield (
                 rows,
                 Evidence(
@@ -157,6 +178,7 @@ def _batches(
                     same=same,
                     others=others,
                     outcome=outcome[rows],
+                    elsewhere=elsewhere,
                 ),
                 priors,
             )

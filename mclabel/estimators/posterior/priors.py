@@ -1,4 +1,4 @@
-"""What the posterior believes before it sees a problem's rollouts.
+"""Priors: what the posterior believes before it sees a problem's rollouts.
 
 A prefix with r steps to go is in a state: sound or not, and a value on a grid. Priors describe how
 states follow each other along a solution, how it ends, and how often other samples take the same
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mclabel.estimators.posterior.arithmetic import exp, log
+from mclabel.records import AUTHOR
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ GRID = np.array(
 NUM_TO_GO = 8
 """Largest number of steps to go with priors of its own; more count as this many."""
 POOLED = "pooled"
-"""The class that a class without priors of its own takes."""
+"""The pooled class, used for a class without priors of its own."""
 FORMAT = 1
 TABLE = 64
 """Likelihoods of counts below it are looked up."""
@@ -95,8 +96,21 @@ class ClassPriors:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rates:
+    """How a completer's rollouts mislead, as the run shows it without truth.
+
+    Means over the prefixes that end with a step, each weighing the same.
+    """
+
+    blindness: float
+    """Share of its rollouts from sound prefixes that end wrong."""
+    luck: float
+    """Share of its rollouts from unsound prefixes that end right."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Priors:
-    """Priors of every answer class that there was evidence on."""
+    """Priors of every answer class for which there was evidence."""
 
     classes: Mapping[str, ClassPriors]
     num_solutions: int
@@ -104,6 +118,16 @@ class Priors:
     values: Mapping[str, ClassPriors] | None = None
     """Priors for expected values, where first errors are found on evidence that counts outcomes
     twice; None where they are the same."""
+    completers: Mapping[str, Priors] = field(default_factory=dict)
+    """By name, the priors of each completer that is not the author, whose own the others are."""
+    rates: Mapping[str, Rates] = field(default_factory=dict)
+    """Of each completer; empty before anything is fitted, and where the author alone rolls out."""
+
+    def by(self, completer: str) -> Priors:
+        """The priors of one completer's chains; wide ones of a completer that has none so far."""
+        if completer == AUTHOR:
+            return self
+        return self.completers.get(completer, wide_priors())
 
     def of(self, answer_class: str) -> ClassPriors:
         """The priors of an answer class, or the pooled ones where it has none of its own."""
@@ -126,14 +150,22 @@ class Priors:
 
     def to_json(self) -> str:
         """Write all numbers at single precision, which is what reading back gives."""
-        content = {
-            "format": FORMAT,
+        return json.dumps({"format": FORMAT, **self._content()})
+
+    def _content(self) -> dict[str, Any]:
+        content: dict[str, Any] = {
             "num_solutions": self.num_solutions,
             "classes": _written(self.classes),
         }
         if self.values is not None:
             content["values"] = _written(self.values)
-        return json.dumps(content)
+        if self.completers:
+            content["completers"] = {
+                name: one._content() for name, one in sorted(self.completers.items())
+            }
+        if self.rates:
+            content["rates"] = {name: asdict(one) for name, one in sorted(self.rates.items())}
+        return content
 
     @classmethod
     def from_json(cls, text: str) -> Priors:
@@ -144,11 +176,17 @@ class Priors:
         """
         raw: dict[str, Any] = json.loads(text)
         if raw.get("format") != FORMAT:
-            raise ValueError(f"priors of format {raw.get('format')!r}: this mclabel reads {FORMAT}")
+            raise ValueError(f"priors of format {raw.get('format')!r}: must be {FORMAT}")
+        return cls._of(raw)
+
+    @classmethod
+    def _of(cls, raw: Mapping[str, Any]) -> Priors:
         return cls(
             classes=_read(raw["classes"]),
             num_solutions=raw["num_solutions"],
             values=_read(raw["values"]) if "values" in raw else None,
+            completers={name: cls._of(one) for name, one in raw.get("completers", {}).items()},
+            rates={name: Rates(**one) for name, one in raw.get("rates", {}).items()},
         )
 
 

@@ -91,6 +91,8 @@ class Examples:
     validation: PackedExamples = field(default_factory=PackedExamples)
     num_unlabeled: int = 0
     """Solutions without any target."""
+    num_not_kept: int = 0
+    """Solutions that a consensus of judges does not keep."""
     num_leaked: int = 0
     """Solutions of problems that are in an evaluation set."""
     num_too_long: int = 0
@@ -125,6 +127,9 @@ def make_examples(
             break
         if leaks and leak_key(row.problem.text) in leaks:
             found.num_leaked += 1
+            continue
+        if not row.is_kept:
+            found.num_not_kept += 1
             continue
         targets = step_targets(row, settings.target)
         if settings.to_first_error:
@@ -164,6 +169,7 @@ def _nothing_left(found: Examples, target: str) -> str:
     left_out = found.num_refused + found.num_too_long
     why = f", {left_out} are refused, the first because {found.first_refused}" if left_out else ""
     leaked = f", {found.num_leaked} are in an evaluation set" if found.num_leaked else ""
+    leaked += f", a consensus does not keep {found.num_not_kept}" if found.num_not_kept else ""
     return (
         f"no labels left to train on: {found.num_unlabeled} solutions have no {target} label, "
         f"{len(found.validation)} are kept for validation{leaked}{why}. Label more problems, or "

@@ -214,12 +214,16 @@ def equal_weights(row: LabeledSolution) -> tuple[float, ...]:
 def rollout_weights(row: LabeledSolution) -> tuple[float, ...]:
     """Each step's number of rollouts, as a share of the most that a step of the solution has.
 
+    Those of the completer that its value is of, where there are several.
+
     Labels that do not rest on rollouts of their own (the outcome at the last step, implied ones,
     those of other people) weigh 1.
     """
-    most = max((step.counts.num_rollouts for step in row.steps), default=0)
+    counts = [row.value_counts(number).num_rollouts for number in range(len(row.steps))]
+    most = max(1, max(counts, default=0))
     return tuple(
-        step.counts.num_rollouts / most if _rests_on_rollouts(step) else 1.0 for step in row.steps
+        count / most if _rests_on_rollouts(step) else 1.0
+        for count, step in zip(counts, row.steps, strict=True)
     )
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from mclabel.data.readers.problem_rows import text_of
-from mclabel.data.readers.rows import LONE_SURROGATES, Fault, row_place, scan_rows
+from mclabel.data.readers.rows import LONE_SURROGATES, RejectReason, row_place, scan_rows
 from mclabel.data.readers.solutions import solution_in
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.rejects import Reject
@@ -59,7 +59,7 @@ class Solutions:
 
     def __init__(
         self,
-        rows: Callable[[], Iterable[SolutionItem | tuple[int, Fault]]],
+        rows: Callable[[], Iterable[SolutionItem | tuple[int, RejectReason]]],
         *,
         source: str,
         strict: bool = False,
@@ -67,7 +67,7 @@ class Solutions:
         """Go through an input once, to count it.
 
         Args:
-            rows: gives the input's rows: a solution, or the number of the row and its fault.
+            rows: gives the input's rows: a solution, or a row's number and why it is rejected.
             source: its name.
             strict: whether a row that cannot be used is an error.
 
@@ -79,10 +79,10 @@ class Solutions:
         self._count, self.size = len(lengths), Size.of_lengths(lengths)
         if lengths:
             return
-        faults = list(self.rejects())
-        if not faults:
+        reasons = list(self.rejects())
+        if not reasons:
             raise DataError(f"{source}: holds no solutions")
-        raise DataError(none_left(source, faults))
+        raise DataError(none_left(source, reasons))
 
     def __len__(self) -> int:
         return self._count
@@ -92,17 +92,15 @@ class Solutions:
             if isinstance(found, SolutionItem):
                 yield found
             elif self._strict:
-                number, fault = found
-                raise DataError(f"{row_place(self.source, number)}: {fault.detail}")
+                number, why = found
+                raise DataError(f"{row_place(self.source, number)}: {why.detail}")
 
     def rejects(self) -> Iterator[Reject]:
         """The rows that were left out, in order."""
         for found in self._rows():
             if not isinstance(found, SolutionItem):
-                number, fault = found
-                yield Reject(
-                    row=number, source=self.source, reason=fault.reason, detail=fault.detail
-                )
+                number, why = found
+                yield Reject(row=number, source=self.source, reason=why.reason, detail=why.detail)
 
 
 def read_scored_input(source: str, *, strict: bool = False) -> Solutions:
@@ -119,7 +117,7 @@ def read_scored_input(source: str, *, strict: bool = False) -> Solutions:
         ShardError: the run holds no labels, or they are damaged.
     """
     if source.endswith(FILES):
-        return Solutions(lambda: _file_rows(source), source=source, strict=strict)
+        return Solutions(lambda: file_items(source), source=source, strict=strict)
     store = Store(source)
     return Solutions(lambda: _run_rows(store), source=source, strict=strict)
 
@@ -133,26 +131,29 @@ def none_left(source: str, rejects: Sequence[Reject]) -> str:
     )
 
 
-def _file_rows(source: str) -> Iterator[SolutionItem | tuple[int, Fault]]:
+def file_items(source: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]:
+    """The rows of a file: a solution, or a row's number and why it is rejected."""
     for number, row in scan_rows(source):
-        found = row if isinstance(row, Fault) else _item(number, row_place(source, number), row)
-        yield (number, found) if isinstance(found, Fault) else found
+        found = (
+            row if isinstance(row, RejectReason) else _item(number, row_place(source, number), row)
+        )
+        yield (number, found) if isinstance(found, RejectReason) else found
 
 
-def _item(number: int, place: str, row: Any) -> SolutionItem | Fault:
+def _item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
     if not isinstance(row, Mapping):
-        return Fault("not_an_object", "must be an object with a problem and a solution")
+        return RejectReason("not_an_object", "must be an object with a problem and a solution")
     problem = text_of(row.get("problem"), numbers=False)
-    if isinstance(problem, Fault):
-        return Fault("no_problem", f"needs a problem (text): it {problem.detail}")
+    if isinstance(problem, RejectReason):
+        return RejectReason("no_problem", f"needs a problem (text): it {problem.detail}")
     given = solution_in(row)
-    if isinstance(given, Fault):
+    if isinstance(given, RejectReason):
         return given
     content = json.dumps(row, ensure_ascii=False, default=str)
     try:
         content.encode()
     except UnicodeEncodeError:
-        return Fault("not_utf8", LONE_SURROGATES)
+        return RejectReason("not_utf8", LONE_SURROGATES)
     steps: str | tuple[str, ...] = given.text
     if given.step_ends is not None:
         steps = tuple(given.text[a:b] for a, b in pairwise((0, *given.step_ends)))
@@ -164,10 +165,16 @@ def _item(number: int, place: str, row: Any) -> SolutionItem | Fault:
 def _run_rows(store: Store) -> Iterator[SolutionItem]:
     for number, labeled in enumerate(read_labels(store), 1):
         if labeled.solution.steps:
-            yield _labeled_item(number, labeled)
+            yield labeled_item(number, labeled)
 
 
-def _labeled_item(number: int, labeled: LabeledSolution) -> SolutionItem:
+def labeled_item(number: int, labeled: LabeledSolution) -> SolutionItem:
+    """A solution of a run.
+
+    Args:
+        number: its place in the run, from 1.
+        labeled: it, with its labels.
+    """
     problem, solution = labeled.problem, labeled.solution
     steps = tuple(step.text for step in solution.steps)
     row = {

@@ -6,31 +6,25 @@ the blocks that were running.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mclabel.data.readers.rows import Fault
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
-from mclabel.data.shards.rejects import Reject, noted_blocks
-from mclabel.data.shards.scores import commit_scores, read_scores, scored_blocks, unscored
+from mclabel.data.shards.solution_rows import SCORES
 from mclabel.data.shards.store import Store
-from mclabel.errors import DataError, EngineDied
-from mclabel.prm.scoring.batches import MAX_SOLUTIONS, ScoreBatches
+from mclabel.errors import DataError
+from mclabel.prm.scoring.batched import BatchedScorer
 from mclabel.prm.scoring.items import SolutionItem
-from mclabel.work.desk import Desk
+from mclabel.work.row_outputs import RowOutputs
 from mclabel.work.task import (
     Attempt,
     Commit,
-    CommittedBlocks,
     FinishedBlock,
     RunnerState,
     TaskWords,
 )
-
-if TYPE_CHECKING:
-    from mclabel.prm.examples.encode import EncodedSolution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,57 +34,19 @@ class Scores:
     steps: tuple[float, ...] = ()
     """One number in [0, 1] a step."""
     num_tokens: int = 0
-    set_aside: Fault | None = None
+    set_aside: RejectReason | None = None
     """Why the solution cannot be scored."""
 
 
-class ScoreOutputs:
-    """The score shards of a run."""
-
-    words = TaskWords(
-        item="solution",
-        items="solutions",
-        content="any column of the row",
-        done="scored",
-        block_setting="block_solutions",
-        counters={"num_steps": 0},
-        shown_counters={"num_steps": "steps"},
-    )
-
-    def __init__(self, source: str) -> None:
-        """Outputs of a job.
-
-        Args:
-            source: name of the input, for the rows without scores.
-        """
-        self._source = source
-
-    def committed(self, store: Store) -> CommittedBlocks:
-        """The blocks whose shards are there."""
-        done = scored_blocks(store)
-        return CommittedBlocks(blocks=done.blocks, foreign=done.foreign)
-
-    def sweep(self, store: Store) -> None:
-        """Remove what kills have left half-written: an attempt that lost leaves nothing else."""
-        store.sweep()
-
-    def set_aside(self, store: Store) -> Iterator[Reject]:
-        """The solutions that committed blocks have no scores for."""
-        for why in unscored(store, noted_blocks(store)):
-            yield Reject(
-                row=why["row"], source=self._source, reason=why["reason"], detail=why["detail"]
-            )
-
-    def texts(self, store: Store, blocks: Collection[str]) -> Mapping[str, str]:
-        """The problems of the solutions of some blocks."""
-        done = scored_blocks(store).blocks
-        tables = (read_scores(store, block)[1] for block in blocks if block in done)
-        rows = (row for table in tables for row in table.to_pylist())
-        return {row["id"]: json.loads(row["input"])["problem"] for row in rows}
-
-    def derived(self, counters: Mapping[str, int | None]) -> Mapping[str, float | None]:
-        """Nothing."""
-        return {}
+SCORE_WORDS = TaskWords(
+    item="solution",
+    items="solutions",
+    content="any column of the row",
+    done="scored",
+    block_setting="block_solutions",
+    counters={"num_steps": 0},
+    shown_counters={"num_steps": "steps"},
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +65,9 @@ class ScoreTask:
     """Whether a solution that cannot be scored is an error."""
 
     @property
-    def outputs(self) -> ScoreOutputs:
+    def outputs(self) -> RowOutputs:
         """The score shards of a run."""
-        return ScoreOutputs(self.source)
+        return RowOutputs(shards=SCORES, words=SCORE_WORDS, source=self.source)
 
     def runner(self, store: Store) -> ScoreRunner:
         """The task on one model."""
@@ -133,15 +89,11 @@ class ScoreRunner:
             store: of the run.
         """
         self._task, self._store = task, store
-        self._desk = Desk()
-        self._scorer: Any = None
-        self._batches: ScoreBatches | None = None
-        self._num_steps = 0
+        self._scorer = BatchedScorer(task.load, max_tokens=task.max_tokens)
 
     async def start(self) -> None:
-        """Load the model, in the thread that prepares its input."""
-        self._scorer = await self._desk.run(self._task.load)
-        self._batches = ScoreBatches(self._score, max_tokens=self._task.max_tokens)
+        """Load the model."""
+        await self._scorer.start()
 
     async def begin(self, attempt: Attempt) -> None:
         """Nothing: blocks have nothing to do with each other."""
@@ -149,25 +101,18 @@ class ScoreRunner:
     async def run(self, item: SolutionItem, attempt: Attempt) -> Scores:
         """Score one solution, together with others that wait."""
         from mclabel.prm.examples.encode import TooLongError
+        from mclabel.prm.scoring.score import check_scores
 
-        assert self._batches is not None, "start() first"
-        self._batches.num_coming += 1
         try:
-            encoded: EncodedSolution = await self._desk.run(
-                self._scorer.encode, item.problem, item.steps, item.place
-            )
+            scores, num_tokens = await self._scorer.score(item)
         except DataError as error:
             if self._task.strict:
                 raise
             reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
             detail = str(error).removeprefix(f"{item.place}: ")
-            return Scores(set_aside=Fault(reason, detail))
-        finally:
-            self._batches.num_coming -= 1
-        scores = await self._batches.score(encoded)
-        self._check(scores, item)
-        self._num_steps += len(scores)
-        return Scores(steps=tuple(scores), num_tokens=len(encoded.ids))
+            return Scores(set_aside=RejectReason(reason, detail))
+        check_scores("the scorer", [scores], [item.place])
+        return Scores(steps=tuple(scores), num_tokens=num_tokens)
 
     def commit(self, finished: FinishedBlock) -> Commit:
         """Write the block's shard."""
@@ -175,7 +120,7 @@ class ScoreRunner:
 
         numbers = {item.id: item.number for item in finished.block.items}
         scored = [(item, scores) for item, scores in finished.results if scores.set_aside is None]
-        won = commit_scores(
+        won = SCORES.commit(
             self._store,
             finished.block.id,
             finished.attempt,
@@ -197,41 +142,13 @@ class ScoreRunner:
                 },
                 "cost": {"num_tokens": finished.num_tokens},
             },
-            aggregations=tuple(AGGREGATIONS),
         )
         return Commit(won=won, counts={"num_scored": len(scored)})
 
     def state(self) -> RunnerState:
         """The solutions that are scored now, and tokens and steps scored."""
-        batches = self._batches
-        if batches is None:
-            return RunnerState(counters={"num_steps": 0})
-        return RunnerState(
-            num_live=batches.num_live,
-            max_live=MAX_SOLUTIONS,
-            num_waiting=batches.num_waiting,
-            num_tokens=batches.num_tokens,
-            counters={"num_steps": self._num_steps},
-        )
+        return self._scorer.state()
 
     async def close(self) -> None:
         """Free the model."""
-        self._desk.close()
-        if self._batches is not None:
-            self._batches.close()
-        self._scorer = None
-
-    def _score(self, encoded: Any) -> list[list[float]]:
-        """Score a batch, in a thread of its own."""
-        import torch
-
-        try:
-            found: list[list[float]] = self._scorer.score_encoded(encoded)
-        except torch.OutOfMemoryError as error:
-            raise EngineDied(f"the device has no memory left ({error})") from error
-        return found
-
-    def _check(self, scores: list[float], item: SolutionItem) -> None:
-        from mclabel.prm.scoring.score import check_scores
-
-        check_scores("the scorer", [scores], [item.place])
+        self._scorer.close()

@@ -150,6 +150,7 @@ def preflight(
         lengths=(median, most_but_few, most),
         left_out={
             f"without a {target} label": examples.num_unlabeled,
+            "that a consensus of judges does not keep": examples.num_not_kept,
             "in an evaluation set": examples.num_leaked,
             "too long": examples.num_too_long,
             "that cannot be encoded": examples.num_refused,

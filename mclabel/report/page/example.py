@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from mclabel.records import LabeledSolution, Outcome, StepLabel
-from mclabel.report.page.html import Html, join, tag
+from mclabel.report.opinions import (
+    Place,
+    kept_word,
+    opinions_words,
+    pieces,
+    places_by_step,
+    rule_name,
+)
+from mclabel.report.page.html import MAX_CELL, Html, join, more, tag, visible
 
 MIN_STEPS, MAX_STEPS = 3, 9
 """Of a solution that is quick to read."""
@@ -86,7 +95,8 @@ def example_part(example: Example, *, run: str = "") -> Html:
     """
     row = example.row
     start, end = _window(row)
-    steps = [_step(example, number) for number in range(start, end)]
+    places = places_by_step(row.consensus, row.solution.steps)
+    steps = [_step(example, number, places.get(number, ())) for number in range(start, end)]
     count = len(row.steps)
     left_out = "" if end - start == count else f"Steps {start} to {end - 1} of {count} are shown. "
     return tag(
@@ -119,6 +129,10 @@ def _verdicts(example: Example) -> Html:
         same = example.truth == row.first_error
         chip = _chip("" if same else "differs", "agrees" if same else "differs")
         facts.append(("First error, in truth", [_place(example.truth), " ", chip]))
+    if (consensus := row.consensus) is not None:
+        chip = _chip("" if consensus.kept else "differs", kept_word(consensus))
+        facts.append((f"Consensus, {rule_name(consensus)}", [chip]))
+        facts += [(source, [words]) for source, words in opinions_words(consensus)]
     return tag(
         "dl",
         *(tag("div", tag("dt", name), tag("dd", *parts)) for name, parts in facts),
@@ -126,7 +140,7 @@ def _verdicts(example: Example) -> Html:
     )
 
 
-def _step(example: Example, number: int) -> Html:
+def _step(example: Example, number: int, places: Sequence[Place]) -> Html:
     row = example.row
     label = row.steps[number]
     value, word = shown_value(label), _WORDS[label.hard]
@@ -139,7 +153,10 @@ def _step(example: Example, number: int) -> Html:
     said = tag(
         "div",
         tag("p", *chips, class_="chips") if chips else "",
-        tag("div", row.solution.steps[number].text.strip(), class_="prose"),
+        tag("div", *_marked(row.solution.steps[number].text, places), class_="prose"),
+        tag("ul", *(tag("li", place.words) for place in places), class_="reasons")
+        if places
+        else "",
     )
     measures = tag(
         "div",
@@ -158,6 +175,19 @@ def _step(example: Example, number: int) -> Html:
     none = "" if value is not None else f" no-value {word.replace(' ', '-')}"
     style = {} if value is None else {"style": f"--v:{value:.4f}"}
     return tag("li", body, class_=f"step{none}", aria_label=f"Step {number}, {word}", **style)
+
+
+def _marked(text: str, places: Sequence[Place]) -> Iterator[object]:
+    """The parts of a step's text, those that places cover in marks."""
+    body, left = text.strip(), len(text) - len(text.lstrip())
+    moved = [
+        replace(place, start=max(0, place.start - left), end=max(0, place.end - left))
+        for place in places
+    ]
+    for part, over in pieces(body[:MAX_CELL], moved):
+        title = visible("\n".join(place.words for place in over))
+        yield tag("mark", part, title=title) if over else part
+    yield more(body)
 
 
 def _bar(value: float | None, label: StepLabel) -> Html:
@@ -188,6 +218,8 @@ def _known(row: LabeledSolution, number: int) -> str:
             if count
         ]
         parts.append(", ".join([f"{counts.num_right} of {counts.num_rollouts} right", *rest]))
+        if by_completer := row.counts_by_completer(number):
+            parts.append(by_completer)
     if label.low is not None and label.high is not None:
         parts.append(f"95% {label.low:.2f} to {label.high:.2f}")
     if row.posterior is not None:

@@ -32,6 +32,7 @@ from mclabel.evaluation.label_quality import (
 )
 from mclabel.records import LabeledSolution, Outcome, Problem
 from mclabel.report.kinds import answer_kind
+from mclabel.report.opinions import rule_name
 from mclabel.report.page.example import Example, more_telling, shown_value
 from mclabel.report.runs import Run, flat, read_json
 from mclabel.seeds import content_id
@@ -125,6 +126,19 @@ class RunFacts:
     """By a hash of problem and solution: solutions that several runs have labelled are compared."""
     errors_at: Counter[int]
     true_errors_at: Counter[int] | None
+    consensus: Counter[tuple[str, bool]]
+    """Solutions by the rule of their consensus and whether it keeps them."""
+
+    @property
+    def kept(self) -> str:
+        """`12 of 20 by same_location`; empty without a consensus."""
+        totals: Counter[str] = Counter()
+        for (rule, _), count in self.consensus.items():
+            totals[rule] += count
+        return ", ".join(
+            f"{self.consensus[rule, True]:,} of {total:,} by {rule}"
+            for rule, total in sorted(totals.items())
+        )
 
 
 def run_facts(run: Run) -> RunFacts:
@@ -160,6 +174,7 @@ def run_facts(run: Run) -> RunFacts:
         first_errors=gathered.first_errors,
         errors_at=Counter(row.first_error for row in rows if row.first_error is not None),
         true_errors_at=Counter(t for t in truths.values() if t is not None) if known else None,
+        consensus=gathered.consensus,
     )
 
 
@@ -177,6 +192,7 @@ class _Gathered:
             name: [] for name in ("value", "width", "place", "right", "sound", "drawn")
         }
         self.example: Example | None = None
+        self.consensus: Counter[tuple[str, bool]] = Counter()
         self._problems: dict[str, Problem] = {}
         self._sums: dict[str, list[float]] = {}
 
@@ -200,6 +216,8 @@ class _Gathered:
         truth = arith_truth(row) if known else None
         if known:
             self.truths[row.solution.id] = truth
+        if row.consensus is not None:
+            self.consensus[rule_name(row.consensus), row.consensus.kept] += 1
         self.rows.append(self._light(row))
         self.first_errors[content_id("same", row.problem.text, row.solution.text)] = row.first_error
         self.rollouts[row.problem.id] = row.root.num_rollouts
@@ -255,6 +273,7 @@ class _Gathered:
             prompt_ids=(),
             steps=row.steps[:1] * len(row.steps),
             posterior=None,
+            consensus=row.consensus and replace(row.consensus, opinions=()),
         )
 
 

@@ -83,6 +83,7 @@ def _labelled(run: RunFacts) -> Html:
         [
             Fact("end right", percent(right), percent_range(right)),
             Fact("labelled with an error", percent(error), percent_range(error)),
+            *([Fact("kept", run.kept)] if run.kept else []),
         ],
     )
 

@@ -27,10 +27,17 @@ def text(content: object) -> Html:
     if isinstance(content, Html):
         return content
     whole = str(content)
-    cut = whole[:MAX_CELL]
-    shown = "".join(c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in cut)
-    more = f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
-    return Html(escape(shown + more))
+    return Html(escape(visible(whole[:MAX_CELL]) + more(whole)))
+
+
+def visible(content: str) -> str:
+    """A text with what would hide or reorder it as codes; not escaped."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\u{ord(c):04x}" for c in content)
+
+
+def more(whole: str) -> str:
+    """How much of a text is left out where it is bounded; empty if nothing is."""
+    return f"… ({len(whole) - MAX_CELL:,} more characters)" if len(whole) > MAX_CELL else ""
 
 
 def ranged(value: float | None, low: float | None, high: float | None, form: str = ".2f") -> Html:

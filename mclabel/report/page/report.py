@@ -121,6 +121,7 @@ def _what_was_run(runs: Sequence[RunFacts]) -> Html:
             row(f"steps: {name}", *(f"{r.hard[name]:,}" for r in runs))
             for name in ("sound", "wrong", "no verdict")
         ),
+        *([row("kept", *(r.kept or "-" for r in runs))] if any(r.kept for r in runs) else []),
         row("rollouts", *(f"{r.num_rollouts:,}" for r in runs)),
         row(
             "rollout tokens",

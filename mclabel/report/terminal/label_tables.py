@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mclabel.evaluation.bootstrap import FEW_PROBLEMS
+from mclabel.evaluation.completer_report import CompletersReport
 from mclabel.evaluation.label_report import ALL, GroupReport, LabelReport
+from mclabel.report.terminal.consensus_tables import consensus_grids
 from mclabel.report.terminal.grid import Grid, estimate_text, number_text
 
 FIRST_ERRORS = {
@@ -18,6 +20,18 @@ WRONG_STEPS = {
     "sound, labelled wrong": "false_positive_rate",
     "kappa": "kappa",
 }
+RULES = FIRST_ERRORS | {"sound, labelled wrong": "false_positive_rate", "F1": "f1"}
+RULES["right by a wrong step, found"] = "lucky_found"
+RULES.pop("right by a wrong step")
+WHO = (
+    "rollouts",
+    "tokens",
+    "cost",
+    "blindness",
+    "luck",
+    "learned blindness",
+    "learned luck",
+)
 FEW = "(!)"
 """Marks a group of few problems."""
 AGAINST = {
@@ -32,6 +46,8 @@ def label_grids(report: LabelReport) -> list[Grid]:
     """Every table of a report that has something to show."""
     grids = [
         *_quality(report),
+        *_completers(report.completers),
+        *([] if report.sources is None else consensus_grids(report.sources)),
         _calibration(report),
         _intervals(report),
         _shape(report),
@@ -83,6 +99,47 @@ def _quality(report: LabelReport) -> list[Grid]:
             "chance.",
         ),
     ]
+
+
+def _completers(report: CompletersReport | None) -> list[Grid]:
+    """Who rolled out, and what labels by each alone and by rules would be."""
+    if report is None:
+        return []
+    rules = Grid(
+        title="Labels by each completer and by rules over them [95% interval]",
+        header=("", *RULES),
+        rows=tuple(
+            (name, *(estimate_text(getattr(quality, field)) for field in RULES.values()))
+            for name, quality in report.rules.items()
+        ),
+        note="By any: a step is right if any completer recovers from it; by all: if all do. Rows "
+        "beyond the labels need rollouts by every completer after every step.",
+    )
+    who = Grid(
+        title="Who rolled out, per solution",
+        header=("", *WHO),
+        rows=tuple(
+            (
+                name,
+                f"{one.rollouts:,.1f}",
+                f"{one.tokens:,.0f}",
+                f"{one.cost:,.0f}",
+                *(
+                    "" if value is None else estimate_text(value)
+                    for value in (one.blindness, one.luck)
+                ),
+                *(
+                    "" if value is None else f"{value:.3f}"
+                    for value in (one.learned_blindness, one.learned_luck)
+                ),
+            )
+            for name, one in report.completers.items()
+        ),
+        note="Cost: tokens, each at its completer's cost relative to the cheapest one's. "
+        "Blindness: share of rollouts that fail where the step is sound; luck: share that succeed "
+        "after an error. Learned: what the posterior took them for, without truth.",
+    )
+    return [rules, who]
 
 
 def _calibration(report: LabelReport) -> Grid:

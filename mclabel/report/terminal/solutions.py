@@ -18,7 +18,14 @@ from mclabel.evaluation.best_of_n import BestOfN, Difference, is_reference
 from mclabel.evaluation.bootstrap import Estimate
 from mclabel.evaluation.choosing import MAJORITY, PASS, RANDOM
 from mclabel.evaluation.label_quality import LabelCost, LabelQuality
-from mclabel.records import LabeledSolution, Outcome, StepLabel
+from mclabel.records import Consensus, LabeledSolution, Outcome, StepLabel
+from mclabel.report.opinions import (
+    Place,
+    kept_word,
+    opinions_words,
+    places_by_step,
+    rule_name,
+)
 from mclabel.report.terminal.grid import estimate_text
 
 MAX_SHOWN = 2000  # characters of one text
@@ -51,16 +58,22 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
     table = Table(box=None, padding=(0, 1), show_header=False)
     for column in ("mark", "value", "interval", "counts"):
         table.add_column(column, no_wrap=True)
+    if row.consensus is not None:  # whose opinions name steps by their index
+        table.add_column("index", justify="right", no_wrap=True)
     table.add_column("step", overflow="fold")
+    places = places_by_step(row.consensus, row.solution.steps)
     for index, (step, label) in enumerate(zip(row.solution.steps, row.steps, strict=True)):
         table.add_row(
             _mark(index, row, truth),
             Text(_value(label), style=_style(label)),
             Text(_interval(label), style="dim"),
-            Text(_counts(label), style="dim"),
-            Text(shown(step.text.strip()), style=_style(label)),
+            Text(_counts(row, index), style="dim"),
+            *([] if row.consensus is None else [Text(str(index), style="dim")]),
+            _step_text(step.text, _style(label), places.get(index, ())),
         )
     console.print(table)
+    if row.consensus is not None:
+        console.print(_consensus_line(row.consensus))
     console.print()
 
 
@@ -245,6 +258,28 @@ def _difference(estimate: Difference) -> str:
     return f"{value} \\[{low}, {high}]"
 
 
+def _step_text(text: str, style: str, places: Sequence[Place]) -> Text:
+    """A step with the places in it underlined, and below it what is wrong with each."""
+    body, left = text.strip(), len(text) - len(text.lstrip())
+    found = Text(shown(body), style=style)
+    for place in places:
+        # control characters take more room where they are shown
+        start, end = (
+            len(shown(body[: min(max(0, at - left), MAX_SHOWN)])) for at in (place.start, place.end)
+        )
+        found.stylize("bold underline", start, end)
+    for place in places:
+        found.append(f"\n  {shown(place.words)}", style="magenta")
+    return found
+
+
+def _consensus_line(consensus: Consensus) -> Text:
+    line = Text(f"{shown(rule_name(consensus))}: ")
+    line.append(kept_word(consensus), style="green" if consensus.kept else "bold yellow")
+    told = ", ".join(f"{source}: {words}" for source, words in opinions_words(consensus))
+    return line.append(f"  {shown(told)}", style="dim")
+
+
 def _mark(index: int, row: LabeledSolution, truth: int | str | None) -> Text:
     labelled = index == row.first_error
     if truth == "":
@@ -277,9 +312,12 @@ def _interval(label: StepLabel) -> str:
     return "" if label.low is None else f"[{label.low:.2f}, {label.high:.2f}]"
 
 
-def _counts(label: StepLabel) -> str:
+def _counts(row: LabeledSolution, number: int) -> str:
+    label = row.steps[number]
     counts = label.counts
     if not counts.num_rollouts:
         return label.source
+    if by_completer := row.counts_by_completer(number):
+        return by_completer
     extra = counts.num_truncated + counts.num_ungraded
     return f"{counts.num_right}/{counts.num_rollouts}" + (f" ({extra} undecided)" if extra else "")

@@ -20,10 +20,12 @@ from pydantic_core import PydanticCustomError
 from mclabel.checkers import CHECKERS, GradeItem, here, make_checker, recorded_checker
 from mclabel.checkers.base import default_checker
 from mclabel.data.shards.manifest import MANIFEST, claimed_config
-from mclabel.data.shards.schema import problem_of
+from mclabel.data.shards.schema import consensus_of, problem_of
 from mclabel.data.shards.shard import read_shard
 from mclabel.errors import DataError
 from mclabel.evaluation.grouping import GROUP_KEYS
+from mclabel.records import Consensus, Step
+from mclabel.report.opinions import kept_word, opinions_words, places_by_step, rule_name
 from mclabel.report.viewer.index import Index
 from mclabel.seeds import content_id
 
@@ -72,6 +74,9 @@ class Details:
         known, row = self._row(run, solution_id)
         steps: Sequence[Mapping[str, Any]] = row["steps"]
         posterior = row["posterior"]
+        consensus = consensus_of(row["consensus"])
+        texts = [Step(text=step["text"], end=step["end"]) for step in steps]
+        places = places_by_step(consensus, texts)
         return {
             "solution_id": solution_id,
             "digest": content_id("same", row["problem"], row["solution"]),
@@ -91,12 +96,17 @@ class Details:
             "siblings": row["siblings"],
             "root_value": row["root_value"],
             "priors": row["priors"],
+            "values_of": row["values_of"],
+            "completers": [one["name"] for one in row["completers"]],
+            "consensus": None if consensus is None else _told(consensus),
             "num_steps": len(steps),
             "steps": [
                 {
                     "text": cut(step["text"]),
                     **{name: step[name] for name in _STEP_FIELDS},
                     "chance": None if posterior is None else posterior[number],
+                    "by_completer": [one["steps"][number] for one in row["completers"]],
+                    "places": [asdict(place) for place in places.get(number, ())],
                 }
                 for number, step in enumerate(steps[:MAX_STEPS])
             ],
@@ -107,7 +117,7 @@ class Details:
         }
 
     def rollouts(self, run: int, solution_id: str, step: int, offset: int) -> dict[str, Any]:
-        """Rollouts of a step's prefix, by index, and how often each answer came.
+        """Rollouts of a step's prefix, by completer and index, and how often each answer came.
 
         The reason of an answer is that of its first rollout.
 
@@ -136,6 +146,7 @@ class Details:
             ],
             "rows": [
                 {
+                    "completer": row["completer"],
                     "index": row["index"],
                     "text": cut(row["text"], MAX_ROLLOUT_TEXT),
                     "answer": cut(row["prediction"], 500),
@@ -231,7 +242,7 @@ class Details:
         return found[0], table.slice(found[0]["row"], 1).to_pylist()[0]
 
     def _rollouts(self, run: int, solution_id: str, step: int) -> tuple[dict[str, Any], pa.Table]:
-        """The solution's row, and the rollouts of one step's prefix by index."""
+        """The solution's row, and the rollouts of one step's prefix in order."""
         known, row = self._row(run, solution_id)
         prefix = _at(row["steps"], step, f"step={step}")["prefix_id"]
         name = self._rollouts_name(run, known["shard"])
@@ -242,7 +253,8 @@ class Details:
             pc.equal(table.column("prefix_id"), prefix),
             pc.equal(table.column("problem_id"), row["problem_id"]),
         )
-        return row, table.filter(same).sort_by("index")
+        by = [("completer", "ascending"), ("index", "ascending")]
+        return row, table.filter(same).sort_by(by)
 
     def _rollouts_name(self, run: int, shard: str) -> str | None:
         found = self._index.query(
@@ -275,6 +287,18 @@ class Details:
 def cut(text: str | None, limit: int = MAX_TEXT) -> dict[str, Any] | None:
     """The beginning of a text, and its whole length in characters."""
     return None if text is None else {"text": text[:limit], "length": len(text)}
+
+
+def _told(consensus: Consensus) -> dict[str, Any]:
+    """A consensus in words."""
+    return {
+        "rule": rule_name(consensus),
+        "kept": consensus.kept,
+        "word": kept_word(consensus),
+        "opinions": [
+            {"source": source, "words": words} for source, words in opinions_words(consensus)
+        ],
+    }
 
 
 def _answers(table: pa.Table) -> list[tuple[tuple[str | None, str], int]]:

@@ -31,7 +31,8 @@ CREATE TABLE solutions (
     outcome VARCHAR, first_error INTEGER, truth INTEGER, has_truth BOOLEAN, num_steps INTEGER,
     vals FLOAT[], hard TINYINT[], width FLOAT, fall FLOAT, num_rollouts INTEGER,
     num_truncated INTEGER, num_ungraded INTEGER, num_tokens BIGINT, key UBIGINT,
-    answer_type VARCHAR, family VARCHAR, level VARCHAR, subject VARCHAR, search VARCHAR,
+    answer_type VARCHAR, family VARCHAR, level VARCHAR, subject VARCHAR, kept BOOLEAN,
+    search VARCHAR,
     {", ".join(f"{name} UINTEGER" for name in BINS)}
 );
 CREATE TABLE shards (run UTINYINT, name VARCHAR, rollouts VARCHAR);
@@ -54,7 +55,7 @@ SELECT ? + row_number() OVER () - 1, run, shard, block, row, solution_id, proble
     list_sum(list_transform(steps, lambda s: s.num_truncated)),
     list_sum(list_transform(steps, lambda s: s.num_ungraded)),
     list_sum(list_transform(steps, lambda s: s.num_tokens)),
-    hash(problem, solution), answer_type, family, level, subject,
+    hash(problem, solution), answer_type, family, level, subject, kept,
     lower(concat_ws(chr(10), problem_id, solution_id, answer, left(problem, {MAX_SEARCHED}),
         left(solution, {MAX_SEARCHED}))),
     {", ".join(f"list_count(list_filter(tenths, lambda t: t = {n}))" for n in range(NUM_BINS))}
@@ -88,6 +89,7 @@ COLUMNS = (
 def prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
     """What the index takes of a shard, with the truth where it can be computed."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     meta = [json.loads(text) for text in table.column("meta").to_pylist()]
     answers = table.column("answer").to_pylist()
@@ -101,6 +103,7 @@ def prepared(table: pa.Table, run: int, shard: str) -> pa.Table:
         "shard": pa.array([shard] * table.num_rows, pa.string()),
         "truth": pa.array(truths, pa.int32()),
         "has_truth": pa.array(known, pa.bool_()),
+        "kept": pc.struct_field(table.column("consensus"), "kept"),
         **{
             name: pa.array([one.get(name, "")[:MAX_FACET] or None for one in meta], pa.string())
             for name in GROUP_KEYS

@@ -30,10 +30,11 @@ MARKS = {
     "truncated": "outcome = 'truncated' OR num_truncated > 0",
     "unknown": "outcome = 'ungraded' OR num_ungraded > 0",
     "undecided": "list_contains(list_transform(hard, lambda h: h IS NULL), true)",
+    "unkept": "NOT kept",
 }
 """`lucky`: a right answer through a wrong step, in truth where it is known, else by label.
 `truth`, `runs`: the first error is labelled elsewhere than in truth, than by another run.
-`undecided`: a step has no label."""
+`undecided`: a step has no label. `unkept`: a consensus was asked for and not reached."""
 
 SORTS = {
     "": "id",
@@ -46,7 +47,7 @@ SORTS = {
 
 _LISTED = (
     "id, solution_id, sample_index, problem, answer, prediction, outcome, first_error, truth, "
-    "has_truth, num_steps, vals, hard, width, num_truncated, num_ungraded, "
+    "has_truth, num_steps, vals, hard, width, num_truncated, num_ungraded, kept, "
     "outcome = 'right' AND has_truth AND truth IS NOT NULL AS lucky"
 )
 

@@ -9,6 +9,7 @@ export const MARKS = {
   truncated: "cut solution or rollouts",
   unknown: "unknown verdicts",
   undecided: "steps without a label",
+  unkept: "not kept: opinions disagree",
 };
 const NAMES = {
   mark: "Look at", outcome: "Outcome", error: "First error", width: "Interval", sort: "Order",
@@ -35,7 +36,8 @@ export function showFilters(counts) {
       select.replaceChildren(...options.map(([value, text]) => h("option", { value }, text)));
       select.dataset.options = wanted;
     }
-    select.closest("label").hidden = options.length < 3 && !kept;
+    const fewest = name === "mark" ? 2 : 3; // a single mark leaves solutions without it
+    select.closest("label").hidden = options.length < fewest && !kept;
   }
   setFilters();
 }

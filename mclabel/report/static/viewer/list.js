@@ -68,6 +68,7 @@ function item(row) {
     chips.push(chip("differs", `truth: ${row.truth === null ? "none" : `at ${row.truth}`}`));
   }
   if (row.lucky) chips.push(chip("lucky", "lucky"));
+  if (row.kept === false) chips.push(chip("differs", "not kept"));
   if (row.num_truncated) chips.push(chip("", plural(row.num_truncated, "cut rollout")));
   if (row.num_ungraded) chips.push(chip("", plural(row.num_ungraded, "unknown verdict")));
   const open = (event) => {

@@ -1,5 +1,6 @@
 // Two samples of a problem side by side, row by row, and where they part.
 import { h } from "./dom.js";
+import { opinionFacts } from "./opinions.js";
 import { go } from "./state.js";
 import { stepList } from "./steps.js";
 import { prose } from "./text.js";
@@ -56,6 +57,7 @@ function side(row, shared, left, right) {
     ["First error, labelled", [error(row.first_error)]],
   ];
   if (row.has_truth) facts.push(["In truth", [error(row.truth)]]);
+  facts.push(...opinionFacts(row));
   const head = h("div", { class: "side-head" },
     h("div", { class: "title" }, h("h4", {}, `Sample ${row.sample_index}`),
       h("button", { type: "button", click: () => go({ id: row.solution_id, with: "", step: "" }) }, "Open alone"),

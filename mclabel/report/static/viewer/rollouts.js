@@ -74,7 +74,7 @@ function rollout(row, id, step) {
   const reason = row.reason === null ? "" : ` · ${words(row.reason)}`;
   return h("li", {},
     h("p", { class: "rollout-head" },
-      h("span", { class: "quiet" }, `${row.index} · `), chip(row.outcome, OUTCOMES[row.outcome]),
+      h("span", { class: "quiet" }, `${row.completer === "policy" ? "" : `${row.completer} `}${row.index} · `), chip(row.outcome, OUTCOMES[row.outcome]),
       h("span", { class: "quiet" }, ` ${row.answer === null ? "no answer" : `answers ${row.answer.text}`} · ${plural(row.num_tokens, "token")}${reason}`)),
-    prose(row.text, `rollout.${step}.${row.index}`, id));
+    prose(row.text, `rollout.${step}.${row.completer}.${row.index}`, id));
 }

@@ -5,6 +5,7 @@ import { own } from "./exports.js";
 import { copy, jsonLines } from "./files.js";
 import { MARKS } from "./filters.js";
 import { MAX_NOTE, noteOf, setNote } from "./notes.js";
+import { opinionFacts } from "./opinions.js";
 import { chooser, nextSample, pair } from "./pair.js";
 import { showRollouts } from "./rollouts.js";
 import { address, go, question, view } from "./state.js";
@@ -148,6 +149,7 @@ async function copySolution(row, runs, button) {
     run: runs[Number(run || 0)], problem_id: row.problem_id.text, solution_id: row.solution_id, sample_index: row.sample_index,
     problem: row.problem.text, answer: row.answer.text, prediction: row.prediction?.text ?? null, outcome: row.outcome,
     first_error: row.first_error, ...(row.has_truth ? { true_first_error: row.truth } : {}),
+    ...(row.consensus === null ? {} : { consensus: row.consensus }),
     steps: row.steps.map(({ text, ...label }) => ({ text: text.text, ...label })), ...own(run, row),
   };
   const texts = [row.problem, row.answer, ...row.steps.map((step) => step.text)];
@@ -170,6 +172,7 @@ function head(row, runs, { compared = false } = {}) {
   }
   if (row.no_error !== null) facts.push(["Chance of no error", [share(row.no_error)]]);
   if (row.root_value !== null) facts.push(["Bare problem's value", [share(row.root_value)]]);
+  facts.push(...opinionFacts(row));
   const told = compared ? facts.filter(([name]) => name === "Gold") : facts; // the sides tell the rest
   const lucky = row.has_truth && row.outcome === "right" && row.truth !== null;
   return h("header", { class: "solution-head" },
@@ -220,6 +223,7 @@ function about(row) {
     ...Object.entries(row.meta).map(([name, value]) => [name.replace("_", " "), value]),
     ["all solutions of this problem", of(row.siblings)], ["rollouts of the bare problem", of(row.root)],
   ];
+  if (row.completers.length) facts.push(["rolled out by", row.completers.join(", ")], ["values are those of", row.values_of]);
   if (row.priors) facts.push(["priors", row.priors]);
   return h("details", { class: "about" }, h("summary", {}, "More of this solution"),
     h("dl", { class: "facts" }, facts.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text)))));

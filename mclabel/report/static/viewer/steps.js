@@ -1,6 +1,7 @@
 // The steps of a solution: text, value, interval, counts and decision, and what PRMs score.
 import { get } from "./api.js";
 import { byId, h, plural } from "./dom.js";
+import { reasons } from "./opinions.js";
 import { go, view } from "./state.js";
 import { prose } from "./text.js";
 import { bar, chip, decision, sourceText, share } from "./values.js";
@@ -43,6 +44,7 @@ function oneStep(row, step, index, id, marks) {
     h("p", { class: "quiet" },
       [
         rollouts ? counts(step, rollouts) : null,
+        rollouts && row.completers.length > 1 ? byCompleter(row, step) : null,
         step.low === null ? null : `95% ${share(step.low)} to ${share(step.high)}`,
         step.chance === null ? null : `chance of first error ${share(step.chance)}`,
         kind === "value" ? null : kind,
@@ -58,12 +60,20 @@ function oneStep(row, step, index, id, marks) {
     h("div", { class: "step-body" },
       h("div", { class: "said" },
         h("span", { class: "number", "aria-hidden": "true" }, String(index)),
-        h("div", {}, flags.length ? h("p", { class: "chips" }, flags) : null, prose(step.text, `step.${index}`, id))),
+        h("div", {}, flags.length ? h("p", { class: "chips" }, flags) : null, prose(step.text, `step.${index}`, id, step.places),
+          reasons(step.places))),
       facts));
   if (rollouts && row.rollouts_kept) {
     node.append(h("div", { class: "rollouts", id: `rollouts-${index}`, hidden: true, role: "region", "aria-label": `Rollouts of step ${index}` }));
   }
   return node;
+}
+
+function byCompleter(row, step) {
+  return row.completers.map((name, i) => {
+    const own = step.by_completer[i];
+    return `${name} ${own.num_right}/${own.num_right + own.num_wrong + own.num_truncated + own.num_ungraded}`;
+  }).join(", ");
 }
 
 function counts(step, rollouts) {

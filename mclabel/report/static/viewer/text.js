@@ -42,15 +42,18 @@ const sight = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "200px" });
 
-/** A bounded text `{text, length}`, with a button for the rest of it. `what` names it to the server. */
-export function prose(cut, what, id) {
+/**
+ * A bounded text `{text, length}`, with a button for the rest of it. `what` names it to the server,
+ * `places` in it are marked.
+ */
+export function prose(cut, what, id, places = []) {
   const body = h("div", { class: "prose" });
   if (cut === null) {
     body.append(h("span", { class: "quiet" }, "none"));
     return body;
   }
   const now = view();
-  fill(body, cut.text, now.raw === "");
+  fill(body, cut.text, now.raw === "", inUnits(places, cut.text));
   const shown = size(cut.text);
   if (shown < cut.length) body.append(rest(shown, cut.length, what, id, now));
   return body;
@@ -58,6 +61,14 @@ export function prose(cut, what, id) {
 
 /** In characters, as the server counts them. */
 const size = (text) => [...text].length;
+
+/** Places counted as strings are here, where some characters take two units. */
+function inUnits(places, text) {
+  if (!places.length) return [];
+  const characters = [...text];
+  const at = (count) => characters.slice(0, count).join("").length;
+  return places.map(({ start, end, words }) => ({ start: at(start), end: at(end), words }));
+}
 
 function rest(shown, length, what, id, now) {
   const note = h("span", { class: "quiet" });
@@ -81,32 +92,55 @@ function rest(shown, length, what, id, now) {
   return box;
 }
 
-function fill(node, text, typesets) {
+function fill(node, text, typesets, places = []) {
   let from = 0;
   let formulas = 0;
   if (typesets) {
     for (const found of text.matchAll(MATH)) {
       const formula = found.slice(1).find((group) => group !== undefined);
       if (formula.length > MAX_FORMULA || formulas === MAX_FORMULAS) continue;
-      plain(node, text.slice(from, found.index));
+      marked(node, text, from, found.index, places);
       const display = found[0].startsWith("$$") || found[0].startsWith("\\[");
       const math = h("span", { class: display ? "math display" : "math" });
       plain(math, found[0]);
       math.formula = formula;
-      node.append(math);
+      const end = found.index + found[0].length;
+      within(node, places, found.index, end).append(math); // a formula is marked as a whole
       sight.observe(math);
       formulas += 1;
-      from = found.index + found[0].length;
+      from = end;
     }
   }
-  plain(node, text.slice(from));
+  marked(node, text, from, text.length, places);
 }
+
+/** A part of a text, with the places in it marked. */
+function marked(node, text, from, to, places) {
+  const inside = places.flatMap(({ start, end }) => [start, end]).filter((at) => at > from && at < to);
+  const edges = [...new Set([from, ...inside, to])].sort((one, other) => one - other);
+  for (const [number, edge] of edges.slice(1).entries()) {
+    plain(within(node, places, edges[number], edge), text.slice(edges[number], edge));
+  }
+}
+
+/** Where a part of a text belongs: a mark in the node if places reach into it, else the node. */
+function within(node, places, from, to) {
+  const over = places.filter(({ start, end }) => start < to && end > from);
+  if (!over.length) return node;
+  const mark = h("mark", { title: over.map(({ words }) => visible(words)).join("\n") });
+  node.append(mark);
+  return mark;
+}
+
+/** A text with its hidden characters as their codes. */
+export const visible = (text) => text.replace(HIDDEN, codeOf);
+
+const codeOf = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
 
 function plain(node, text) {
   let from = 0;
   for (const found of text.matchAll(HIDDEN)) {
-    const code = found[0].charCodeAt(0).toString(16).padStart(4, "0");
-    node.append(text.slice(from, found.index), h("span", { class: "hidden-character" }, `\\u${code}`));
+    node.append(text.slice(from, found.index), h("span", { class: "hidden-character" }, codeOf(found[0])));
     from = found.index + 1;
   }
   node.append(text.slice(from));

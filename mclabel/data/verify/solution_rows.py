@@ -1,4 +1,4 @@
-"""Whether the shards of a scoring run are what was written, and hold what its plan gives them."""
+"""Checks that shards of a job over solutions are what was written, and what its plan assigns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.plan import planned_blocks
-from mclabel.data.shards.scores import FOLDER, read_scores
+from mclabel.data.shards.solution_rows import OPINIONS, SCORES, RowShards
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import name_hashes
 from mclabel.data.verify.findings import Verification
@@ -18,32 +18,39 @@ from mclabel.data.verify.planned import PlannedProblems
 from mclabel.data.verify.single_files import SingleFiles
 from mclabel.errors import DamagedFile
 
-TASK = "score"
-"""What the manifest of a scoring run calls its task."""
+KINDS = (SCORES, OPINIONS)
 
 
-def holds_scores(store: Store) -> bool:
-    """Whether a run is one of scores; without a readable manifest its folders decide."""
+def row_shards_of(store: Store) -> RowShards | None:
+    """What a run over solutions holds, None of one that holds labels.
+
+    If its manifest is unreadable, its folders decide.
+    """
     try:
         manifest = read_claim(store, MANIFEST)
     except DamagedFile:
         manifest = None
     if manifest is not None:
-        return bool(manifest["config"].get("task") == TASK)
-    return any(store.listed(FOLDER)) and not any(store.listed("labels"))
+        task = manifest["config"].get("task")
+        return next((kind for kind in KINDS if kind.task == task), None)
+    if any(store.listed("labels")):
+        return None
+    return next((kind for kind in KINDS if any(store.listed(kind.folder))), None)
 
 
-def check_scores(
+def check_rows(
+    kind: RowShards,
     store: Store,
     found: Verification,
     files: SingleFiles,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Read all shards of a scoring run.
+    """Read all shards of a run over solutions.
 
     Args:
+        kind: what it holds.
         store: of the run.
-        found: where faults and counts are added.
+        found: receives findings and counts.
         files: checks of the run's single files.
         on_progress: called with shards read and in all.
     """
@@ -51,21 +58,21 @@ def check_scores(
         plan, planned = planned_blocks(store), PlannedProblems(store)
     except DamagedFile as error:
         found.add(error)
-        found.notes.append("scores were not read: which belong to the run is not known")
+        found.notes.append(
+            f"{kind.what} were not read, because it is unknown which shards belong to the run"
+        )
         return
     names = {
-        name.removeprefix(f"{FOLDER}/").removesuffix(".parquet"): name
-        for name in store.names(FOLDER)
-        if name.endswith(".parquet")
+        kind.block_of(name): name for name in store.names(kind.folder) if name.endswith(".parquet")
     }
     blocks = sorted(block for block in names if plan is None or block in plan.names)
-    files.check_complete(set(blocks), len(blocks), FOLDER)
+    files.check_complete(set(blocks), len(blocks), kind.folder)
     places: dict[int, str] = {}
     for done, block in enumerate(blocks, 1):
         found.num_shards += 1
         found.num_blocks += 1
         try:
-            metadata, table = read_scores(store, block)
+            metadata, table = kind.read(store, block)
             files.add_stamp(names[block], metadata)
             superseded = frozenset() if plan is None else plan.superseded.get(block, frozenset())
             ids = [name for name in table["id"].to_pylist() if name not in superseded]
@@ -77,21 +84,21 @@ def check_scores(
             _check_items(store, names[block], {*ids, *left_out}, planned, block)
             for identity in name_hashes(ids).tolist():
                 if (other := places.setdefault(identity, names[block])) != names[block]:
-                    raise damaged(store, names[block], f"has solutions that {other} has, too")
+                    raise damaged(store, names[block], f"holds solutions that {other} also holds")
         except DamagedFile as error:
             found.add(error)
         on_progress(done, len(blocks))
     files.check_configurations()
     if strangers := len(names) - len(blocks):
         found.notes.append(
-            f"{strangers:,} files in {FOLDER}/ belong to no block of the plan and are not read"
+            f"{strangers:,} files in {kind.folder}/ belong to no block of the plan and are not read"
         )
 
 
 def _check_numbers(store: Store, name: str, table: pa.Table) -> None:
     for scores in table["scores"].to_pylist():
         if any(score is None or not math.isfinite(score) for score in scores):
-            raise damaged(store, name, "has a score that is no number")
+            raise damaged(store, name, "holds a score that is not a finite number")
 
 
 def _check_items(
@@ -105,6 +112,6 @@ def _check_items(
         raise damaged(
             store,
             name,
-            f"lacks {len(wanted - hashes):,} solutions that the plan gives it, and has "
+            f"lacks {len(wanted - hashes):,} solutions that the plan assigns to it, and holds "
             f"{len(hashes - wanted):,} others",
         )

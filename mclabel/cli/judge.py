@@ -1,0 +1,143 @@
+"""The verbs of opinions: `judge` and `combine`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from mclabel.cli.options import ALLOW, Share, settings
+from mclabel.cli.output import console, errors
+from mclabel.exits import EXIT_BUDGET, fail
+from mclabel.judges.consensus.rules import POSTERIOR, RULES
+
+RULE_NAMES = (POSTERIOR, *RULES)
+
+
+@click.command()
+@click.argument("solutions")
+@settings("JudgeConfig")
+@click.option("-o", "--out", required=True, help="Folder or URL for the opinions.")
+@click.option(
+    "--config",
+    type=click.Path(),
+    help="YAML file with keys of the job, which KEY=VALUE can override.",
+)
+@click.option(
+    "--answers",
+    metavar="RUN",
+    help="Take what the judge's language model answered in this earlier run, read it anew, and ask "
+    "only for what it lacks; the same as answers=.",
+)
+@click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
+@click.option(
+    "--strict", is_flag=True, help="Stop at the first row that cannot be judged; as strict=true."
+)
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Continue although solutions were changed or removed since the job began: judge changed "
+    "solutions again, and leave out the old opinions on changed and removed ones.",
+)
+@ALLOW
+def judge(
+    solutions: str,
+    overrides: tuple[str, ...],
+    out: str,
+    config: str | None,
+    answers: str | None,
+    address: str | None,
+    strict: bool,
+    accept_changes: bool,
+    allow: tuple[str, ...],
+) -> None:
+    """Ask a judge for its opinion on the steps of solutions: without rollouts, without labels.
+
+    SOLUTIONS is the folder or URL of a labelling run, or a .jsonl, .json, .parquet or .csv file; a
+    row has `problem`, and `solution` (one step per line) or `steps`, and perhaps an `answer` or a
+    `reference`. The judge is chosen with KEY=VALUE: judge=symbolic checks the arithmetic of every
+    step exactly, judge=critic asks a language model for the first error
+    (judge.policy.model=MODEL), judge=scorer scores the steps with a trained PRM (judge.prm=FOLDER).
+
+    Running the same command again resumes an interrupted job. `mclabel combine` makes labels of
+    the opinions of several judges and of rollouts.
+    """
+    from mclabel import pipelines
+    from mclabel.config import JudgeConfig, load_config
+    from mclabel.judges.opinions import opinion_counts
+    from mclabel.report.terminal.job_progress import job_progress
+
+    given: dict[str, object] = {
+        "solutions": solutions,
+        "out": out,
+        "answers": answers,
+        "strict": strict or None,
+        "ray.address": address,
+    }
+    named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    checked = load_config(JudgeConfig, config, [*named, *overrides], allow=allow)
+    with job_progress(console, "judge", "solutions") as progress:
+        report = pipelines.judge(checked, progress, accept_changes=accept_changes)
+    if report.num_rejected:
+        errors.print(
+            f"{report.num_rejected:,} rows could not be judged; the reasons are in "
+            f"{out}/rejects.jsonl",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    if report.stopped_by is not None:
+        fail(
+            f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of "
+            f"{report.num_blocks:,} blocks are left. Finished blocks are saved. Run the same "
+            "command with a larger budget to continue",
+            EXIT_BUDGET,
+        )
+    for line in opinion_counts(out).lines():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@click.command()
+@click.argument("run")
+@click.argument("opinions", nargs=-1, required=True)
+@click.option("-o", "--out", required=True, help="Folder or URL of the new run.")
+@click.option(
+    "--rule",
+    type=click.Choice(RULE_NAMES),
+    default="posterior",
+    show_default=True,
+    help="How one label is made of all opinions.",
+)
+@click.option(
+    "--least-belief",
+    type=Share(),
+    default=0.0,
+    show_default=True,
+    help="With posterior: chance of the likeliest first error from which a solution is kept.",
+)
+def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_belief: float) -> None:
+    """Combine the labels of a run with judges' opinions, and write them as a run of its own.
+
+    RUN is the folder or URL of a labelling run, OPINIONS are runs of `mclabel judge` over it, or
+    NAME=RUN. The new run exports, trains and is measured like any other. It leaves nothing out:
+    every solution says what each source said and whether it is kept; training and exports take what
+    is kept.
+
+    same_location keeps a solution where rollouts and judges name the same first error, same_verdict
+    where they agree on whether there is one; step_majority decides every step by majority;
+    posterior learns on the run, without truth, how often each judge errs, and keeps those of which
+    it believes its label with --least-belief.
+
+    Running the same command again resumes it.
+    """
+    from mclabel import pipelines
+    from mclabel.report.terminal.job_progress import StageProgress
+
+    with StageProgress(console, "combine", "blocks") as stage:
+        done = pipelines.combine(
+            run, opinions, out, rule=rule, least_belief=least_belief, on_progress=stage.update
+        )
+    for line in done.lines():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"The labels are in {out}.", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,49 @@
+"""Configuration of the jobs of judges."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from mclabel.config.score import MAX_BLOCK, RunsHere
+from mclabel.judges.base import JudgeSettings
+from mclabel.settings import OPERATIONAL, Chosen, at_most
+from mclabel.work.settings import BudgetConfig
+
+
+def _symbolic() -> JudgeSettings:
+    from mclabel.judges.symbolic.judge import SymbolicJudge
+
+    return SymbolicJudge.Settings()
+
+
+class JudgeConfig(RunsHere):
+    """A job that asks a judge for opinions on the steps of solutions."""
+
+    solutions: Annotated[str, OPERATIONAL]
+    """Solutions to judge: a file, or the folder or URL of a run of `mclabel label`."""
+    out: Annotated[str, OPERATIONAL]
+    """Output folder or object store URL. The same path resumes an interrupted job."""
+    judge: Annotated[JudgeSettings, Chosen("judges", default="symbolic")] = Field(
+        default_factory=_symbolic
+    )
+    """Name of the judge. Its settings are the other keys of `judge`."""
+    answers: Annotated[str | None, OPERATIONAL] = None
+    """An earlier run of the same judge: what its language model answered to the same prompts is
+    taken from it and read anew, and only what it lacks is asked. null asks for everything."""
+    seed: int = Field(0, ge=0)
+    """Random seed for sampling."""
+    block_solutions: Annotated[
+        int,
+        OPERATIONAL,
+        at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
+    ] = Field(64, ge=1)
+    """Number of solutions in a block. A block is the unit of work and is written as one shard."""
+    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
+    """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
+    most the answers of this period."""
+    strict: Annotated[bool, OPERATIONAL] = False
+    """Stop the job at the first input row that cannot be judged. If false, it is left out and
+    listed in the output."""
+    budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()

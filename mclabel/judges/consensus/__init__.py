@@ -1,0 +1,1 @@
+"""What several judges, and rollouts, say of a solution together."""

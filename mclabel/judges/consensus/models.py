@@ -1,0 +1,215 @@
+"""What a judge's opinion shows of the first error, with error rates that are learned without truth.
+
+A judge that names a step is taken to read step after step until it finds fault: with one chance at
+each sound step, with another at the first wrong one, with a third at each step after it. A scorer
+gives a number to each step; how often each size of number follows the one before is learned apart
+for sound steps, first wrong ones and later ones, so that scores that hang together are not counted
+as so many witnesses. Either model gives the likelihood of an opinion under each first error, and
+learns its rates from how likely each first error is (one round of expectation maximisation; Dawid
+and Skene 1979). A judge that knows nothing has the same rates everywhere, and weighs nothing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SURENESS = 4
+"""Classes of how sure a judge is of what it names."""
+LEVELS = 8
+"""Classes of a scorer's numbers, each with as many of a run's steps."""
+STRENGTH = 4.0
+"""Weight of what is believed of a judge before anything is seen, in observations."""
+
+
+class JudgeModel(Protocol):
+    """A judge's opinions on a run's solutions, and what is known of its rates.
+
+    First errors are counted by step from 0; that there is none is the index behind the last step.
+    """
+
+    @abstractmethod
+    def log_likelihood(self) -> Floats:
+        """Of the opinions, [solution, T + 1] by first error; 0 beyond a solution's length."""
+        ...
+
+    @abstractmethod
+    def fitted(self, chances: Floats) -> Self:
+        """The model with rates fitted to how likely each first error is, [solution, T + 1]."""
+        ...
+
+    @abstractmethod
+    def rates(self) -> Mapping[str, float]:
+        """The rates, by name."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Locations:
+    """Of a judge that names the first error."""
+
+    num_steps: Ints
+    """[solution]"""
+    named: Ints
+    """[solution]: the step it names, the number of steps for none, -1 where it is not known."""
+    sureness: Ints
+    """[solution]: class of how sure it is, in [0, SURENESS)."""
+    false_alarm: float = 0.05
+    """Chance that it finds fault with a sound step."""
+    detection: float = 0.5
+    """Chance that it finds fault with the first wrong one."""
+    later: float = 0.3
+    """Chance that it finds fault with a step after that."""
+    sure: Floats | None = None
+    """[relation, SURENESS]: shares of sureness where it names the first error, one before it, one
+    after it or none, and where there is none and it names none; None is the same everywhere."""
+
+    def log_likelihood(self) -> Floats:
+        """See `JudgeModel`."""
+        table = np.log(np.clip([self.false_alarm, self.detection, self.later], 1e-6, 1 - 1e-6))
+        passed = np.log1p(-np.exp(table))
+        likely = self._counts(0) * table[0] + self._counts(1) * passed[0]
+        likely += self._counts(2) * table[1] + self._counts(3) * passed[1]
+        likely += self._counts(4) * table[2] + self._counts(5) * passed[2]
+        if self.sure is not None:
+            likely += np.log(self.sure)[self._relation(), self.sureness[:, None]]
+        return np.asarray(np.where(self._known, likely, 0.0))
+
+    def fitted(self, chances: Floats) -> Self:
+        """See `JudgeModel`."""
+        weights = np.where(self._known, chances, 0.0)
+        found, passed = (
+            [float((weights * self._counts(kind + other)).sum()) for kind in (0, 2, 4)]
+            for other in (0, 1)
+        )
+        relation, sure = self._relation(), np.zeros((4, SURENESS))
+        np.add.at(sure, (relation, np.broadcast_to(self.sureness[:, None], weights.shape)), weights)
+        towards = (sure.sum(0) + 1) / (sure.sum() + SURENESS)
+        sure = sure + STRENGTH * towards
+        towards_rates = (0.05, 0.05, 0.05)
+        rates = [
+            (a + STRENGTH * t) / (a + b + STRENGTH)
+            for a, b, t in zip(found, passed, towards_rates, strict=True)
+        ]
+        return type(self)(
+            num_steps=self.num_steps,
+            named=self.named,
+            sureness=self.sureness,
+            false_alarm=rates[0],
+            detection=rates[1],
+            later=rates[2],
+            sure=sure / sure.sum(1, keepdims=True),
+        )
+
+    def rates(self) -> Mapping[str, float]:
+        """See `JudgeModel`."""
+        return {
+            "false_alarm": self.false_alarm,
+            "detection": self.detection,
+            "later": self.later,
+        }
+
+    @property
+    def _known(self) -> NDArray[np.bool_]:
+        errors = np.arange(int(self.num_steps.max()) + 1)
+        return (self.named[:, None] >= 0) & (errors <= self.num_steps[:, None])
+
+    def _counts(self, kind: int) -> Floats:
+        """[solution, T + 1]: sound steps called wrong, and passed; the first wrong one, and later
+        ones likewise.
+        """
+        named, steps = self.named[:, None], self.num_steps[:, None]
+        error = np.arange(int(self.num_steps.max()) + 1)[None]
+        is_named, is_error = named < steps, error < steps
+        if kind == 0:
+            return np.asarray(is_named & (named < error), dtype=np.float64)
+        if kind == 1:
+            return np.minimum(named, error).astype(np.float64)
+        if kind == 2:
+            return np.asarray(is_named & (named == error), dtype=np.float64)
+        if kind == 3:
+            return np.asarray(is_error & (named > error), dtype=np.float64)
+        if kind == 4:
+            return np.asarray(is_named & (named > error), dtype=np.float64)
+        return np.asarray(np.maximum(named - error - 1, 0) * is_error, dtype=np.float64)
+
+    def _relation(self) -> Ints:
+        named, steps = self.named[:, None], self.num_steps[:, None]
+        error = np.arange(int(self.num_steps.max()) + 1)[None]
+        relation = np.where(named < error, 1, np.where(named > error, 2, 0))
+        return np.asarray(np.where((named == steps) & (error == steps), 3, relation))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scores:
+    """Of a scorer, which gives a number in [0, 1] to each step."""
+
+    num_steps: Ints
+    """[solution]"""
+    levels: Ints
+    """[solution, T]: class of each step's number; -1 beyond a solution's length, and where its
+    scores are not known."""
+    moves: Floats | None = None
+    """[kind, LEVELS + 1, LEVELS]: chance of a level after the one before it, or as the first one
+    (the last row), at a sound step, the first wrong one and a later one; None is even."""
+
+    @classmethod
+    def of(cls, scores: Sequence[Sequence[float] | None], num_steps: Ints) -> Scores:
+        """Cut the numbers into levels with as many of the steps each."""
+        everything = np.array([s for one in scores if one is not None for s in one])
+        cuts = np.unique(np.quantile(everything, np.arange(1, LEVELS) / LEVELS))
+        levels = np.full((len(num_steps), int(num_steps.max())), -1)
+        for row, one in enumerate(scores):
+            if one is not None:
+                levels[row, : len(one)] = np.searchsorted(cuts, one)
+        return cls(num_steps=num_steps, levels=levels)
+
+    def log_likelihood(self) -> Floats:
+        """See `JudgeModel`."""
+        if self.moves is None:
+            return np.zeros((len(self.num_steps), self.levels.shape[1] + 1))
+        by_kind = np.log(self.moves)[:, self._before, np.maximum(self.levels, 0)]
+        by_kind = np.where(self.levels >= 0, by_kind, 0.0)
+        sound, first, later = by_kind
+        zero = np.zeros((len(sound), 1))
+        before = np.concatenate([zero, np.cumsum(sound, 1)], axis=1)
+        after = np.concatenate([np.cumsum(later[:, ::-1], 1)[:, ::-1], zero], axis=1)
+        return np.asarray(before + np.concatenate([first + after[:, 1:], zero], axis=1))
+
+    def fitted(self, chances: Floats) -> Self:
+        """See `JudgeModel`."""
+        there = self.levels >= 0
+        steps = self.levels.shape[1]
+        is_first = chances[:, :steps]
+        is_later = np.cumsum(is_first, 1) - is_first
+        kinds = np.stack([1 - is_first - is_later, is_first, is_later])
+        counts = np.zeros((3, LEVELS + 1, LEVELS))
+        for kind in range(3):
+            np.add.at(counts[kind], (self._before[there], self.levels[there]), kinds[kind][there])
+        together = counts.sum(0)
+        level = (together.sum(0) + 1) / (together.sum() + LEVELS)
+        together = together + STRENGTH * level
+        together /= together.sum(1, keepdims=True)
+        counts = counts + STRENGTH * together
+        return type(self)(
+            num_steps=self.num_steps,
+            levels=self.levels,
+            moves=counts / counts.sum(-1, keepdims=True),
+        )
+
+    def rates(self) -> Mapping[str, float]:
+        """See `JudgeModel`."""
+        return {}
+
+    @property
+    def _before(self) -> Ints:
+        start = np.full((len(self.levels), 1), LEVELS)
+        return np.concatenate([start, np.maximum(self.levels[:, :-1], 0)], axis=1)

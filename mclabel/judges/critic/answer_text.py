@@ -1,0 +1,128 @@
+r"""Parts of a critic's answer: what stands outside its thoughts, its boxes, and its words.
+
+Everything reads in time linear in the text: patterns have bounded repetitions, and a box or a
+conclusion is read only as far as one could reasonably go.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+MAX_CONTENT = 200
+"""Characters in a box or a conclusion; a longer one counts as never closed."""
+_THINK = re.compile(r"<\s{0,3}(/?)\s{0,3}think(?:ing)?\s{0,3}>|◁(/?)think▷", re.IGNORECASE)
+_BRACE = re.compile(r"\\{1,2}(?:boxed|fbox)\s{0,3}(?:\{|(\d{1,9}))|\\.|[{}]", re.DOTALL)
+"""A box that opens, another command or escaped brace, or a brace."""
+_WRAPPERS = re.compile(
+    r"\\(?:boxed|text|textbf|textit|mathrm|mathbf|mathit|texttt|bf|rm)(?![A-Za-z])"
+)
+_SPACING = re.compile(r"\\(?:quad|qquad|[,;:! ])|~")
+_MINUS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2011": "-"})
+_QUOTES = " \t\r\n.,;:!?*$`'\"()[]{}#\u3002\u201c\u201d\u2018\u2019"
+_CORRECT = frozenset(
+    ("correct", "right", "正确", "對", "对", "正確", "correcto", "correcta", "richtig")
+)
+_INCORRECT = frozenset(
+    (
+        *("incorrect", "not correct", "wrong", "不正确", "错误", "有误", "错", "錯誤", "不正確"),
+        *("incorrecto", "incorrecta", "falsch", "erroné"),
+    )
+)
+_REFUSAL = re.compile(
+    r"\b(?:(?:I|we)(?:'m| am| are)? (?:sorry|(?:can(?:'|no)?t|unable to|not able to|won't) "
+    r"(?:help|assist|provide|comply|complete|do|fulfil|verify|review|evaluate))|as an AI\b)"
+    r"|抱歉|对不起|无法(?:提供|协助|回答|完成)|不能(?:提供|协助|回答)|lo siento|es tut mir leid",
+    re.IGNORECASE,
+)
+_MAX_REFUSAL = 600
+"""Characters at the start of an answer in which a refusal would stand."""
+
+
+@dataclass(frozen=True)
+class Box:
+    r"""A closed `\boxed{}`."""
+
+    start: int
+    end: int
+    """Index after the closing brace."""
+    content: str
+    """Cleaned by `plain`."""
+    is_negated: bool
+    r"""Whether a minus sign stands right before it, as in $-\boxed{1}$."""
+
+
+def split_thoughts(text: str) -> tuple[str, str, bool]:
+    """An answer and the thoughts that come with it.
+
+    A closing tag without an opening one ends a thought that began in the prompt.
+
+    Returns:
+        What stands outside of thoughts, what stands inside, and whether the last thought was never
+        closed.
+    """
+    outside: list[str] = []
+    inside: list[str] = []
+    place, is_thinking = 0, False
+    for match in _THINK.finditer(text):
+        is_closing = bool(match[1] or match[2])
+        part, place = text[place : match.start()], match.end()
+        if is_closing and not is_thinking:
+            inside += [*outside, part]
+            outside.clear()
+        else:
+            (inside if is_thinking else outside).append(part)
+        is_thinking = not is_closing
+    (inside if is_thinking else outside).append(text[place:])
+    return "\n".join(outside), "\n".join(inside), is_thinking
+
+
+def boxes(text: str) -> list[Box]:
+    """The closed boxes of a text that are not empty, in order; none that stand in another one."""
+    found: list[Box] = []
+    openings: list[tuple[int, int] | None] = []
+    for match in _BRACE.finditer(text):
+        token = match[0]
+        if token == "}" and openings:
+            opening = openings.pop()
+            if opening is None or match.start() - opening[1] > MAX_CONTENT:
+                continue
+            while found and found[-1].start > opening[0]:
+                found.pop()
+            content = plain(text[opening[1] : match.start()])
+        elif match[1]:
+            opening, content = (match.start(), match.start(1)), match[1]
+        else:
+            if token.endswith("{") and token != "\\{":
+                openings.append((match.start(), match.end()) if token != "{" else None)
+            continue
+        if content:
+            found.append(Box(opening[0], match.end(), content, _is_negated(text, opening[0])))
+    return found
+
+
+def _is_negated(text: str, start: int) -> bool:
+    """Whether a minus sign stands right before a box, and is no hyphen and no bullet."""
+    before = text[max(0, start - 4) : start].replace("\u2212", "-")
+    return before.endswith("-") and not before[:-1].endswith("-") and not before[-2:-1].isalnum()
+
+
+def plain(content: str) -> str:
+    """What a box or a conclusion says, without dress: lower case, ASCII digits, no LaTeX."""
+    text = unicodedata.normalize("NFKC", content[:MAX_CONTENT]).translate(_MINUS)
+    text = _SPACING.sub(" ", _WRAPPERS.sub("", text))
+    text = text.replace("\\_", "_").replace("{", "").replace("}", "").replace("\\", "")
+    return " ".join(text.split()).strip(_QUOTES).lower()
+
+
+def says_correct(content: str) -> bool | None:
+    """Whether a plain content says correct (True) or incorrect (False); None if neither."""
+    if content in _CORRECT:
+        return True
+    return False if content in _INCORRECT else None
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a text that holds no verdict begins as a refusal does."""
+    return bool(_REFUSAL.search(text[:_MAX_REFUSAL].replace("\u2019", "'")))

@@ -1,0 +1,151 @@
+"""The opinions of a finished job, read back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mclabel.data.shards.manifest import MANIFEST, claimed_config, read_claim
+from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.store import Store
+from mclabel.errors import ShardError
+from mclabel.judges.base import Answer, Opinion
+from mclabel.prm.scoring.items import FILES
+from mclabel.records import Claim, Flag
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpinionRun:
+    """The opinions of one judge on the solutions of a run or a file."""
+
+    location: str
+    judge: str
+    """Name of the judge's component."""
+    claim: Claim
+    solutions: str
+    """What was judged, as it was named."""
+    opinions: dict[str, Opinion]
+    """By id of the solution; those that were set aside are missing."""
+    num_steps: dict[str, int]
+    """Steps of each of these solutions."""
+
+    @classmethod
+    def read(cls, location: str) -> OpinionRun:
+        """Read a run of `mclabel judge`.
+
+        Raises:
+            ShardError: it is none, or its shards are damaged.
+        """
+        store = Store(location)
+        recorded = claimed_config(store, MANIFEST)
+        if recorded is None or recorded.get("task") != OPINIONS.task:
+            raise ShardError(f"{location}: holds no opinions. Give the `out` of `mclabel judge`")
+        opinions, num_steps = {}, {}
+        for row in OPINIONS.rows(store):
+            opinions[row["id"]] = opinion_of(row)
+            num_steps[row["id"]] = row["num_steps"]
+        return cls(
+            location=location,
+            judge=recorded["judge"]["kind"],
+            claim=recorded["judge"]["claim"],
+            solutions=str(_input_of(store)),
+            opinions=opinions,
+            num_steps=num_steps,
+        )
+
+
+def opinion_of(row: dict[str, Any]) -> Opinion:
+    """The opinion in a row of a shard."""
+    return Opinion(
+        is_known=row["is_known"],
+        first_error=row["first_error"],
+        sureness=row["sureness"],
+        reason=row["reason"],
+        votes=tuple(row["votes"]),
+        scores=tuple(row["scores"]),
+        flags=tuple(Flag(**one) for one in row["flags"]),
+        answers=tuple(Answer(**one) for one in row["answers"]),
+        num_tokens=row["num_tokens"],
+    )
+
+
+def judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Id of each solution that a run has an opinion on, and its row in the input.
+
+    Raises:
+        ShardError: a shard is damaged, or a row is not JSON.
+    """
+    for row in OPINIONS.rows(Store(location)):
+        try:
+            content = json.loads(row["input"])
+            if not isinstance(content, dict):
+                raise ValueError(f"must be an object, is a {type(content).__name__}")
+        except (ValueError, RecursionError) as error:
+            raise ShardError(
+                f"{location}: the input of solution {row['id']!r} is no row ({error}). Judge "
+                "its solutions again, into a new folder"
+            ) from error
+        yield row["id"], content
+
+
+@dataclass(kw_only=True)
+class OpinionCounts:
+    """What a judge said, in numbers."""
+
+    out: str
+    num_judged: int = 0
+    num_with_error: int = 0
+    num_unknown: int = 0
+    num_tokens: int = 0
+    claim: Claim = "where"
+    solutions: str = ""
+    """What was judged."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Of those that are unknown."""
+
+    def lines(self) -> Iterator[str]:
+        """What to say of them."""
+        what = "a first error at or before a step" if self.claim == "at_or_before" else "an error"
+        tokens = f", {self.num_tokens:,} tokens" if self.num_tokens else ""
+        yield (
+            f"{self.num_judged:,} solutions judged: {what} in {self.num_with_error:,}, "
+            f"unknown {self.num_unknown:,}{tokens}"
+        )
+        shown = self.reasons.most_common(3)
+        for reason, count in shown:
+            yield f"  unknown {count:,} times: {reason or 'the judge gave no reason'}"
+        if others := self.num_unknown - sum(count for _, count in shown):
+            yield f"  unknown {others:,} times for other reasons"
+        if self.solutions.endswith(FILES):
+            use = f"Measure them on ProcessBench: mclabel eval processbench {self.solutions}"
+            yield f"The opinions are in {self.out}. {use} --opinions {self.out}"
+        else:
+            use = f"mclabel combine {self.solutions} {self.out} -o OUT"
+            yield f"The opinions are in {self.out}. Combine them: {use}"
+
+
+def opinion_counts(location: str) -> OpinionCounts:
+    """Count the opinions of a job that may not have ended.
+
+    Raises:
+        ShardError: they cannot be read.
+    """
+    run = OpinionRun.read(location)
+    found = OpinionCounts(out=location, claim=run.claim, solutions=run.solutions)
+    for one in run.opinions.values():
+        found.num_judged += 1
+        found.num_with_error += one.first_error is not None
+        found.num_unknown += not one.is_known
+        found.num_tokens += one.num_tokens
+        if not one.is_known:
+            found.reasons[one.reason[:120]] += 1
+    return found
+
+
+def _input_of(store: Store) -> str:
+    manifest = read_claim(store, MANIFEST) or {}
+    named: str = manifest.get("input", {}).get("solutions", "")
+    return named

@@ -1,0 +1,163 @@
+"""A trained PRM as a judge: a number for each step, and the first one under a threshold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from mclabel.data.readers.judged import JudgedSolution
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.engines.resources import EngineResources
+from mclabel.errors import DataError
+from mclabel.evaluation.processbench import best_threshold, first_below
+from mclabel.evaluation.truth import as_judged
+from mclabel.judges.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
+from mclabel.prm.scoring.batched import BatchedScorer
+from mclabel.prm.scoring.formats import OWN_FORMAT
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder, scorer_fingerprint
+from mclabel.prm.scoring.score import check_scores
+from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
+from mclabel.records import Claim
+from mclabel.settings import OPERATIONAL, rule
+from mclabel.work.task import RunnerState
+
+if TYPE_CHECKING:
+    from mclabel.prm.examples.encode import EncodedSolution
+
+_CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
+"""Tokens that a core, or a GPU, scores at a time."""
+
+
+class ScorerJudge(Judge):
+    """Scores every step; what it names is the first step under the threshold."""
+
+    class Settings(JudgeSettings, ScorerSettings):
+        """A trained PRM's opinion on every step."""
+
+        threshold: float | None = Field(None, ge=0, le=1)
+        """Scores under it name a wrong step, of which the first is the opinion. null takes the one
+        that is best on `held_out`."""
+        held_out: Annotated[str | None, OPERATIONAL] = None
+        """Labelling run of problems that are neither judged nor trained on, on whose labels the
+        threshold is chosen: the one with the highest F1 of solutions with and without an error."""
+
+        @rule
+        def _the_threshold_comes_from_somewhere(self) -> str | None:
+            if (self.threshold is None) == (self.held_out is None):
+                given = "are both given" if self.held_out else "are both missing"
+                return f"threshold and held_out {given}. Give one of the two"
+            return None
+
+    claim: ClassVar[Claim] = "scores"
+    settings: Settings
+
+    def __init__(self, settings: Settings, *, seed: int = 0) -> None:
+        """Prepare to judge; see `Judge`."""
+        super().__init__(settings, seed=seed)
+        on_gpu = settings.device != "cpu" and settings.url is None
+        self._threads = os.cpu_count() or 1
+        self._scorer = BatchedScorer(
+            partial(_load, settings, None if on_gpu else self._threads),
+            max_tokens=_GPU_TOKENS if on_gpu else _CORE_TOKENS * self._threads,
+        )
+        self._on_gpu = on_gpu
+
+    @classmethod
+    def settled(cls, settings: Any, recorded: Mapping[str, Any]) -> Any:
+        """The settings with the threshold that was chosen on the held-out labels; see `Judge`."""
+        path = settings.prm
+        found = {"prm": str(Path(path).absolute())} if Path(path).is_dir() else {}
+        if settings.held_out is None:
+            return settings.model_copy(update=found)
+        threshold = recorded.get("threshold")
+        if threshold is None:
+            threshold = chosen_threshold(settings)
+        return settings.model_copy(update={**found, "threshold": threshold})
+
+    def known(self) -> dict[str, Any]:
+        """The PRM by its weights, and its threshold; see `Judge`."""
+        prm, found = self.settings.prm, {"threshold": self.settings.threshold}
+        return found | ({"prm": _weights(prm)} if Path(prm).is_dir() else {})
+
+    def check(self) -> None:
+        """See that there is a PRM."""
+        if self.settings.format == OWN_FORMAT:
+            PrmManifest.read(model_folder(self.settings.prm))
+
+    def resources(self) -> EngineResources:
+        """A GPU, or all cores."""
+        return EngineResources(num_cpus=1.0, num_gpus=float(self._on_gpu))
+
+    async def start(self) -> None:
+        """Load the PRM."""
+        await self._scorer.start()
+
+    async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
+        """Score the steps."""
+        from mclabel.prm.examples.encode import TooLongError
+
+        try:
+            scores, num_tokens = await self._scorer.score(item)
+        except TooLongError as error:
+            return Opinion(is_known=False, reason=str(error).removeprefix(f"{item.place}: "))
+        check_scores("the scorer", [scores], [item.place])
+        threshold = self.settings.threshold
+        assert threshold is not None, "settled() first"
+        found = first_below(scores, threshold)
+        nearest = min(scores) if found is None else scores[found]
+        return Opinion(
+            is_known=True,
+            first_error=found,
+            sureness=min(1.0, abs(nearest - threshold)),
+            scores=tuple(scores),
+            num_tokens=num_tokens,
+        )
+
+    def state(self) -> RunnerState:
+        """What is scored now."""
+        return self._scorer.state()
+
+    async def close(self) -> None:
+        """Free the PRM."""
+        self._scorer.close()
+
+
+def chosen_threshold(settings: ScorerJudge.Settings) -> float:
+    """The threshold that is best on the held-out labels.
+
+    Raises:
+        DataError: they hold only solutions with an error, or only such without.
+    """
+    assert settings.held_out is not None
+    rows = as_judged(list(read_labels(Store(settings.held_out))))
+    scorer = load_scorer(settings, threads=os.cpu_count())
+    encoded = {row.id: _encoded(scorer, row) for row in rows}
+    there = {name: one for name, one in encoded.items() if one is not None}
+    found = scorer.score_encoded(list(there.values()))
+    try:
+        return best_threshold(rows, dict(zip(there, found, strict=True)))
+    except DataError as error:
+        raise DataError(f"judge.held_out={settings.held_out!r}: {error}") from error
+
+
+def _encoded(scorer: Scorer, row: JudgedSolution) -> EncodedSolution | None:
+    from mclabel.prm.examples.encode import TooLongError
+
+    try:
+        return scorer.encode(row.problem, row.steps, f"solution {row.id}")
+    except TooLongError:
+        return None
+
+
+def _load(settings: ScorerJudge.Settings, threads: int | None) -> Scorer:
+    return load_scorer(settings, threads=threads)
+
+
+def _weights(prm: str) -> str:
+    return f"weights:{scorer_fingerprint(prm)}"

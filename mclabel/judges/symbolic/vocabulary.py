@@ -1,0 +1,113 @@
+"""Words that decide whether a number beside them is the value of a formula."""
+
+from __future__ import annotations
+
+import re
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CHANGE_BEFORE = _words(
+    "times plus minus by over half twice thrice double triple quadruple than square squared root "
+    "cube cubed average mean median quarter quarters third thirds fourth fourths fifth fifths "
+    "sixth sixths eighth eighths tenth tenths ratio remainder percent percentage negative log ln "
+    "sin cos tan factorial modulo mod base power multiple multiples reciprocal product difference "
+    "quotient inverse opposite multiply divide subtract add to from step case part day week month "
+    "year number chapter equation method option problem"
+)
+"""Before a formula: they take part in it, so that what is read is only a piece, or they number
+what follows (`Step 2`)."""
+CHANGE_BEHIND = _words(
+    "times plus minus hundred thousand million billion trillion dozen dozens pair pairs half "
+    "halves quarter quarters third thirds fourths fifths sixths eighths tenths hundredths "
+    "thousandths over divided multiplied out remainder rem base mod modulo more less fewer "
+    "percent am pm noon midnight o'clock squared cubed factorial not"
+)
+"""Behind a number: they change its value (`3.5 million`, `5 more than`, `17 R 2`, `10 pm`)."""
+CHANGE_BEFORE_NUMBER = _words("in to through and of r")
+"""Behind a number and before another: `3 in 5`, `2 to 3`, `3 and 1/2`, `17 r 2`."""
+END = _words(
+    "and so which that this then is are was were we he she they it because since or but where who "
+    "while will would has have had left leaving means equals equal gives giving therefore thus "
+    "hence also with as at on let let's now he's after before until again too both each all can "
+    "there what how the one two if when in to through of r for yields yield yielding get gets got "
+    "obtain gives give makes make becomes results shows leads implies so"
+)
+"""Behind a number: the formula has ended here, and these are no units of it."""
+CONVERSIONS = frozenset(
+    (2, 3, 4, 5, 7, 8, 10, 12, 14, 16, 20, 24, 25, 28, 30, 31, 36, 48, 50, 52, 60, 64, 100, 128,
+     144, 168, 180, 360, 365, 366, 400, 1000, 1440, 1760, 2000, 3600, 5280, 10_000, 1_000_000)
+)  # fmt: skip
+"""Between two units of a quantity."""
+
+SOLVING = _words(
+    "subtract subtracting add adding divide dividing multiply multiplying both sides side by from "
+    "to of the this that simplify simplifies simplifying solve solving for so then thus therefore "
+    "hence we get gives giving have obtain find now next finally step equation each term terms "
+    "like combine combining distribute distributing expand expanding isolate isolating move "
+    "moving left right hand rearrange rearranging which implies and it us becomes yields means "
+    "can be rewritten as is in results value our variable constant constants let's let us into "
+    "out on a an following expression further more taking take root square squaring factor "
+    "factoring factored factors factorization last cancel canceling collect collecting do "
+    "operation inside parentheses unknown number with continue need will calculate calculating "
+    "result"
+)
+"""What may stand between an equation and the next one of its solution."""
+ROUNDED = re.compile(
+    r"\bround|\bwhole\b|\binteger|\bnearest\b|\bfull\b|\bcomplete|\bfloor|\bceil|\bapprox"
+    r"|\babout\b|\bremainder|\bquotient|\bestimat|\broughly\b|\bleft over\b|\bleftover|\bpartial\b"
+    r"|\bat (?:most|least)\b|\bfraction",
+    re.I,
+)
+"""In a step: a whole number may stand for a fraction."""
+DENIED = re.compile(
+    r"\b(?:not|cannot|[a-z]{2,6}n['’]t|contradict(?:s|ion|ory)?|incorrect(?:ly)?|wrong(?:ly)?"
+    r"|false|mistakes?|errors?|impossible|invalid|inconsistent|discrepancy|misunderstanding"
+    r"|fails?|absurd|unequal|never|oops|wait|untrue|no solutions?"
+    r"|too (?:high|low|large|small|big|many|few|much))\b|≠|\\neq?\b|\\not\b|!=|[✗✘×]\s*$",
+    re.IGNORECASE,
+)
+"""Beside an equality: its step says that it is false."""
+TESTED = re.compile(
+    r"\b(?:if|suppose|supposing|assumes?|assumed|assuming|try|trying|tried|tests?|testing|checks?"
+    r"|checking|guess(?:es)?|verify|verifying|satisf(?:y|ies|ying)|candidates?|whether|trial"
+    r"|instead of|should be|should have been|would be|mistaken(?:ly)?|re-?evaluate"
+    r"|plug(?:ging)?)\b|\?",
+    re.IGNORECASE,
+)
+"""Before an equality, in its sentence: it is a test or an assumption."""
+REMAINDERS = re.compile(r"\\[pb]?mod\b|\bmod(?:ulo|ular)?\b|≡|\\equiv\b|\bcongruences?\b", re.I)
+"""Equal may mean to have the same remainder."""
+OTHER_BASES = re.compile(
+    r"\bbases?[ -](?:\$|\\\()?(?:\d|b\b|n\b|two|three|four|five|six|seven|eight|nine|ten|eleven"
+    r"|twelve|sixteen)|\bbinary\b|\bhexadecimal\b|\boctal\b|\bnumber bases?\b|[0-9)}]_\{?[0-9]",
+    re.I,
+)
+"""Digits may mean other numbers."""
+_OTHER_SIGNS = re.compile(
+    r"\\(?:star|oplus|otimes|diamond|spadesuit|clubsuit|heartsuit|Box|dagger|odot)\b"
+    r"|\bcryptarithm",
+    re.I,
+)
+_IN_ONE_SENTENCE = [
+    (re.compile(first, re.I), re.compile(then, re.I))
+    for first, then in (
+        (r"\boperations?\b", r"defined?|denote|means?|symbol|such that"),
+        (r"\bdefine[sd]?\b", r"[*@#&⊕◦∗★]"),
+        (r"\b(?:insert|add|plac|put|remov)", r"\bparenthes[ei]s\b"),
+        (r"\bdigits?\b", r"\bletters?\b"),
+    )
+]
+
+
+def has_other_operations(problem: str) -> bool:
+    """Whether a problem gives signs another meaning."""
+    if _OTHER_SIGNS.search(problem):
+        return True
+    return any(
+        (begun := first.search(sentence)) is not None and then.search(sentence, begun.end())
+        for sentence in problem.split(".")
+        for first, then in _IN_ONE_SENTENCE
+    )

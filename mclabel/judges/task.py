@@ -1,0 +1,214 @@
+"""Judging as a task: solutions are its items, opinions what its blocks leave.
+
+What a language model answers is written to the block's journal, so a kill asks nothing twice. An
+earlier run of the same judge can be the source of a new one: answers to the same prompts are taken
+from it, and are read by the parser of today.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from mclabel.data.readers.rows import RejectReason
+from mclabel.data.shards.journal import JournalEntry, Line
+from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.store import Store
+from mclabel.errors import DataError
+from mclabel.judges.base import Answer, JudgedItem, Opinion, prompt_hash
+from mclabel.judges.checked import CheckedJudge
+from mclabel.work.journal import BlockJournal
+from mclabel.work.row_outputs import RowOutputs
+from mclabel.work.task import (
+    Attempt,
+    Commit,
+    FinishedBlock,
+    RunnerState,
+    TaskWords,
+)
+
+AnswerKey = tuple[str, str, int, int]
+"""Id of a solution, and the key of an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What judging one solution gives."""
+
+    opinion: Opinion | None = None
+    num_tokens: int = 0
+    set_aside: RejectReason | None = None
+    """Why the solution cannot be judged."""
+
+
+JUDGE_WORDS = TaskWords(
+    item="solution",
+    items="solutions",
+    content="any column of the row, or the reference",
+    done="judged",
+    block_setting="block_solutions",
+    counters={"num_opinions": 0, "num_unknown": 0, "num_answers": 0},
+    shown_counters={"num_opinions": "opinions", "num_unknown": "unknown"},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeTask:
+    """Asks a judge for opinions on solutions."""
+
+    make: Callable[[], CheckedJudge]
+    """Makes the judge; called on each worker."""
+    source: str
+    """Name of the input."""
+    provenance: Mapping[str, Any]
+    """Metadata of every shard."""
+    strict: bool = False
+    """Whether a solution that cannot be judged is an error."""
+    answers: Mapping[AnswerKey, Answer] = field(default_factory=dict)
+    """Answers of an earlier run."""
+
+    @property
+    def outputs(self) -> RowOutputs:
+        """The shards of opinions of a run."""
+        return RowOutputs(shards=OPINIONS, words=JUDGE_WORDS, source=self.source)
+
+    def runner(self, store: Store) -> JudgeRunner:
+        """The task with one judge."""
+        return JudgeRunner(self, store)
+
+    def read_entry(self, line: Line) -> JournalEntry:
+        """The answer in a line of a journal."""
+        answer = Answer(**line["answer"])
+        key = (line["solution"], *answer.key)
+        return JournalEntry(key=key, content=answer, num_tokens=answer.num_tokens)
+
+
+class JudgeRunner:
+    """Judges solutions with one judge. A `Runner` (`mclabel.work.task`)."""
+
+    def __init__(self, task: JudgeTask, store: Store) -> None:
+        """Prepare to judge; `start` loads what the judge needs.
+
+        Args:
+            task: what is to be done.
+            store: of the run.
+        """
+        self._task, self._store = task, store
+        self._judge = task.make()
+        self._counts: Counter[str] = Counter()
+
+    async def start(self) -> None:
+        """Load what the judge needs."""
+        await self._judge.start()
+
+    async def begin(self, attempt: Attempt) -> None:
+        """Nothing: blocks have nothing to do with each other."""
+
+    async def run(self, item: JudgedItem, attempt: Attempt) -> Judged:
+        """Judge one solution."""
+        ask = _Asking(self._judge, item.id, attempt.journal, self._task.answers, self._counts)
+        try:
+            opinion = await self._judge.opinion(item, ask)
+        except DataError as error:
+            if self._task.strict:
+                raise
+            detail = str(error).removeprefix(f"{item.place}: ")
+            return Judged(set_aside=RejectReason("not_judged", detail))
+        if not attempt.is_trial:
+            self._counts["opinions" if opinion.is_known else "unknown"] += 1
+        return Judged(opinion=opinion, num_tokens=opinion.num_tokens)
+
+    def commit(self, finished: FinishedBlock) -> Commit:
+        """Write the block's shard."""
+        numbers = {item.id: item.number for item in finished.block.items}
+        rows = [
+            {
+                "id": item.id,
+                "row": item.number,
+                "input": item.row,
+                "num_steps": len(item.steps),
+                **asdict(judged.opinion),
+            }
+            for item, judged in finished.results
+            if judged.opinion is not None
+        ]
+        won = OPINIONS.commit(
+            self._store,
+            finished.block.id,
+            finished.attempt,
+            rows,
+            {
+                **self._task.provenance,
+                "set_aside": {
+                    name: {**asdict(why), "row": numbers[name]}
+                    for name, why in finished.set_aside.items()
+                },
+                "cost": {"num_tokens": finished.num_tokens},
+            },
+        )
+        return Commit(won=won, counts={"num_judged": len(rows)})
+
+    def state(self) -> RunnerState:
+        """The state of the judge, and counts of what was judged."""
+        state = self._judge.judge.state()
+        return RunnerState(
+            num_live=state.num_live,
+            max_live=state.max_live,
+            num_waiting=state.num_waiting,
+            num_tokens=state.num_tokens,
+            counters={
+                name: self._counts[name.removeprefix("num_")] for name in JUDGE_WORDS.counters
+            },
+            is_steady=state.is_steady,
+        )
+
+    async def close(self) -> None:
+        """Free what the judge has loaded."""
+        await self._judge.close()
+
+
+class _Asking:
+    """Asks for the answers on one solution that are not on record; an `Asks`."""
+
+    def __init__(
+        self,
+        judge: CheckedJudge,
+        solution: str,
+        journal: BlockJournal,
+        earlier: Mapping[AnswerKey, Answer],
+        counts: Counter[str],
+    ) -> None:
+        self._judge, self._solution, self._journal = judge, solution, journal
+        self._earlier, self._counts = earlier, counts
+
+    async def __call__(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
+        key = (self._solution, prompt_hash(prompt), number, max_tokens)
+        answer = self._earlier.get(key) or self._journal.take(key)
+        if answer is None:
+            answer = await self._judge.sample(prompt, number=number, max_tokens=max_tokens)
+            self._counts["answers"] += 1
+            if answer.finish_reason != "failed":
+                self._journal.add(partial(answer_line, self._solution, answer))
+        return answer
+
+
+def answer_line(solution: str, answer: Answer) -> Line:
+    """The line of a journal that holds an answer."""
+    return {"solution": solution, "answer": asdict(answer)}
+
+
+def answers_of(store: Store) -> dict[AnswerKey, Answer]:
+    """All answers that a run of a judge has had.
+
+    Raises:
+        DamagedFile: a shard is damaged.
+    """
+    return {
+        (row["id"], *answer.key): answer
+        for row in OPINIONS.rows(store)
+        for answer in (Answer(**one) for one in row["answers"])
+        if answer.finish_reason != "failed"
+    }

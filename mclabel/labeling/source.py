@@ -1,0 +1,115 @@
+"""A run as the source of another: its solutions are labelled again, its rollouts are taken over.
+
+The source is only read. A rollout of it stands for the one that this job would sample: the same
+completer from the same prefix, under the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mclabel.data.shards.labels import label_tables, named_rollouts
+from mclabel.data.shards.schema import labeled_solution, problem_of, recorded_rollout
+from mclabel.data.shards.store import Store
+from mclabel.errors import DataError
+from mclabel.records import AUTHOR, LabeledSolution, Problem, Rollout
+
+Place = tuple[str, str, int]
+"""Id of a prefix, name of a completer, and the number of a rollout."""
+_KEPT = 4
+"""Shards of a source that a process keeps in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceProblem:
+    """What a source has of one problem."""
+
+    rows: tuple[LabeledSolution, ...]
+    """Its labelled solutions, in their order."""
+    rollouts: Mapping[Place, Rollout]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRun:
+    """A run that is read as a source. It iterates over its problems, each once."""
+
+    location: str
+    blocks: Mapping[str, tuple[str, ...]]
+    """By problem id, the blocks of the shard that has its labels."""
+    completers: frozenset[str]
+    """Who rolled out."""
+    keeps_rollouts: bool
+
+    @classmethod
+    def read(cls, location: str) -> SourceRun:
+        """Find the problems of a run.
+
+        Raises:
+            ShardError: it has no labels, or they cannot be read.
+        """
+        blocks: dict[str, tuple[str, ...]] = {}
+        completers: set[str] = set()
+        kept = True
+        for metadata, table in label_tables(Store(location)):
+            own = tuple(metadata["blocks"]) if "blocks" in metadata else (metadata["block"],)
+            blocks |= dict.fromkeys(pc.unique(table["problem_id"]).to_pylist(), own)
+            listed = table["completers"].combine_chunks().flatten()
+            completers |= set(pc.unique(listed.field("name")).to_pylist() or [AUTHOR])
+            kept &= metadata["rollouts"] is not None
+        return cls(
+            location=location,
+            blocks=blocks,
+            completers=frozenset(completers),
+            keeps_rollouts=kept,
+        )
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __iter__(self) -> Iterator[Problem]:
+        seen = set()
+        for _, table in label_tables(Store(self.location)):
+            for row in table.to_pylist():
+                if row["problem_id"] not in seen:
+                    seen.add(row["problem_id"])
+                    yield problem_of(row)
+
+    def problem(self, problem: Problem) -> SourceProblem:
+        """The solutions and rollouts of a problem; reads the shard that has them.
+
+        Raises:
+            ShardError: they cannot be read.
+            DataError: the source has the problem no more.
+        """
+        labels, kept = _shard(self.location, self.blocks.get(problem.id, ()))
+        found = map(labeled_solution, _of_problem(labels, problem.id))
+        rows = sorted(found, key=lambda row: row.solution.sample_index)
+        if not rows:
+            raise DataError(f"{self.location}: has no labels of problem {problem.id} any more")
+        rollouts = [recorded_rollout(row) for row in _of_problem(kept, problem.id)]
+        return SourceProblem(
+            rows=tuple(rows),
+            rollouts={(r.prefix_id, r.completer, r.index): r for r in rollouts},
+        )
+
+
+def _of_problem(table: pa.Table | None, name: str) -> list[dict[str, object]]:
+    if table is None:
+        return []
+    rows: list[dict[str, object]] = table.filter(pc.equal(table["problem_id"], name)).to_pylist()
+    return rows
+
+
+@lru_cache(maxsize=_KEPT)
+def _shard(location: str, blocks: tuple[str, ...]) -> tuple[pa.Table | None, pa.Table | None]:
+    """The labels of blocks that lie in one shard, and its rollouts if they were kept."""
+    store = Store(location)
+    for metadata, labels in label_tables(store, set(blocks)):
+        kept = metadata["rollouts"] is not None
+        return labels, named_rollouts(store, metadata) if kept else None
+    return None, None

@@ -1,0 +1,301 @@
+"""Labels of a run combined with the opinions of judges, as a run of its own."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mclabel.components import component_name
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.manifest import MANIFEST, claimed_config
+from mclabel.data.shards.store import Store
+from mclabel.errors import ConfigError, DataError
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.judges.consensus.posterior import fuse
+from mclabel.judges.consensus.rollouts import RunEvidence
+from mclabel.judges.consensus.rules import POSTERIOR, RULES
+from mclabel.judges.consensus.sources import (
+    ROLLOUTS,
+    Source,
+    check_same_solutions,
+    judge_model,
+    named_sources,
+    opinions_on,
+)
+from mclabel.pipelines.rewritten import (
+    RewrittenRun,
+    SourceBlock,
+    begin_rewritten,
+    check_kept,
+    place_of,
+    recorded_config,
+    source_blocks,
+    superseded_rows,
+)
+from mclabel.records import Consensus, LabeledSolution, Outcome, Rollout, SourceOpinion
+from mclabel.seeds import content_id
+
+FEW = 400
+"""Solutions under which learned error rates are said to be uncertain."""
+Posteriors = Mapping[str, NDArray[np.float64]]
+"""By id of a solution: chances of each first error, last of none."""
+
+
+@dataclass(kw_only=True)
+class CombineReport:
+    """What combining came to. Counts are of this call; a resumed one has fewer."""
+
+    rule: str
+    num_blocks: int = 0
+    num_blocks_resumed: int = 0
+    num_solutions: int = 0
+    num_kept: int = 0
+    """Solutions whose sources agree as the rule demands."""
+    num_first_errors_changed: int = 0
+    """Solutions whose first error is another one than in the run."""
+    num_relearned: int = 0
+    """Of these, those that have it without any judge: by what rollouts of the whole run show."""
+    num_unknown: Counter[str] = field(default_factory=Counter)
+    """By source: solutions on which it says nothing."""
+    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By judge: error rates that the rule `posterior` has learned."""
+
+    def lines(self) -> list[str]:
+        """What to say of it."""
+        if self.num_blocks_resumed == self.num_blocks:
+            return [f"all {self.num_blocks:,} blocks were combined by {self.rule} before"]
+        said = [
+            f"{self.num_solutions:,} solutions by {self.rule}: {self.num_kept:,} kept, "
+            f"{self.num_first_errors_changed:,} with another first error than in the run"
+            + (
+                f", {self.num_relearned:,} of them without any judge (what its rollouts show was "
+                "learned anew, on all of it)"
+                if self.num_relearned
+                else ""
+            )
+            + f"; {self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were there before"
+        ]
+        if self.rule == POSTERIOR and self.num_solutions < FEW:
+            said.append(
+                f"{self.num_solutions:,} solutions are few to learn error rates from: take what "
+                f"follows with care. From {FEW} on they begin to be known"
+            )
+        for name, count in sorted(self.num_unknown.items()):
+            said.append(f"{name}: no opinion on {count:,} of them")
+        for name, rates in self.rates.items():
+            shown = ", ".join(
+                f"{what.replace('_', ' ')} {rate:.3f}" for what, rate in rates.items()
+            )
+            if shown:
+                said.append(f"{name}, as learned: {shown} a step")
+        return said
+
+
+def combine(
+    run: str,
+    opinions: Sequence[str],
+    out: str,
+    *,
+    rule: str = POSTERIOR,
+    least_belief: float = 0.0,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
+) -> CombineReport:
+    """Combine a run's labels with judges' opinions, and write the labels as a run of its own.
+
+    Nothing is left out: each row says what every source said, and whether the rule keeps it.
+    Training and exports take what is kept. Running it again resumes it.
+
+    Args:
+        run: folder or URL of the labels; for `posterior` with its rollouts.
+        opinions: runs of `mclabel judge` over that run, or `NAME=RUN`.
+        out: folder or URL of the new run.
+        rule: of `mclabel.judges.consensus.rules.RULES`, or `posterior`.
+        least_belief: of `posterior`: chance of the likeliest first error from which a row is kept.
+        on_progress: called with blocks done and in all.
+
+    Raises:
+        ConfigError: there is no such rule, or the run is the output.
+        DataError: opinions are on other solutions, or rollouts were not kept.
+        ShardError: no run, no opinions, or `out` holds another run.
+    """
+    if rule not in (POSTERIOR, *RULES):
+        raise ConfigError(f"--rule {rule}: must be one of {', '.join((POSTERIOR, *RULES))}")
+    if rule != POSTERIOR and least_belief:
+        raise ConfigError(f"--least-belief: only {POSTERIOR} has beliefs, not {rule}. Leave it out")
+    sources = named_sources(opinions)
+    source = Store(run)
+    config = recorded_config(source)
+    if "combined" in config:
+        raise ConfigError(
+            f"{run}: is combined already. Combine the run that it was made from, with all opinions"
+        )
+    semantic = {
+        **config,
+        "combined": {
+            "run": place_of(run),
+            "rule": rule,
+            "least_belief": least_belief,
+            "opinions": _identities(sources),
+            **superseded_rows(source),
+        },
+    }
+    lengths = {row.solution.id: len(row.steps) for row in read_labels(source)}
+    check_same_solutions(run, lengths, sources)
+    report = CombineReport(rule=rule)
+    posteriors: Posteriors = {}
+    alone: Posteriors = {}
+    if rule == POSTERIOR:
+        posteriors, alone, report.rates = _posteriors(source, config, sources)
+    target, provenance = begin_rewritten(run, out, semantic, what="combined")
+    rewritten = RewrittenRun(
+        source, target, {**provenance, "judge_rates": report.rates}, what="combined"
+    )
+    report.num_blocks, report.num_blocks_resumed = rewritten.num_blocks, rewritten.num_resumed
+    for block in rewritten.missing(on_progress):
+        labeled = [
+            _combined(row, opinions_on(row, sources), rule, least_belief, posteriors)
+            for row in block.rows
+        ]
+        rewritten.copy_priors(block)
+        rewritten.commit(block, labeled, block.rollouts)
+        _count(report, block, labeled)
+        if rule == POSTERIOR:
+            own = (_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
+            named = {row.solution.id: error for row, error, _ in own}
+            report.num_relearned += sum(
+                now.first_error != before.first_error
+                and named.get(now.solution.id, before) == now.first_error
+                for before, now in zip(block.rows, labeled, strict=True)
+            )
+    rewritten.finish()
+    return report
+
+
+def _identities(sources: Sequence[Source]) -> dict[str, str]:
+    """What each judge's opinions are known by.
+
+    Raises:
+        ConfigError: two are the same, which would count twice.
+    """
+    found: dict[str, str] = {}
+    for source in sources:
+        identity = _identity(source)
+        for name, other in found.items():
+            if other == identity:
+                raise ConfigError(
+                    f"{source.name}: has the same opinions as {name}, which would count twice. "
+                    "Give them once"
+                )
+        found[source.name] = identity
+    return found
+
+
+def _identity(source: Source) -> str:
+    """What a judge's opinions are known by: the judge, and what it said."""
+    recorded = claimed_config(Store(source.run.location), MANIFEST)
+    said = [
+        [name, one.is_known, one.first_error, list(one.scores)]
+        for name, one in sorted(source.run.opinions.items())
+    ]
+    return content_id(recorded, said)
+
+
+def _posteriors(
+    source: Store, config: Mapping[str, Any], sources: Sequence[Source]
+) -> tuple[Posteriors, Posteriors, dict[str, dict[str, float]]]:
+    """The posterior of every solution with steps, with judges and without; the judges' rates."""
+    recorded = config.get("estimator", {})
+    own = recorded.get("kind") == component_name("estimators", PosteriorEstimator)
+    settings = PosteriorEstimator.Settings(
+        agreement=recorded.get("agreement", True) if own else True,
+        truncated=recorded.get("truncated", "wrong"),
+    )
+    evidence = RunEvidence(settings)
+    for block in source_blocks(source):
+        check_kept(source.location, block, "combined")
+        for rows, rollouts in _by_problem(block):
+            evidence.add(rows, rollouts)
+    solutions, num_steps, chances = evidence.chances()
+    if not solutions:
+        raise DataError(f"{source.location}: holds no solution with steps")
+    models = {one.name: judge_model(one, solutions, num_steps) for one in sources}
+    fused = fuse(chances, num_steps, models)
+    posteriors, alone = (
+        {
+            name: row[: steps + 1]
+            for name, row, steps in zip(solutions, found, num_steps.tolist(), strict=True)
+        }
+        for found in (fused.chances, chances)
+    )
+    rates = {
+        name: {what: round(rate, 4) for what, rate in model.rates().items()}
+        for name, model in fused.models.items()
+    }
+    return posteriors, alone, rates
+
+
+def _by_problem(
+    block: SourceBlock,
+) -> Iterator[tuple[list[LabeledSolution], list[Rollout]]]:
+    rows: dict[str, list[LabeledSolution]] = defaultdict(list)
+    rollouts: dict[str, list[Rollout]] = defaultdict(list)
+    for row in block.rows:
+        rows[row.problem.id].append(row)
+    for rollout in block.rollouts or ():
+        rollouts[rollout.problem_id].append(rollout)
+    for name, mine in rows.items():
+        yield sorted(mine, key=lambda row: row.solution.sample_index), rollouts[name]
+
+
+def _combined(
+    row: LabeledSolution,
+    opinions: tuple[SourceOpinion, ...],
+    rule: str,
+    least_belief: float,
+    posteriors: Posteriors,
+) -> LabeledSolution:
+    """The row with the label that a rule makes of all opinions."""
+    if not row.steps:
+        return replace(row, consensus=Consensus(rule=rule, kept=False, opinions=opinions))
+    if rule == POSTERIOR:
+        row, error, kept = _by_posterior(row, least_belief, posteriors)
+    else:
+        agreed = RULES[rule](opinions, len(row.steps))
+        error, kept = agreed.first_error, agreed.kept
+    consensus = Consensus(rule=rule, kept=kept, opinions=opinions)
+    if error == row.first_error:
+        return replace(row, consensus=consensus)
+    steps = [
+        replace(step, hard=error is None or number < error)
+        for number, step in enumerate(row.steps[:-1])
+    ]
+    return replace(row, first_error=error, steps=(*steps, row.steps[-1]), consensus=consensus)
+
+
+def _by_posterior(
+    row: LabeledSolution, least_belief: float, posteriors: Posteriors
+) -> tuple[LabeledSolution, int | None, bool]:
+    """The row with its posterior, the likeliest first error, and whether it is believed enough."""
+    chances = posteriors[row.solution.id]
+    mode = int(chances.argmax())
+    # The last step's label is the outcome: it is wrong only if that is.
+    spared = mode == len(row.steps) - 1 and row.solution.outcome is not Outcome.WRONG
+    error = None if mode == len(row.steps) or spared else mode
+    kept = bool(chances[mode] >= least_belief)
+    return replace(row, posterior=tuple(chances.tolist())), error, kept
+
+
+def _count(report: CombineReport, block: SourceBlock, labeled: Sequence[LabeledSolution]) -> None:
+    for before, now in zip(block.rows, labeled, strict=True):
+        assert now.consensus is not None
+        report.num_solutions += 1
+        report.num_kept += now.consensus.kept
+        report.num_first_errors_changed += before.first_error != now.first_error
+        for one in now.consensus.opinions:
+            report.num_unknown[one.source] += not one.is_known and one.source != ROLLOUTS
+    report.num_unknown = +report.num_unknown

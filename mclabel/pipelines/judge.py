@@ -1,0 +1,156 @@
+"""A judge's job from its configuration: solutions in, opinions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mclabel.boundary import Boundary
+from mclabel.config import JudgeConfig
+from mclabel.data.outputs import OPINION_FOLDERS, RUN_FILES, check_places
+from mclabel.data.shards.manifest import MANIFEST, Semantic, claimed_config
+from mclabel.data.shards.solution_rows import OPINIONS
+from mclabel.data.shards.store import Store
+from mclabel.engines import PolicySettings
+from mclabel.errors import ConfigError, ShardError
+from mclabel.judges.base import Judge, JudgeSettings
+from mclabel.judges.checked import CheckedJudge, judge_class
+from mclabel.judges.items import read_judged_input
+from mclabel.judges.task import AnswerKey, JudgeTask, answers_of
+from mclabel.pipelines.fleet import from_anywhere, make_fleet
+from mclabel.pipelines.identity import check_output, claim_output, versions
+from mclabel.pipelines.policy import prepare_policy
+from mclabel.work.blocks import plan_blocks
+from mclabel.work.budget import Limits
+from mclabel.work.job import run_job
+from mclabel.work.tally import JobReport, JobState
+from mclabel.work.worker import Worker
+
+
+def judge(
+    config: JudgeConfig,
+    on_state: Callable[[JobState], None] = lambda state: None,
+    *,
+    accept_changes: bool = False,
+) -> JobReport:
+    """Ask a judge for an opinion on every solution of a file or a run, and resume what was stopped.
+
+    Args:
+        config: of the job.
+        on_state: called often with its state.
+        accept_changes: judge solutions anew that have changed since the job was begun, and leave
+            out what is gone; else either is refused.
+
+    Raises:
+        ConfigError: there is no such judge, or it lacks what it needs.
+        DataError: the input cannot be read, or nothing of it can be judged; if strict, one row
+            cannot.
+        ShardError: `out` holds another run, or the store fails.
+    """
+    if from_anywhere(config.out) == from_anywhere(config.solutions):
+        raise ConfigError(
+            f"-o {config.out}: must not be the run that is judged. Give another folder"
+        )
+    check_places(config.out, folders=OPINION_FOLDERS, files=RUN_FILES)
+    settings = _settled(config)
+    checked = CheckedJudge(settings, seed=config.seed)
+    own = checked.judge
+    with checked.boundary.calling("check", may_take_long=True):
+        own.check()
+    solutions = read_judged_input(config.solutions, strict=config.strict)
+    semantic = _semantic(config, settings, own)
+    check_output(config.out, semantic)
+    earlier = _earlier(config)
+    store = Store(config.out, create=True)
+    provenance = {"versions": versions(), "input": {"solutions": config.solutions}}
+    task = JudgeTask(
+        make=partial(CheckedJudge, settings, seed=config.seed),
+        source=config.solutions,
+        provenance={**provenance, **semantic.stamp()},
+        strict=config.strict,
+        answers=earlier,
+    )
+    claim_output(store, semantic, provenance)
+    blocks = plan_blocks(
+        store,
+        solutions,
+        task.outputs,
+        identity=semantic.identity,
+        block_items=config.block_solutions,
+        accept_changes=accept_changes,
+    )
+    ray = config.ray
+    resources = own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+    worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
+    return run_job(
+        blocks,
+        task.outputs,
+        make_fleet(ray, resources, worker),
+        store,
+        on_state=on_state,
+        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
+        size=solutions.size,
+        rejects=solutions.rejects,
+    )
+
+
+def _settled(config: JudgeConfig) -> JudgeSettings:
+    """The judge's settings with all that they name looked up."""
+    target = judge_class(config.judge)
+    policies = {
+        name: prepare_policy(value).settings
+        for name in type(config.judge).model_fields
+        if isinstance(value := getattr(config.judge, name), PolicySettings)
+    }
+    settings: JudgeSettings = target.settled(
+        config.judge.model_copy(update=policies), _recorded(config.out)
+    )
+    return settings
+
+
+def _recorded(out: str) -> Mapping[str, Any]:
+    """The judge's settings as an earlier part of the run has recorded them."""
+    recorded = claimed_config(Store(out), MANIFEST) if _is_there(out) else None
+    found: Mapping[str, Any] = (recorded or {}).get("judge", {})
+    return found
+
+
+def _is_there(out: str) -> bool:
+    return "://" in out or Path(out).is_dir()
+
+
+def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:
+    """What opinions depend on: the judge, its version, its settings and its model's content."""
+    with Boundary.around("judges", type(own)).calling("known", may_take_long=True):
+        known = {"kind": settings.kind, "version": own.version, **own.known()}
+    whole = {"task": OPINIONS.task, "seed": config.seed}
+    judge = {"identity": settings.identity(), "semantic": settings.semantic()}
+    merged = {name: _merged(content, known) for name, content in judge.items()}
+    return Semantic(
+        identity={**whole, "judge": merged["identity"]},
+        config={**whole, "judge": {**merged["semantic"], "claim": own.claim}},
+    )
+
+
+def _merged(content: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with what is known of them in their places."""
+    found = dict(content)
+    for name, value in known.items():
+        nested = isinstance(value, Mapping)
+        found[name] = _merged(found.get(name) or {}, value) if nested else value
+    return found
+
+
+def _earlier(config: JudgeConfig) -> dict[AnswerKey, Any]:
+    """The answers of the run that is named."""
+    if config.answers is None:
+        return {}
+    store = Store(config.answers)
+    recorded = claimed_config(store, MANIFEST)
+    if recorded is None or recorded.get("task") != OPINIONS.task:
+        raise ShardError(
+            f"answers={config.answers!r}: is no run of a judge. Give the `out` of `mclabel judge`"
+        )
+    return answers_of(store)

@@ -1,0 +1,213 @@
+"""Symbolic checks of steps: how often a flag is right, what is found, what is flagged falsely.
+
+    python -m tests.benchmarks.symbolic_steps [--data DIR] [--show] [--smoke | --quick]
+
+Checks the solutions of ProcessBench, whose first wrong step people have marked, and the gold
+solutions of GSM8K and MATH-500, cut into sentences. A flag says that the first error lies at or
+before its step, so it is right where the marked step is not behind the first flag; on a sound
+solution every flag is a false alarm. Speed is in steps a second of this process's CPU time. The
+last line is JSON. Public data are read from `shared/data` beside the checkout or from `--data`;
+without them, and at the smoke size, a few built-in rows stand for them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mclabel.judges.symbolic import Flag, check_steps
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser, not_run
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data"
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_CALCULATOR = re.compile(r"<<[^<>]*>>")
+"""Marks in GSM8K's solutions, written for a tool that calculates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """A solution in steps, with what is known about it."""
+
+    id: str
+    problem: str
+    steps: Sequence[str]
+    first_error: int | None
+    """0-based step, None where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The flags of a set of solutions and what they took."""
+
+    solutions: Sequence[Solution]
+    flags: Sequence[Sequence[Flag]]
+    cpu_s: float
+
+    @property
+    def num_steps(self) -> int:
+        return sum(len(one.steps) for one in self.solutions)
+
+    def flagged(self) -> list[tuple[Solution, Flag]]:
+        """Solutions with a flag, and the first one of each."""
+        pairs = zip(self.solutions, self.flags, strict=True)
+        return [(one, flags[0]) for one, flags in pairs if flags]
+
+
+SMOKE = {
+    "gsm8k": [
+        Solution(id="a", problem="", steps=["3 * 4 = 12.", "12 + 5 = 18."], first_error=1),
+        Solution(id="b", problem="", steps=["3 * 4 = 12.", "12 + 5 = 17."], first_error=None),
+    ],
+    "math": [
+        Solution(id="c", problem="", steps=[r"\(2x + 3 = 11\)", "So x = 5."], first_error=1),
+        Solution(id="d", problem="", steps=[r"\(2x + 3 = 11\)", "So x = 4."], first_error=None),
+    ],
+    "gold": [
+        Solution(
+            id="e", problem="", steps=[r"\[ \frac{1}{2} + \frac{1}{2} = 1 \]"], first_error=None
+        )
+    ],
+}
+
+
+def main() -> None:
+    parser = SizedParser(__doc__)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the public data")
+    parser.add_argument("--show", action="store_true", help="print every wrong flag and gold flag")
+    args = parser.read()
+    size: BenchmarkSize = args.size
+    if size is BenchmarkSize.SMOKE:
+        sets = SMOKE
+    else:
+        if not args.data.is_dir():
+            not_run(f"There is no folder {args.data}. Name one with --data")
+        sets = read_sets(args.data, every=size.pick(smoke=1, quick=4, full=1))
+    measured = {name: measure(solutions) for name, solutions in sets.items()}
+    console = Console(emoji=False, width=110)
+    print_table(console, measured)
+    if args.show:
+        show(console, measured)
+    print(json.dumps(figures(measured)))
+
+
+def measure(solutions: Sequence[Solution]) -> Measured:
+    """Check every solution once, in CPU time of this process."""
+    start = time.process_time()
+    flags = [check_steps(one.problem, one.steps) for one in solutions]
+    return Measured(solutions=solutions, flags=flags, cpu_s=time.process_time() - start)
+
+
+def labelled_figures(measured: Measured) -> dict[str, Any]:
+    """Of solutions with a marked first error.
+
+    Returns:
+        at_or_after: share of the flagged solutions whose first error is not behind the first
+            flag; found: share of the wrong solutions whose first flag is the first error;
+            false_alarms: share of the sound solutions that are flagged; flagged: their number.
+            A share of nothing is None.
+    """
+    flagged = measured.flagged()
+    wrong = [one for one in measured.solutions if one.first_error is not None]
+    right = sum(
+        one.first_error is not None and flag.step >= one.first_error for one, flag in flagged
+    )
+    exact = sum(flag.step == one.first_error for one, flag in flagged)
+    alarms = sum(one.first_error is None for one, _ in flagged)
+    return {
+        "at_or_after": _share(right, len(flagged)),
+        "found": _share(exact, len(wrong)),
+        "false_alarms": _share(alarms, len(measured.solutions) - len(wrong)),
+        "flagged": len(flagged),
+    }
+
+
+def figures(measured: dict[str, Measured]) -> dict[str, Any]:
+    """The JSON line."""
+    gold = measured["gold"]
+    num_flagged = len(gold.flagged())
+    cpu_s = sum(one.cpu_s for one in measured.values())
+    return {
+        **{name: labelled_figures(measured[name]) for name in ("gsm8k", "math")},
+        "gold": {
+            "solutions": len(gold.solutions),
+            "flagged": num_flagged,
+            "share": _share(num_flagged, len(gold.solutions)),
+        },
+        "steps_per_second": round(sum(one.num_steps for one in measured.values()) / cpu_s),
+    }
+
+
+def read_sets(data: Path, *, every: int) -> dict[str, list[Solution]]:
+    """The solutions of ProcessBench and the gold solutions, every so many of them."""
+    sets = {
+        name: [
+            Solution(
+                id=row["id"],
+                problem=row["problem"],
+                steps=row["steps"],
+                first_error=None if row["label"] < 0 else row["label"],
+            )
+            for row in _rows(data / f"processbench_{name}.jsonl", every)
+        ]
+        for name in ("gsm8k", "math")
+    }
+    gold = [
+        _gold(f"gsm8k-{row['idx']}", row["question"], _CALCULATOR.sub("", row["answer"]))
+        for row in _rows(data / "gsm8k_test.jsonl", every)
+    ]
+    gold += [
+        _gold(row["unique_id"], row["problem"], row["solution"])
+        for row in _rows(data / "math500.jsonl", every)
+    ]
+    return {**sets, "gold": gold}
+
+
+def print_table(console: Console, measured: dict[str, Measured]) -> None:
+    table = Table(title="Symbolic checks of steps", title_justify="left")
+    columns = ("", "solutions", "flagged", "at or after", "found", "false alarms", "steps/s")
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left")
+    for name, one in measured.items():
+        of = labelled_figures(one)
+        shares = (of["at_or_after"], of["found"], of["false_alarms"])
+        written = ["-" if share is None else f"{share:.1%}" for share in shares]
+        if name == "gold":
+            written[0] = "-"
+        rate = f"{one.num_steps / one.cpu_s:,.0f}"
+        table.add_row(name, f"{len(one.solutions):,}", str(of["flagged"]), *written, rate)
+    console.print(table)
+
+
+def show(console: Console, measured: dict[str, Measured]) -> None:
+    """Every flag before the first error or on a solution without one, to be read by eye."""
+    for name, one in measured.items():
+        for solution, flag in one.flagged():
+            if solution.first_error is None or flag.step < solution.first_error:
+                line = f"{name} {solution.id}, step {flag.step}: {flag.equality}: {flag.reason}"
+                console.print(line, markup=False)
+
+
+def _gold(name: str, problem: str, text: str) -> Solution:
+    steps = [part for part in _SENTENCE.split(text) if part.strip()]
+    return Solution(id=name, problem=problem, steps=steps, first_error=None)
+
+
+def _rows(path: Path, every: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.open(encoding="utf-8")][::every]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""Do judges make labels truer: which rule over rollouts, a PRM and exact checks finds first errors?
+
+    python -m tests.benchmarks.truth [--smoke | --quick] [--run FOLDER] [--data DIR]
+
+The bundled policy and strong model label problems of three splits of arith, four solutions each, by
+one posterior. On the labels of the training problems a PRM is trained, on those of the validation
+problems its threshold is chosen. On the test problems the PRM and the symbolic checks are judges,
+and every rule combines their opinions with the rollouts. First errors are compared with exact truth
+(95% intervals over problems), beside what the posterior alone is surest of. Then scripted judges of
+known error rates, one of them worthless, and what the posterior learns of them; and, with `--data`
+a folder that holds ProcessBench, the symbolic checks on it. With `--run` a folder that is kept, a
+benchmark that was stopped goes on. Nothing is chosen on the test problems. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from mclabel import pipelines
+from mclabel.config import JudgeConfig, LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.evaluation.bootstrap import Estimate
+from mclabel.evaluation.label_quality import arith_truth, label_cost, label_quality
+from mclabel.judges.consensus.models import Locations
+from mclabel.judges.consensus.posterior import fuse
+from mclabel.judges.consensus.rules import RULES
+from mclabel.records import LabeledSolution, Outcome
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
+from tests.benchmarks.symbolic_steps import DATA, SMOKE, labelled_figures, read_sets
+from tests.benchmarks.symbolic_steps import measure as check
+
+STRONG = "{model: arith:strong, max_tokens: 200, temperature: 0.8, engine: {max_live: 1024}}"
+SUREST = 0.6
+"""Share of the solutions of which the posterior is surest, measured apart."""
+MOST_ALARMS = 0.05
+"""Share of right, sound solutions that may be suspected while right answers through wrong steps
+are looked for."""
+KNOWN = {"good": (0.01, 0.9, 0.5), "fair": (0.06, 0.6, 0.3), "worthless": (0.2, 0.2, 0.2)}
+"""Of scripted judges: chances to find fault with a sound step, the first wrong one, a later one."""
+HAZARD = 0.12
+"""Chance that a step of a scripted solution is the first wrong one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What a rule is worth."""
+
+    first_error: Estimate
+    where: Estimate
+    lucky_found: Estimate
+    kept: float
+
+
+def main() -> None:
+    parser = SizedParser(__doc__)
+    parser.add_argument("--run", type=Path, help="keep what is made in this folder")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=DATA if DATA.is_dir() else None,
+        help="folder of the public data; without it a few built-in rows stand for ProcessBench",
+    )
+    args = parser.read()
+    size: BenchmarkSize = args.size
+    with tempfile.TemporaryDirectory() as folder:
+        work = args.run or Path(folder)
+        measured, tokens, lucky = measure(work, size)
+    console = Console(width=110)
+    console.print(_table(measured))
+    error = learned_rate_error(size.pick(smoke=200, quick=2000, full=4000))
+    console.print(
+        f"right answers through wrong steps that the posterior ranks above all but "
+        f"{MOST_ALARMS:.0%} of the sound ones: {lucky:.2f}; scripted judges' rates are learned "
+        f"within {error:.3f} on average"
+    )
+    summary = {
+        "rules": {
+            name: {
+                "first_error_accuracy": _rounded(row.first_error),
+                "where_there_is_one": _rounded(row.where),
+                "lucky_found": _rounded(row.lucky_found),
+                "tokens": round(tokens, 1),
+                "kept": round(row.kept, 4),
+            }
+            for name, row in measured.items()
+        },
+        "lucky_found": round(lucky, 4),
+        "symbolic": _symbolic(None if size is BenchmarkSize.SMOKE else args.data),
+        "learned_rate_error": round(error, 4),
+    }
+    print(json.dumps(summary))
+
+
+def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, float]:
+    """Label, train, judge and combine, as far as that is not done yet.
+
+    Returns:
+        By rule what it is worth; rollout tokens a solution; share of right answers through wrong
+        steps that are found.
+    """
+    problems = {
+        "train": size.pick(smoke=6, quick=150, full=1000),
+        "validation": size.pick(smoke=6, quick=60, full=300),
+        "test": size.pick(smoke=4, quick=100, full=1000),
+    }
+    for split, count in problems.items():
+        pipelines.label(_label(work, split, count), lambda state: None)
+    keys = [f"labels=[{work / 'train'}]", f"out={work / 'prm'}"]
+    keys += size.pick(smoke=["max_steps=2"], quick=[], full=[])
+    train = load_config(TrainConfig, bundled_config("train/quickstart.yaml"), keys)
+    pipelines.train(train, lambda step, total, loss: None)
+    run = str(work / "test")
+    prm = [f"judge.prm={work / 'prm'}", f"judge.held_out={work / 'validation'}"]
+    judges = {"prm": ["judge=scorer", *prm], "symbolic": ["judge=symbolic"]}
+    for name, keys in judges.items():
+        keys = [f"solutions={run}", f"out={work / name}", *keys]
+        pipelines.judge(load_config(JudgeConfig, None, keys))
+    opinions = [f"{name}={work / name}" for name in judges]
+    rows = list(read_labels(Store(run)))
+    found = {"rollouts": _row(rows, rows)}
+    for rule in (*RULES, "posterior"):
+        out = str(work / f"by-{rule}")
+        pipelines.combine(run, opinions, out, rule=rule)
+        combined = list(read_labels(Store(out)))
+        kept = [row for row in combined if row.is_kept]
+        found[rule] = _row(kept, rows)
+        if rule == "same_location":
+            share = len(kept) / len(rows)
+    surest = sorted(combined, key=lambda row: -max(row.posterior or (0.0,)))
+    for name, part in (
+        ("posterior, as many as same_location", share),
+        (f"posterior, surest {SUREST:.0%}", SUREST),
+    ):
+        found[name] = _row(surest[: round(part * len(surest))], rows)
+    return found, label_cost(rows).tokens_per_solution, _lucky(combined)
+
+
+def _label(work: Path, split: str, problems: int) -> LabelConfig:
+    return load_config(
+        LabelConfig,
+        bundled_config("label/quickstart.yaml"),
+        [
+            *(f"problems.split={split}", f"problems.limit={problems}", "ray.address=none"),
+            *("estimator.kind=posterior", f"completers=[{{model: policy}}, {STRONG}]"),
+            f"out={work / split}",
+        ],
+    )
+
+
+def _row(rows: Sequence[LabeledSolution], whole: Sequence[LabeledSolution]) -> Row:
+    quality = label_quality(rows)
+    return Row(
+        first_error=quality.first_error_accuracy,
+        where=quality.first_error_accuracy_wrong,
+        lucky_found=quality.lucky_found,
+        kept=len(rows) / len(whole),
+    )
+
+
+def _lucky(rows: Sequence[LabeledSolution]) -> float:
+    """Share of right answers through wrong steps that are suspected more than most sound ones."""
+    right = [row for row in rows if row.solution.outcome is Outcome.RIGHT and row.posterior]
+    suspicion = np.array([1 - row.posterior[-1] for row in right if row.posterior])
+    is_sound = np.array([arith_truth(row) is None for row in right], dtype=bool)
+    if is_sound.all() or not is_sound.any():
+        return float("nan")
+    bound = np.quantile(suspicion[is_sound], 1 - MOST_ALARMS)
+    return float((suspicion[~is_sound] > bound).mean())
+
+
+def learned_rate_error(solutions: int) -> float:
+    """Mean error of the rates that the posterior learns of scripted judges, over five worlds.
+
+    Of later steps only where a judge leaves errors to be found later.
+    """
+    errors = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        first, num_steps = _errors(rng, solutions)
+        rollouts = _rollouts(rng, first, num_steps)
+        models = {
+            name: Locations(
+                num_steps=num_steps,
+                named=_named(rng, first, num_steps, rates),
+                sureness=np.zeros(solutions, dtype=np.int64),
+            )
+            for name, rates in KNOWN.items()
+        }
+        fused = fuse(rollouts, num_steps, models)
+        for name, rates in KNOWN.items():
+            learned = list(fused.models[name].rates().values())
+            count = 2 if name == "good" else 3
+            errors += [abs(a - b) for a, b in zip(learned[:count], rates, strict=False)]
+    return float(np.mean(errors))
+
+
+def _errors(
+    rng: np.random.Generator, solutions: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    num_steps = rng.integers(3, 8, solutions)
+    wrong = rng.random((solutions, 8)) < HAZARD
+    first = np.argmax(wrong, 1)
+    return np.where(wrong.any(1) & (first < num_steps), first, num_steps), num_steps
+
+
+def _rollouts(
+    rng: np.random.Generator, first: NDArray[np.int64], num_steps: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Beliefs that are calibrated: the truth seven times in ten, else any place."""
+    found = np.zeros((len(first), int(num_steps.max()) + 1))
+    for row, (error, steps) in enumerate(zip(first, num_steps, strict=True)):
+        seen = error if rng.random() < 0.7 else rng.integers(0, steps + 1)
+        likely = np.full(steps + 1, 0.3 / (steps + 1))
+        likely[seen] += 0.7
+        usual = np.append(HAZARD * (1 - HAZARD) ** np.arange(steps), (1 - HAZARD) ** steps)
+        found[row, : steps + 1] = usual * likely / (usual * likely).sum()
+    return found
+
+
+def _named(
+    rng: np.random.Generator,
+    first: NDArray[np.int64],
+    num_steps: NDArray[np.int64],
+    rates: Sequence[float],
+) -> NDArray[np.int64]:
+    """What a judge of known rates names, who reads step after step."""
+    step = np.arange(int(num_steps.max()))
+    error = first[:, None]
+    chance = np.where(step < error, rates[0], np.where(step == error, rates[1], rates[2]))
+    finds = (rng.random(chance.shape) < chance) & (step < num_steps[:, None])
+    return np.where(finds.any(1), np.argmax(finds, 1), num_steps)
+
+
+def _symbolic(data: Path | None) -> dict[str, Any]:
+    sets = SMOKE if data is None else read_sets(data, every=1)
+    names = ("at_or_after", "found", "false_alarms")
+    figures = {name: labelled_figures(check(sets[name])) for name in ("gsm8k", "math")}
+    return {name: {key: one[key] for key in names} for name, one in figures.items()}
+
+
+def _rounded(estimate: Estimate) -> float | None:
+    return None if estimate.value is None else round(estimate.value, 4)
+
+
+def _shown(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "-"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.3f}"
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _table(measured: dict[str, Row]) -> Table:
+    table = Table(title="First errors of test problems", title_justify="left")
+    columns = ("", "kept", "first error", "where there is one", "lucky found")
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left")
+    for name, row in measured.items():
+        table.add_row(
+            name,
+            f"{row.kept:.2f}",
+            *(_shown(one) for one in (row.first_error, row.where, row.lucky_found)),
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,597 @@
+"""Several completers, one posterior: against brute force, and against rates that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from mclabel.errors import ComponentError
+from mclabel.estimators import (
+    CheckedEstimator,
+    Completer,
+    CompleterRule,
+    Estimator,
+    Judgement,
+    Probe,
+    ProblemEstimator,
+    ProblemPaths,
+    RecordedRollout,
+    SolutionPath,
+    begin_estimator,
+    decide_together,
+)
+from mclabel.estimators.each import EachCompleter, seen_by
+from mclabel.estimators.posterior.chain import Evidence, infer
+from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.estimators.posterior.joint import nothing_seen
+from mclabel.estimators.posterior.priors import GRID, ClassPriors, Priors, Rates, wide_priors
+from mclabel.estimators.posterior.views import CompleterView, plan_together
+from mclabel.records import AUTHOR, Counts, Outcome
+from mclabel.simulate.measure import Measurement, measure
+from mclabel.simulate.replay import Case, Game, Replay
+from mclabel.simulate.run import SimulatedRun
+from mclabel.stats.values import StepEstimate
+from tests.estimators.test_batches import rough
+from tests.support.estimating import settings_of
+
+RIGHT, WRONG = Outcome.RIGHT, Outcome.WRONG
+NAMES = (AUTHOR, "weak", "lucky")
+
+
+def some_classes() -> list[ClassPriors]:
+    """Three completers' priors that differ in how values begin, fall and end."""
+    wide = wide_priors().of("any")
+    root, leaf = GRID / GRID.sum(), wide.leaf.copy()
+    leaf[:2] = leaf[:2].mean(0) * np.array([0.7, 0.3])[:, None, None]
+    leaf[:2] /= leaf[:2].sum((0, 2), keepdims=True)
+    fallen = wide.wrong.sum(-1, keepdims=True) * np.flip(root)
+    return [
+        replace(wide, agreement=np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 1.5]])),
+        replace(wide, root=np.broadcast_to(root, wide.root.shape)),
+        replace(wide, leaf=leaf, wrong=np.broadcast_to(fallen, wide.wrong.shape)),
+    ]
+
+
+def knowledge_of(classes: Sequence[ClassPriors]) -> Priors:
+    author, *others = (Priors(classes={"pooled": one}, num_solutions=1) for one in classes)
+    return replace(author, completers=dict(zip(NAMES[1:], others, strict=True)))
+
+
+CLASSES = some_classes()
+KNOWN = knowledge_of(CLASSES)
+
+
+def problem_of(rng: np.random.Generator, names: Sequence[str] = NAMES) -> Case:
+    """Two or three solutions of 2 or 3 steps that begin alike or not, and rollouts of no rule."""
+    paths, num_prefixes = [], 1
+    for _ in range(rng.integers(2, 4)):
+        steps = int(rng.integers(2, 4))
+        begin = (1,) if paths and rng.random() < 0.5 else (num_prefixes,)
+        rest = range(num_prefixes + 1, num_prefixes + steps - 1)
+        num_prefixes += steps
+        keys = tuple(str(rng.integers(2)) for _ in range(steps))
+        outcome = RIGHT if rng.random() < 0.4 else WRONG
+        paths.append(SolutionPath(prefixes=(*begin, *rest), outcome=outcome, step_keys=keys))
+    ends = rng.random((len(names), num_prefixes, 32)) < rng.random((len(names), num_prefixes, 1))
+
+    def draw(probe: Probe, index: int) -> RecordedRollout:
+        return RecordedRollout(
+            prefix=probe.prefix,
+            completer=probe.completer,
+            outcome=RIGHT if ends[probe.completer, probe.prefix, index] else WRONG,
+            num_tokens=10,
+        )
+
+    completers = tuple(Completer(name=name, cost=1.0 + 0.5 * (name != AUTHOR)) for name in names)
+    return Case(
+        id="",
+        paths=tuple(paths),
+        num_prefixes=num_prefixes,
+        answer_class="number",
+        truth=(None,) * len(paths),
+        draw=draw,
+        completers=completers,
+    )
+
+
+def estimator_of(case: Case, known: Priors = KNOWN, **settings: object) -> PosteriorEstimator:
+    chosen = settings_of("posterior", **{"rollouts": 16, "min_gain_per_token": 1e-3, **settings})
+    estimator = PosteriorEstimator.begin(chosen, case.problem, knowledge=known)
+    assert isinstance(estimator, PosteriorEstimator)
+    return estimator
+
+
+def rolled_out(case: Case, rng: np.random.Generator, **settings: object) -> list[CompleterView]:
+    """Views of a problem after some rollouts of some prefixes by everyone."""
+    estimator = estimator_of(case, **settings)
+    for completer in range(len(case.completers)):
+        for prefix in {0, *(prefix for path in case.paths for prefix in path.prefixes)}:
+            for index in range(rng.integers(0, 5)):
+                estimator.record(case.draw(Probe(prefix, completer), index))
+    return estimator._views
+
+
+def alone(evidence: Evidence) -> Evidence:
+    """The same as one chain knows it that hears of no other."""
+    return replace(evidence, elsewhere=np.ones_like(evidence.elsewhere))
+
+
+def product(views: Sequence[CompleterView]) -> np.ndarray:
+    """[solution, R + 1]: first errors, from the inference of each chain by itself.
+
+    Of none and of the last step others than the author tell the chance of both together.
+    """
+    found = np.ones(1)
+    for number, view in enumerate(views):
+        evidence = alone(view.evidence())
+        count, width = evidence.right.shape
+        own = infer(evidence, view.priors).first_error.T[:count]
+        if number:
+            bare = np.ones((count, width))
+            for row, steps in enumerate(evidence.num_steps.tolist()):
+                chances = infer(nothing_seen(np.array([steps])), view.priors).first_error[:, 0]
+                bare[row, : steps + 1] = chances
+            both = own[:, :2].sum(1, keepdims=True) / bare[:, :2].sum(1, keepdims=True)
+            own = np.concatenate([np.repeat(both, 2, axis=1), own[:, 2:] / bare[:, 2:]], axis=1)
+        found = found * own
+    return np.asarray(found / found.sum(-1, keepdims=True))
+
+
+def posteriors(views: Sequence[CompleterView]) -> list[np.ndarray]:
+    """[solution, R + 1] of each view that is asked."""
+    found = []
+    for view in views:
+        if view.is_asked:
+            assert view.plan is not None
+            found.append(view.plan.first_error[view.table.chain_of])
+    return found
+
+
+SOME_NAMES = [NAMES, NAMES[:2], NAMES[1:], (NAMES[2], AUTHOR), NAMES[1:2]]
+
+
+@pytest.mark.parametrize("names", SOME_NAMES)
+@pytest.mark.parametrize("agreement", [True, False])
+def test_the_posterior_is_the_product_of_what_the_chains_say(
+    names: Sequence[str], agreement: bool
+) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        views = rolled_out(problem_of(rng, names), rng, agreement=agreement)
+        plan_together([views])
+        assert len(posteriors(views)) == len(names)
+        for found in posteriors(views):
+            # The product knows no least likelihood, which is a billionth.
+            assert np.allclose(found, product(views), rtol=1e-5, atol=1e-8)
+
+
+def states(evidence: Evidence, priors: ClassPriors) -> np.ndarray:
+    """[e, value before, value after]: chance of everything in a solution of two steps."""
+    chances = np.zeros((3, len(GRID), len(GRID)))
+    rolled = [GRID ** evidence.right[0, r] * (1 - GRID) ** evidence.wrong[0, r] for r in (0, 1, 2)]
+    kinds = [[0, 0], [0, 1], [1, 2]]  # of the two steps, by e
+    for e, (first, last) in enumerate(kinds):
+        move = (priors.sound, priors.wrong)[first][1]
+        end = priors.leaf[last] @ evidence.outcome[0]
+        chances[e] = (priors.root[1] * rolled[2])[:, None] * move * (rolled[1] * end)
+    return chances
+
+
+def test_the_posterior_is_brute_force_over_the_states_of_both() -> None:
+    rng = np.random.default_rng(2)
+    path = SolutionPath(prefixes=(1,), outcome=WRONG)
+    case = replace(problem_of(rng, NAMES[:2]), paths=(path,), truth=(None,), num_prefixes=2)
+    for _ in range(20):
+        views = rolled_out(case, rng)
+        plan_together([views])
+        author, other = (states(alone(view.evidence()), view.priors) for view in views)
+        bare = states(nothing_seen(np.array([2])), views[1].priors)
+        # Whether it is the last step or none the other does not tell.
+        other[:2] *= other[:2].sum() / bare[:2].sum() / other[:2].sum((1, 2), keepdims=True)
+        other[2] /= bare[2].sum()
+        # [e, two values of the author, two of the other]
+        everything = author[:, :, :, None, None] * other[:, None, None]
+        everything /= everything.sum()
+        values = [everything.sum(axes) @ GRID for axes in ((0, 2, 3, 4), (0, 1, 2, 4))]
+        for view, found, value in zip(views, posteriors(views), values, strict=True):
+            assert found[0] == pytest.approx(everything.sum((1, 2, 3, 4)), rel=1e-4, abs=1e-7)
+            assert view.plan is not None
+            assert view.plan.mean[0, 2] == pytest.approx(value, rel=1e-4)
+
+
+def test_what_others_know_is_no_evidence_of_ones_own() -> None:
+    # Else a fit would count it twice, and hold for ever to what was believed before it.
+    views = rolled_out(problem_of(np.random.default_rng(6)), np.random.default_rng(6))
+    before = [view.evidence() for view in views]
+    plan_together([views])
+    for view, old in zip(views, before, strict=True):
+        assert not (view.elsewhere == 1).all()
+        for evidence in (old, view.evidence(), view.evidence_once()):
+            assert (evidence.elsewhere == 1).all()
+
+
+@pytest.mark.parametrize("names", SOME_NAMES)
+def test_every_view_has_the_same_posterior(names: Sequence[str]) -> None:
+    rng = np.random.default_rng(3)
+    for number in range(12):
+        case = problem_of(rng, names)
+        game = Game(estimator_of(case, agreement=number % 2 == 0), case)
+        while game.move():
+            [estimator] = game.checked.estimators
+            assert isinstance(estimator, PosteriorEstimator)
+            plan_together([estimator._views])
+            first, *others = posteriors(estimator._views)
+            assert first.sum(-1) == pytest.approx(1)
+            for other in others:
+                assert np.abs(other - first).max() < 1e-9
+
+
+def test_who_is_asked_is_decided_together_as_alone_to_the_last_bit() -> None:
+    known = knowledge_of([rough(one) for one in CLASSES])
+
+    def games() -> list[Game]:
+        rng = np.random.default_rng(4)
+        cases = [problem_of(rng, SOME_NAMES[number % 5]) for number in range(30)]
+        return [
+            Game(estimator_of(case, known, agreement=number % 2 == 0), case)
+            for number, case in enumerate(cases)
+        ]
+
+    def plans(game: Game) -> list[tuple[bytes, bytes, bytes]]:
+        found = []
+        for view in game.checked.estimators[0]._views:
+            if view.is_asked:
+                found.append(
+                    (view.plan.table.tobytes(), view.rates.tobytes(), view.elsewhere.tobytes())
+                )
+        return found
+
+    one_by_one, together = games(), games()
+    expected: list[list[object]] = [[] for _ in one_by_one]
+    for game, seen in zip(one_by_one, expected, strict=True):
+        while game.move():
+            decide_together(game.checked.estimators)
+            seen.append(plans(game))
+    found: list[list[object]] = [[] for _ in together]
+    playing = list(range(len(together)))
+    rng = np.random.default_rng(0)
+    while playing:
+        playing = [number for number in playing if together[number].move()]
+        batch = rng.permutation(playing).tolist()
+        decide_together([one for n in batch for one in together[n].checked.estimators])
+        for number in playing:
+            found[number].append(plans(together[number]))
+    assert found == expected
+    for one, other in zip(one_by_one, together, strict=True):
+        assert one.end() == other.end()
+    assert sum(count.num_rollouts for game in together for own in game._counts for count in own)
+
+
+def estimate(value: float | None) -> StepEstimate:
+    return StepEstimate(value=value, low=None, high=None)
+
+
+class Given(Estimator):
+    """Judges as it is told to."""
+
+    def __init__(self, problem: ProblemPaths, judgement: Judgement) -> None:
+        self.recorded: list[RecordedRollout] = []
+        self._problem, self._judgement = problem, judgement
+
+    def wanted(self) -> list[int]:
+        return [0, 1] if not self.recorded else []
+
+    def record(self, rollout: RecordedRollout) -> None:
+        self.recorded.append(rollout)
+
+    def judge(self, counts: Sequence[Counts]) -> list[Judgement]:
+        return [self._judgement for _ in self._problem.paths]
+
+
+def judged(
+    rule: CompleterRule, hards: Sequence[str], values: Sequence[Sequence[float | None]]
+) -> Judgement:
+    """What is made of judgements: hard labels as `+`, `-` and `?`, the last the strongest's."""
+    steps = len(hards[0])
+    path = SolutionPath(prefixes=tuple(range(1, steps)), outcome=WRONG)
+    costs = (1.0, 2.0, 3.0)[: len(hards)]
+    completers = [Completer(name=str(cost), cost=cost) for cost in costs]
+    problem = ProblemPaths(paths=[path], completers=completers)
+    parts = []
+    for number, (hard, own) in enumerate(zip(hards, values, strict=True)):
+        labels = tuple({"+": True, "-": False, "?": None}[mark] for mark in hard)
+        judgement = Judgement(
+            hard=labels,
+            sources=tuple(f"by {number}" for _ in labels),
+            first_error=hard.index("-") if "-" in hard else None,
+            estimates=tuple(estimate(value) for value in own),
+            root=None if number == 1 else estimate(0.5 + number / 10),
+        )
+        seen = seen_by(problem, number)
+        parts.append(CheckedEstimator(Given(seen, judgement), seen))
+    each = EachCompleter(parts, problem, rule)
+    [found] = each.judge([[Counts()] * steps for _ in parts])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rule", "hard", "first"), [("strongest", "+?--", 2), ("any", "++?-", 3), ("all", "?---", 1)]
+)
+def test_judgements_are_combined_by_a_rule(rule: CompleterRule, hard: str, first: int) -> None:
+    """Values are the strongest's, or nobody's but for the last step's."""
+    hards = ["?+?-", "++--", "+?--"]
+    hards[1] = "+---" if rule == "all" else hards[1]
+    values = [[0.5, 0.3, None, 0.0], [0.25, 0.9, None, 0.0], [0.5, 0.125, 0.0, 0.0]]
+    found = judged(rule, hards, values)
+    marks = "".join({True: "+", False: "-", None: "?"}[label] for label in found.hard)
+    assert marks == hard and found.first_error == first
+    strong = rule == "strongest"
+    assert set(found.sources) == {"by 2" if strong else "by 0"}
+    estimates = [one.value for one in found.estimates]
+    assert estimates == (values[2] if strong else [None, None, None, 0.0])
+    assert found.root is not None and found.root.value == (0.7 if strong else None)
+    assert found.posterior is None
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "any_of", "all_of"),
+    [
+        ("++", "+", "+"),
+        ("+-", "+", "-"),
+        ("--", "-", "-"),
+        ("+?", "+", "?"),
+        ("-?", "?", "-"),
+        ("??", "?", "?"),
+    ],
+)
+def test_a_missing_verdict_counts_where_it_could_turn_the_label(
+    verdicts: str, any_of: str, all_of: str
+) -> None:
+    for order in (verdicts, verdicts[::-1]):
+        for rule, label in (("any", any_of), ("all", all_of)):
+            found = judged(rule, list(order), [[0.5]] * 2)
+            assert found.hard == ({"+": True, "-": False, "?": None}[label],)
+            assert found.first_error == (0 if label == "-" else None)
+
+
+def test_each_is_asked_for_its_own_and_sees_its_own() -> None:
+    path = SolutionPath(prefixes=(1,), outcome=WRONG)
+    problem = ProblemPaths(paths=[path], completers=[Completer(), Completer(name="other")])
+    assert [one.sampled for one in seen_by(problem, 0).paths] == [True]
+    assert [one.sampled for one in seen_by(problem, 1).paths] == [False]
+    each = begin_estimator(settings_of("fixed", rollouts=1, root_rollouts=2), problem)
+    assert isinstance(each, EachCompleter) and len(each.estimators) == 2
+    probes = each.wanted(2)
+    assert sorted(probes) == [
+        Probe(p, who) for p, who in sorted([(0, 0), (0, 1)] * 2 + [(1, 0), (1, 1)])
+    ]
+    told = EachCompleter(
+        [CheckedEstimator(Given(problem, Judgement), problem) for _ in range(2)],
+        problem,
+        "any",
+    )
+    assert told.wanted(2) == [Probe(0, 0), Probe(1, 0), Probe(0, 1), Probe(1, 1)]
+    told.record(RecordedRollout(prefix=1, outcome=RIGHT, completer=1))
+    first, second = told.estimators
+    assert isinstance(first, Given) and isinstance(second, Given)
+    assert not first.recorded
+    assert second.recorded == [RecordedRollout(prefix=1, outcome=RIGHT, completer=0)]
+
+
+@pytest.mark.parametrize("completer", [2, -1])
+def test_a_completer_that_is_not_there_cannot_be_asked(completer: int) -> None:
+    class Astray(PosteriorEstimator):
+        """Asks somebody else."""
+
+        def wanted(self) -> list[int | Probe]:
+            return [Probe(1, 0), Probe(1, completer)]
+
+    case = problem_of(np.random.default_rng(1), NAMES[:2])
+    estimator = Astray(settings_of("posterior"), case.problem)
+    checked = CheckedEstimator(estimator, case.problem)
+    with pytest.raises(ComponentError) as caught:
+        checked.wanted(case.num_prefixes)
+    message = str(caught.value)
+    assert f"asked completer {completer}, must be 0 to 1" in message and "\n" not in message
+    assert "Astray" in message and "wanted" in message
+
+
+def test_priors_of_several_completers_survive_being_written() -> None:
+    rates = {name: Rates(blindness=0.1 + n / 7, luck=n / 9) for n, name in enumerate(NAMES)}
+    priors = replace(KNOWN, rates=rates, values=KNOWN.classes).as_written
+    again = Priors.from_json(priors.to_json())
+    assert again.to_json() == priors.to_json() and again.id == priors.id
+    assert again.rates == priors.rates and set(again.completers) == set(NAMES[1:])
+    for name in NAMES:
+        one, other = again.by(name).of("number"), priors.by(name).of("number")
+        for field in ("root", "sound", "wrong", "unsound", "leaf", "agreement"):
+            assert np.array_equal(getattr(one, field), getattr(other, field))
+    assert again.by("nobody").num_solutions == 0  # wide ones
+
+
+def test_priors_of_before_there_were_completers_are_read_as_before() -> None:
+    old = Priors(classes=KNOWN.classes, num_solutions=7)
+    written = old.to_json()
+    assert "completers" not in written and "rates" not in written
+    again = Priors.from_json(written)
+    assert again.completers == {} and again.rates == {} and again.num_solutions == 7
+    assert again.to_json() == old.as_written.to_json()
+    assert again.by(AUTHOR) is again and again.by("other") is wide_priors()
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A problem whose rollouts end by known rates."""
+
+    case: Case
+    sound: np.ndarray
+    """[prefix]"""
+    ends: np.ndarray
+    """[completer, prefix, index]: whether a rollout ends right."""
+
+
+def simulated(
+    rates: Sequence[tuple[float, float]],
+    count: int,
+    *,
+    seed: int,
+    hazard: float = 0.2,
+    sampled: bool = False,
+) -> list[Simulated]:
+    """Problems of 2 to 4 solutions of 3 to 6 steps, rolled out by completers of these rates.
+
+    Args:
+        rates: blindness and luck of each, the author's first; each prefix has a value about them.
+        count: of problems.
+        seed: of everything.
+        hazard: chance that a step is wrong.
+        sampled: whether the solutions are rollouts of the bare problem.
+    """
+    rng = np.random.default_rng(seed)
+    completers = tuple(Completer(name=name) for name in (AUTHOR, *"bcd"[: len(rates) - 1]))
+    found = []
+    for number in range(count):
+        paths, truth, sound, to_go = [], [], [True], [6]
+        for _ in range(rng.integers(2, 5)):
+            steps = int(rng.integers(3, 7))
+            wrong = rng.random(steps) < hazard
+            error = int(wrong.argmax()) if wrong.any() else None
+            begin = len(sound)
+            sound += [error is None or t < error for t in range(steps - 1)]
+            to_go += range(steps - 1, 0, -1)
+            lucky = error is not None and error < steps - 1 and rng.random() < rates[0][1]
+            path = SolutionPath(
+                prefixes=tuple(range(begin, len(sound))),
+                outcome=RIGHT if error is None or lucky else WRONG,
+                sampled=sampled,
+                step_tokens=(10,) * steps,
+            )
+            paths.append(path)
+            truth.append(error)
+        means = np.array([np.where(sound, 1 - blind, luck) for blind, luck in rates])
+        spread = np.clip(means, 1e-9, 1 - 1e-9) * 10
+        values = np.where(means == np.round(means), means, rng.beta(spread, 10 - spread))
+        ends = rng.random((*values.shape, 64)) < values[..., None]
+
+        def draw(
+            probe: Probe, index: int, ends: np.ndarray = ends, to_go: list[int] = to_go
+        ) -> RecordedRollout:
+            return RecordedRollout(
+                prefix=probe.prefix,
+                completer=probe.completer,
+                outcome=RIGHT if ends[probe.completer, probe.prefix, index] else WRONG,
+                num_tokens=10 * to_go[probe.prefix],
+            )
+
+        case = Case(
+            id=str(number),
+            paths=tuple(paths),
+            num_prefixes=len(sound),
+            answer_class="number",
+            truth=tuple(truth),
+            draw=draw,
+            completers=completers,
+        )
+        found.append(Simulated(case, np.array(sound), ends))
+    return found
+
+
+def alone_with(case: Case, completer: int) -> Case:
+    """The same problem with one completer."""
+
+    def draw(probe: Probe, index: int) -> RecordedRollout:
+        return replace(case.draw(Probe(probe.prefix, completer), index), completer=0)
+
+    return replace(case, completers=case.completers[completer : completer + 1], draw=draw)
+
+
+def run_over(cases: Sequence[Case], **settings: object) -> tuple[SimulatedRun, Measurement]:
+    """A run that learns as it goes."""
+    chosen = {"rollouts": 32, "min_gain_per_token": 1e-3, **settings}
+    run = SimulatedRun(settings_of("posterior", **chosen))
+
+    def learn(case: Case, checked: ProblemEstimator, done: Replay) -> None:
+        run.record(case, checked, done)
+        run.fit()
+
+    return run, measure(run.begin, cases, on_done=learn, at_a_time=16)
+
+
+def rates_of(problems: Sequence[Simulated], run: SimulatedRun) -> tuple[np.ndarray, np.ndarray]:
+    """[completer, 2]: blindness and luck as all draws have them, and as the run has learned."""
+    inner = [one.ends[:, 1:].mean(-1) for one in problems]
+    values = np.concatenate(inner, axis=1)
+    sound = np.concatenate([one.sound[1:] for one in problems])
+    measured = np.stack([1 - values[:, sound].mean(1), values[:, ~sound].mean(1)], axis=1)
+    assert run.learner is not None
+    knowledge = run.learner.knowledge
+    assert isinstance(knowledge, Priors)
+    learned = [knowledge.rates[one.name] for one in problems[0].case.completers]
+    return measured, np.array([[one.blindness, one.luck] for one in learned])
+
+
+FOUR = [(0.1, 0.02), (0.4, 0.1), (0.05, 0.3), (0.3, 0.02)]
+
+
+def test_rates_of_four_completers_are_learned_and_all_are_better_than_the_worst() -> None:
+    problems = simulated(FOUR, 150, seed=0)
+    cases = [one.case for one in problems]
+    run, found = run_over(cases, every=2)
+    measured, learned = rates_of(problems, run)
+    assert measured == pytest.approx(np.array(FOUR), abs=0.02)
+    assert np.abs(learned - measured).max() < 0.05
+    single = [run_over([alone_with(case, n) for case in cases], every=2)[1] for n in range(4)]
+    accuracies = [one.first_error_accuracy for one in single]
+    assert found.first_error_accuracy > min(accuracies) + 0.1
+    assert found.first_error_accuracy > max(accuracies)
+
+
+def test_luck_is_learned_from_where_the_search_rolled_out_and_all_are_not_worse() -> None:
+    problems = simulated(FOUR, 150, seed=1)
+    cases = [one.case for one in problems]
+    run, found = run_over(cases)
+    measured, learned = rates_of(problems, run)
+    assert np.abs(learned - measured)[:, 1].max() < 0.05
+    single = [run_over([alone_with(case, n) for case in cases])[1] for n in range(4)]
+    assert found.first_error_accuracy > min(one.first_error_accuracy for one in single) + 0.1
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="values of prefixes that the search did not roll out stay near the wide priors' for the "
+    "few rounds of a fit, so that blindness is taken to be up to 0.3 too large",
+)
+def test_blindness_is_learned_from_where_the_search_rolled_out() -> None:
+    problems = simulated(FOUR, 150, seed=1)
+    run, _ = run_over([one.case for one in problems])
+    measured, learned = rates_of(problems, run)
+    assert np.abs(learned - measured)[:, 0].max() < 0.05
+
+
+@pytest.mark.parametrize(("hazard", "sampled"), [(0.2, False), (0.1, True)])
+def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(
+    hazard: float, sampled: bool
+) -> None:
+    # Where most solutions are right it is easy to take their author for lucky.
+    rates = [(0.1, 0.02), (1.0, 0.0)]
+    problems = simulated(rates, 100, seed=0, hazard=hazard, sampled=sampled)
+    cases = [one.case for one in problems]
+    run, found = run_over(cases)
+    _, learned = rates_of(problems, run)
+    assert learned[1, 0] > 0.9 and learned[1, 1] < 0.1
+    plain_run, plain = run_over([alone_with(case, 0) for case in cases])
+    assert found.first_error_accuracy > plain.first_error_accuracy - 0.03
+    # The same problems again, by what the run has learned.
+    asked = np.zeros(2)
+
+    def count(case: Case, checked: ProblemEstimator, done: Replay) -> None:
+        nonlocal asked
+        asked += [sum(one.num_rollouts for one in own) for own in done.counts]
+
+    later = measure(run.begin, cases, on_done=count)
+    plain_later = measure(plain_run.begin, [alone_with(case, 0) for case in cases])
+    assert abs(later.first_error_accuracy - plain_later.first_error_accuracy) < 0.05
+    assert asked[1] < 0.05 * asked.sum()

@@ -1,0 +1,185 @@
+"""Judges as a task of work: opinions once each, whatever is killed, and no answer asked twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel.cli import main
+from mclabel.data.shards.store import Store
+from mclabel.data.verify.run import verify
+from mclabel.judges.base import UNKNOWN_VOTE
+from mclabel.judges.opinions import OpinionRun
+from tests.support.openai_server import Server
+
+NUM_ROWS = 24
+CRITIC = (
+    *("judge=critic", "judge.policy.model=arith:policy", "judge.policy.engine=openai"),
+    *("judge.max_tokens=60", "judge.least_votes=2"),
+    *("judge.most_votes=4", "block_solutions=2", "judge.policy.engine.retry_s=0"),
+)
+
+
+def first_error(number: int) -> int | None:
+    """What the scripted critic says of a row."""
+    return (None, 0, 1, 2)[number % 4]
+
+
+def answered(prompt: str) -> str:
+    """The answer to a prompt: its row's, which any step of the solution names."""
+    found = re.search(r"row (\d+),", prompt)
+    error = first_error(int(found[1])) if found else None
+    return f"I looked at it.\n\\boxed{{{-1 if error is None else error}}}"
+
+
+def write(path: Path, count: int = NUM_ROWS) -> Path:
+    rows = [
+        {
+            "problem": f"A boy has row {number}, of apples.",
+            "steps": ["He has one.\n", "He has two.\n", "The answer is 2."],
+            "answer": "2",
+        }
+        for number in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def critic(server: Server, source: Path, out: Path, *more: str) -> list[str]:
+    endpoint = f"judge.policy.engine.endpoints=['{server.url}']"
+    return ["judge", str(source), "-o", str(out), *CRITIC, endpoint, *more]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def check(out: Path, count: int = NUM_ROWS) -> OpinionRun:
+    """Every row has the opinion that the script gives, by two votes that were asked once each."""
+    found = OpinionRun.read(str(out))
+    assert sorted(map(int, found.opinions)) == list(range(1, count + 1))
+    for name, one in found.opinions.items():
+        error = first_error(int(name) - 1)
+        assert (one.is_known, one.first_error) == (True, error)
+        assert one.votes == (3 if error is None else error,) * 2
+        assert sorted(answer.number for answer in one.answers) == [0, 1]
+    assert verify(Store(str(out))).is_sound
+    return found
+
+
+def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000) as server:
+        result = run(*critic(server, source, out))
+        assert result.exit_code == 0, result.output
+        assert "24 solutions judged: an error in 18, unknown 0" in " ".join(result.output.split())
+        assert len(server.bodies) == 2 * NUM_ROWS + 1  # and one to see that the server can do it
+        again = run(*critic(server, source, out))
+        assert again.exit_code == 0 and len(server.bodies) == 2 * NUM_ROWS + 1
+    found = check(out)
+    assert found.claim == "where" and found.judge == "critic"
+    metadata = json.loads((out / "run.json").read_text())["config"]
+    assert metadata["judge"]["policy"]["model"].startswith("weights:")
+
+
+def test_killed_ten_times_every_vote_is_asked_once(tmp_path: Path) -> None:
+    rng, source, out = random.Random(0), write(tmp_path / "in.jsonl"), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000, delay_s=0.15) as server:
+        more = ("judge.policy.engine.max_live=2", "journal_s=0.05")
+        command = [sys.executable, "-m", "mclabel", *critic(server, source, out, *more)]
+        for _ in range(10):
+            seen = len(server.bodies)
+            job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            deadline = time.monotonic() + 240
+            while job.poll() is None and len(server.bodies) < seen + 1 + rng.randint(1, 5):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            job.kill()
+            job.communicate()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        asked = len(server.bodies)
+    check(out)
+    # What was under way at a kill, or not in a journal yet, is asked again; the rest is not.
+    assert asked <= 2 * NUM_ROWS + 11 + 10 * 4
+
+
+def test_fifty_failures_are_fifty_unknowns_and_only_they_are_asked_again(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 50), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000) as server:
+        assert run(*critic(server, source, tmp_path / "probe", "budget.max_tokens=1")).exit_code
+        plain = server._reply
+
+        def refuse(request: Any, body: dict[str, Any], is_chat: bool) -> Any:
+            from aiohttp import web
+
+            if body["max_tokens"] > 1:
+                return web.json_response({"error": "overloaded"}, status=500)
+            return plain(request, body, is_chat)
+
+        server._reply = refuse  # type: ignore[method-assign]
+        result = run(*critic(server, source, out))
+        assert result.exit_code == 0, result.output
+        said = " ".join(result.output.split())
+        assert "50 solutions judged: an error in 0, unknown 50" in said
+        assert "gave no answer within 0 s" in said
+        failed = OpinionRun.read(str(out))
+        assert {one.votes for one in failed.opinions.values()} == {(UNKNOWN_VOTE,) * 4}
+        server._reply = plain  # type: ignore[method-assign]
+        again = tmp_path / "again"
+        result = run(*critic(server, source, again, f"answers={out}"))
+        assert result.exit_code == 0, result.output
+    check(again, 50)
+
+
+def test_a_run_that_is_read_anew_asks_nothing(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl"), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000) as server:
+        assert run(*critic(server, source, out)).exit_code == 0
+        asked = len(server.bodies)
+        result = run(*critic(server, source, tmp_path / "again", "--answers", str(out)))
+        assert result.exit_code == 0, result.output
+        assert len(server.bodies) == asked + 1
+    check(tmp_path / "again")
+
+
+def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
+    with Server(answer=answered, max_model_len=2000) as server:
+        cut = ("judge.max_tokens=4", "judge.least_votes=1", "judge.most_votes=1")
+        assert run(*critic(server, source, out, *cut)).exit_code == 0
+        asked = [body["max_tokens"] for body in server.bodies[1:]]
+    assert asked == [4, 8]
+    (opinion,) = OpinionRun.read(str(out)).opinions.values()
+    assert not opinion.is_known and opinion.reason == "truncated"
+    assert opinion.votes == (UNKNOWN_VOTE,) and opinion.first_error is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("judge=critik",), "did you mean critic"),
+        (("judge=scorer", "judge.prm=nowhere", "judge.threshold=0.5"), "nowhere"),
+        (("judge=scorer", "judge.prm=x"), "threshold and held_out are both missing"),
+        (("judge=critic", "judge.prompt=lessen"), "neither a built-in prompt nor a template"),
+        (("judge=critic", "judge.least_votes=9"), "least_votes=9"),
+        (("judge.threshold=1",), "threshold"),
+        (("answers=nowhere",), "nowhere"),
+    ],
+)
+def test_a_judge_without_what_it_needs_ends_with_one_clear_word(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
+    result = run("judge", str(source), "-o", str(out), *arguments)
+    assert result.exit_code == 2 and words in " ".join(result.output.split()), result.output
+    assert not out.exists()

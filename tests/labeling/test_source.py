@@ -1,0 +1,190 @@
+"""A run as the source of another: its solutions again, its rollouts taken over and counted once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel import pipelines
+from mclabel.cli import main
+from mclabel.config import LabelConfig, load_config
+from mclabel.data.shards.labels import read_labels, read_rollouts
+from mclabel.data.shards.store import Store
+from mclabel.data.verify.run import verify
+from mclabel.errors import ConfigError
+from mclabel.labeling.rollouts import Sampler
+from mclabel.records import LabeledSolution, Rollout
+
+OTHER = "{model: other, cost: 2, engine: scripted}"
+BOTH = f"completers=[{{model: policy, cost: 1}}, {OTHER}]"
+
+
+def job(tmp_path: Path, name: str, *changes: str) -> LabelConfig:
+    problems = tmp_path / "problems.jsonl"
+    rows = [{"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i)} for i in range(9)]
+    problems.write_text("\n".join(map(json.dumps, rows)))
+    base = [
+        *(f"problems.source={problems}", "policy.engine=scripted", "ray.address=none"),
+        *("estimator.kind=fixed", "estimator.rollouts=4", "block_problems=2"),
+        *("solutions.per_problem=3", f"out={tmp_path / name}"),
+    ]
+    return load_config(LabelConfig, None, [*base, *changes])
+
+
+def label(tmp_path: Path, name: str, *changes: str) -> list[LabeledSolution]:
+    config = job(tmp_path, name, *changes)
+    pipelines.label(config, lambda state: None)
+    assert verify(Store(config.out)).is_sound
+    return sorted(read_labels(Store(config.out)), key=lambda row: row.solution.id)
+
+
+def rollouts(tmp_path: Path, name: str) -> dict[tuple[str, str, int], Rollout]:
+    found = list(read_rollouts(Store(str(tmp_path / name))))
+    by_place = {(r.completer, r.prefix_id, r.index): r for r in found}
+    assert len(by_place) == len(found)
+    return by_place
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    label(tmp_path, "source")
+    return f"solutions.run={tmp_path / 'source'}"
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the completers of all rollouts that were not taken over."""
+    names: list[str] = []
+    roll_out = Sampler.roll_out
+
+    async def noted(self: Sampler, *arguments: Any) -> Any:
+        completion, rollout = await roll_out(self, *arguments)
+        names.extend([] if completion is None else [self.name])
+        return completion, rollout
+
+    monkeypatch.setattr(Sampler, "roll_out", noted)
+    return names
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_a_completer_is_added_to_a_finished_run(
+    tmp_path: Path, source: str, sampled: list[str], is_merged: bool
+) -> None:
+    """The labels are those of one job with both, and only the new model samples."""
+    if is_merged:
+        done = CliRunner().invoke(main, ["compact", str(tmp_path / "source")])
+        assert done.exit_code == 0, done.output
+    before = files(tmp_path / "source")
+    added = label(tmp_path, "added", source, BOTH)
+    assert files(tmp_path / "source") == before
+    assert set(sampled) == {"other"}
+    found = rollouts(tmp_path, "added")
+    assert len(sampled) * 2 == len(found)
+    assert {key: one for key, one in found.items() if key[0] == "policy"} == rollouts(
+        tmp_path, "source"
+    )
+    assert added == label(tmp_path, "together", BOTH)
+    assert found == rollouts(tmp_path, "together")
+
+
+def test_a_job_that_is_stopped_goes_on(tmp_path: Path, source: str) -> None:
+    config = job(tmp_path, "added", source, BOTH)
+    pipelines.label(config, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
+    assert label(tmp_path, "added", source, BOTH) == label(tmp_path, "whole", source, BOTH)
+
+
+def test_the_posterior_takes_all_that_is_on_record_and_samples_more(
+    tmp_path: Path, source: str, sampled: list[str]
+) -> None:
+    kind = ("estimator.kind=posterior", "estimator.rollouts=16", "estimator.every=6")
+    rows = label(tmp_path, "added", source, BOTH, *kind)
+    found, known = rollouts(tmp_path, "added"), rollouts(tmp_path, "source")
+    ways = {key: (one.step_ends, one.through) for key, one in found.items()}
+    assert all(ends is not None and through is not None for ends, through in ways.values())
+    assert {key: one.text for key, one in found.items() if key in known} == {
+        key: one.text for key, one in known.items()
+    }
+    assert {"policy", "other"} == set(sampled)
+    assert len(sampled) == len(found) - len(known)
+    by_author = [counts for row in rows for counts in row.completers[0].steps[:-1]]
+    assert min(counts.num_rollouts for counts in by_author) >= 4
+    regraded = tmp_path / "again"
+    pipelines.regrade(str(tmp_path / "added"), str(regraded))
+    again = sorted(read_labels(Store(str(regraded))), key=lambda row: row.solution.id)
+    assert [row.first_error for row in again] == [row.first_error for row in rows]
+
+
+def test_tokens_that_are_taken_over_cost_nothing(tmp_path: Path, source: str) -> None:
+    report = pipelines.label(job(tmp_path, "again", source), lambda state: None)
+    assert report.num_tokens == 0
+    assert report.counts["num_rollouts"] == 0
+    assert len(rollouts(tmp_path, "again")) == len(rollouts(tmp_path, "source")) > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["policy.temperature=0.3"], r"policy.temperature: .* there, 0.3 here"),
+        (["split.by=blank_line"], "split.by: .line. there, .blank_line. here"),
+        (["solutions.path=x.jsonl"], "path and run both give solutions"),
+        (["solutions.balance=1"], "run takes solutions that are there already"),
+        (["solutions.run={here}"], "is no run of mclabel label"),
+    ],
+)
+def test_what_cannot_be_a_source_is_refused(
+    tmp_path: Path, source: str, changes: list[str], message: str
+) -> None:
+    told = [change.replace("{here}", str(tmp_path)) for change in changes]
+    with pytest.raises(ConfigError, match=message):
+        label(tmp_path, "refused", source, *told)
+    assert not (tmp_path / "refused" / "labels").exists()
+
+
+def test_a_completer_of_the_same_name_is_the_same_model(tmp_path: Path, source: str) -> None:
+    label(tmp_path, "added", source, BOTH)
+    again = f"solutions.run={tmp_path / 'added'}"
+    warmer = BOTH.replace("cost: 2", "cost: 2, temperature: 0.7")
+    with pytest.raises(ConfigError, match=r"completers\.other\.temperature: .* there, 0.7 here"):
+        label(tmp_path, "refused", again, warmer)
+    cheaper = BOTH.replace("cost: 2", "cost: 3")  # is no part of the model
+    assert label(tmp_path, "cheaper", again, cheaper)
+
+
+def test_what_a_source_lacks_is_said(
+    tmp_path: Path, source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    label(tmp_path, "by-other", source, f"completers=[{OTHER}]", "keep_rollouts=false")
+    assert "source has rollouts by policy, which completers does not name" in caplog.text
+    part = job(tmp_path, "part", BOTH)
+    pipelines.label(part, lambda state: None, choose=lambda blocks: next(blocks.sizes())[:1])
+    caplog.clear()
+    again = f"solutions.run={tmp_path / 'by-other'}"
+    label(tmp_path, "again", again, f"completers=[{OTHER}]")
+    assert "has kept no rollouts (keep_rollouts=false), so all are sampled anew" in caplog.text
+    rows = label(tmp_path, "few", f"solutions.run={tmp_path / 'part'}", BOTH)
+    assert "part is not finished: 1 of its 5 blocks are labelled" in caplog.text
+    assert len(rows) == 6
+
+
+def test_samples_of_the_policy_are_kept_for_when_it_rolls_out(tmp_path: Path, source: str) -> None:
+    label(tmp_path, "other", f"completers=[{OTHER}]")
+    later = label(tmp_path, "later", f"solutions.run={tmp_path / 'other'}")
+    assert later == label(tmp_path, "alone", source)
+
+
+def test_the_command_names_its_source(tmp_path: Path, source: str) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("policy: {engine: scripted}\n")
+    where = ["--solutions", str(tmp_path / "source"), f"out={tmp_path / 'by-command'}"]
+    more = ["estimator={kind: fixed, rollouts: 4}", "ray.address=none", BOTH]
+    done = CliRunner().invoke(main, ["label", str(empty), *where, *more])
+    assert done.exit_code == 0, done.output
+    assert "9 problems, 27 solutions" in done.output

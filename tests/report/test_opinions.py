@@ -1,0 +1,238 @@
+"""Opinions and places where labels are looked at: in the terminal, by the viewer, in the report."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from rich.console import Console
+
+from mclabel.records import Claim, Flag, LabeledSolution, Outcome, SourceOpinion, Step
+from mclabel.report.opinions import (
+    MAX_PLACES,
+    MAX_REASON,
+    Place,
+    opinion_words,
+    pieces,
+    places_by_step,
+)
+from mclabel.report.page.example import Example, example_part
+from mclabel.report.page.facts import run_facts
+from mclabel.report.page.report import write_report
+from mclabel.report.runs import find_runs
+from mclabel.report.terminal.solutions import show_solution
+from tests.support.shown import combined, solution, write_run
+from tests.support.viewer_process import ViewerProcess
+
+STEPS = ["We add.\n", "  2 + 2 = 5, so 5.\n", "So \\boxed{5}."]
+START = Flag(step=1, start=2, end=11, reason="2 + 2 is 4")
+END = Flag(step=1, start=16, end=18, reason="follows from it")
+OVER = Flag(step=1, start=6, end=14, reason="reaches over")
+HOSTILE = "<script>window.executed=1</script> [red]x[/red] \x1b[31m\nforged: line \u202e"
+
+
+def wrong(number: int = 1) -> LabeledSolution:
+    return solution(number, STEPS, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
+
+
+def printed(row: LabeledSolution, *, styled: bool = False) -> str:
+    file = io.StringIO()
+    colors: Literal["standard"] | None = "standard" if styled else None
+    console = Console(file=file, width=120, force_terminal=styled, color_system=colors)
+    show_solution(console, row)
+    return file.getvalue()
+
+
+def example_page(row: LabeledSolution) -> str:
+    return example_part(Example(row=row, has_truth=False, truth=None)).markup
+
+
+def marks(markup: str) -> list[str]:
+    return [unescape(found) for found in re.findall(r"<mark[^>]*>(.*?)</mark>", markup, re.DOTALL)]
+
+
+@pytest.mark.parametrize(
+    ("claim", "known", "error", "words"),
+    [
+        ("where", True, 3, "step 3"),
+        ("where", True, None, "no error"),
+        ("where", False, None, "unknown"),
+        ("at_or_before", True, 2, "at or before step 2"),
+        ("at_or_before", True, None, "nothing found"),
+        ("at_or_before", False, None, "unknown"),
+        ("scores", True, 0, "step 0"),
+        ("scores", True, None, "no error"),
+    ],
+)
+def test_what_an_opinion_says(claim: Claim, known: bool, error: int | None, words: str) -> None:
+    one = SourceOpinion(source="a", claim=claim, is_known=known, first_error=error)
+    assert opinion_words(one) == words
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([], [("abcdef", "")]),
+        ([(0, 2)], [("ab", "0"), ("cdef", "")]),
+        ([(4, 6)], [("abcd", ""), ("ef", "0")]),
+        ([(0, 6)], [("abcdef", "0")]),
+        ([(1, 2), (4, 5)], [("a", ""), ("b", "0"), ("cd", ""), ("e", "1"), ("f", "")]),
+        ([(0, 4), (2, 6)], [("ab", "0"), ("cd", "01"), ("ef", "1")]),
+        ([(3, 3)], [("abc", ""), ("def", "")]),
+        ([(2, 99)], [("ab", ""), ("cdef", "0")]),
+    ],
+)
+def test_a_text_is_cut_where_places_begin_and_end(
+    spans: list[tuple[int, int]], expected: list[tuple[str, str]]
+) -> None:
+    places = [Place(start=a, end=b, words=str(number)) for number, (a, b) in enumerate(spans)]
+    found = [(part, "".join(p.words for p in over)) for part, over in pieces("abcdef", places)]
+    assert found == expected
+
+
+def test_places_lie_in_their_step_whatever_was_recorded() -> None:
+    flags = [
+        Flag(step=0, start=-5, end=2, reason="before"),
+        Flag(step=0, start=2, end=99, reason="behind\nit"),
+        Flag(step=0, start=50, end=40, reason="r" * 1000),
+        Flag(step=7, start=0, end=1, reason="no such step"),
+        Flag(step=-1, start=0, end=1, reason="no such step"),
+    ]
+    consensus = combined(wrong(), *flags).consensus
+    found = places_by_step(consensus, [Step(text="abcd", end=1)])
+    assert [(p.start, p.end) for p in found[0]] == [(0, 2), (2, 4), (4, 4)] and len(found) == 1
+    told = [place.words for place in found[0]]
+    assert told[:2] == ["symbolic, “ab”: before", "symbolic, “cd”: behind it"]
+    assert told[2] == f"symbolic: {'r' * (MAX_REASON - 1)}…"
+
+
+def test_too_many_places_are_counted() -> None:
+    row = combined(wrong(), *[replace(START, end=3 + n) for n in range(MAX_PLACES + 5)])
+    found = places_by_step(row.consensus, row.solution.steps)[1]
+    assert len(found) == MAX_PLACES + 1 and found[-1].words == "5 more not shown"
+    assert found[-1].start == found[-1].end
+
+
+def test_the_terminal_names_opinions_and_reasons() -> None:
+    lines = printed(combined(wrong(), START, END)).splitlines()
+    (told,) = [line for line in lines if line.startswith("same_location")]
+    assert told == (
+        "same_location: kept  rollouts: step 1, symbolic: at or before step 1, critic: unknown, "
+        "prm: no error"
+    )
+    step = next(number for number, line in enumerate(lines) if "2 + 2 = 5, so" in line)
+    assert lines[step].split("2 + 2")[0].split()[-1] == "1"  # opinions name it by this index
+    assert [line.strip() for line in lines[step + 1 : step + 3]] == [
+        "symbolic, “2 + 2 = 5”: 2 + 2 is 4",
+        "symbolic, “5.”: follows from it",
+    ]
+    assert "same_location: not kept  rollouts" in printed(combined(wrong(), kept=False))
+
+
+def test_the_terminal_underlines_places() -> None:
+    def underlined(*flags: Flag) -> list[str]:
+        shown = printed(combined(wrong(), *flags), styled=True)
+        return re.findall(r"\x1b\[(?:1;)?4;[\d;]*m(.*?)\x1b\[0m", shown)
+
+    assert underlined(START, END) == ["2 + 2 = 5", "5."]
+    assert "".join(underlined(START, OVER)) == "2 + 2 = 5, s"
+    assert underlined() == [] and underlined(replace(START, end=2)) == []
+
+
+def test_what_rests_on_rollouts_alone_is_shown_as_before() -> None:
+    plain, told = printed(wrong()), printed(combined(wrong(), START))
+    assert "same_location" not in plain and "symbolic" not in plain
+    assert len(plain.splitlines()) + 2 == len(told.splitlines())
+    page = example_page(wrong())
+    assert "Consensus" not in page and "<mark" not in page and "reasons" not in page
+
+
+def test_hostile_reasons_and_names_are_text_everywhere(tmp_path: Path) -> None:
+    flag = replace(START, reason=HOSTILE)
+    row = combined(wrong(), flag, source="[bold]<b>judge\x07\nsame_location: kept")
+    shown = printed(row)
+    assert "\x1b" not in shown and "\x07" not in shown and "\u202e" not in shown
+    assert "<script>window.executed=1</script> [red]x[/red] \\x1b[31m forged: line" in shown
+    assert "[bold]<b>judge\\x07 same_location" in shown
+    assert sum(line.startswith(("same_location", "forged")) for line in shown.splitlines()) == 1
+    page = write_report([write_run(tmp_path / "run", [row], None)], str(tmp_path / "report.html"))
+    markup = page.read_text(encoding="utf-8")
+    assert "<script>window" not in markup and "<b>judge" not in markup
+    assert not {"\x1b", "\x07", "\u202e"} & set(markup)
+    assert "&lt;script&gt;window.executed=1&lt;/script&gt; [red]x[/red] \\u001b[31m" in markup
+
+
+@pytest.mark.parametrize(
+    ("flags", "marked"),
+    [
+        ((START,), ["2 + 2 = 5"]),
+        ((END,), ["5."]),
+        ((START, END), ["2 + 2 = 5", "5."]),
+        ((START, OVER), ["2 + ", "2 = 5", ", s"]),
+        ((replace(START, start=0, end=19),), ["2 + 2 = 5, so 5."]),
+        ((replace(START, end=2),), []),
+    ],
+)
+def test_the_report_marks_places_in_its_example(flags: tuple[Flag, ...], marked: list[str]) -> None:
+    markup = example_page(combined(wrong(), *flags))
+    assert marks(markup) == marked
+    reasons = re.findall(r"<li>(.*?)</li>", markup.split('class="reasons"')[1].split("</ul>")[0])
+    assert len(reasons) == len(flags) and all(flag.reason in markup for flag in flags)
+    words = " ".join(re.sub(r"<[^>]+>", " ", markup).split())
+    assert "2 + 2 = 5, so 5." in unescape(re.sub(r"</?mark[^>]*>", "", markup))
+    assert "Consensus, same_location kept rollouts step 1 symbolic at or before step 1" in words
+
+
+def test_the_report_says_how_many_are_kept_by_which_rule(tmp_path: Path) -> None:
+    rows = [combined(wrong(number), START, kept=number > 0) for number in range(3)]
+    run = write_run(tmp_path / "run", rows, None)
+    facts = run_facts(find_runs([run])[0])
+    assert facts.kept == "2 of 3 by same_location"
+    plain = write_run(tmp_path / "plain", [wrong()], None)
+    both = write_report([run, plain], str(tmp_path / "both.html")).read_text(encoding="utf-8")
+    (line,) = re.findall(r'<th scope="row">kept</th>(.*?)</tr>', both)
+    assert re.findall(r"<td[^>]*>(.*?)</td>", line) == ["2 of 3 by same_location", "-"]
+    one = write_report([run], str(tmp_path / "one.html")).read_text(encoding="utf-8")
+    assert "<dt>kept</dt><dd>2 of 3 by same_location</dd>" in one
+    alone = write_report([plain], str(tmp_path / "alone.html")).read_text(encoding="utf-8")
+    assert ">kept<" not in alone
+
+
+def test_the_viewer_is_told_opinions_and_places_and_finds_what_is_not_kept(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        wrong(0),
+        combined(wrong(1), START, END),
+        combined(wrong(2), kept=False),
+    ]
+    with ViewerProcess(write_run(tmp_path / "run", rows, None)) as viewer:
+        viewer.wait_for(3)
+        told: list[dict[str, Any]] = [viewer.get("solution", id=f"solution-{n}") for n in range(3)]
+        assert viewer.get("state")["counts"]["marks"]["unkept"] == 1
+        found = viewer.get("solutions", mark="unkept")["rows"]
+        assert [(row["solution_id"], row["kept"]) for row in found] == [("solution-2", False)]
+    assert told[0]["consensus"] is None
+    assert [step["places"] for step in told[0]["steps"]] == [[], [], []]
+    assert told[1]["consensus"] == {
+        "rule": "same_location",
+        "kept": True,
+        "word": "kept",
+        "opinions": [
+            {"source": "rollouts", "words": "step 1"},
+            {"source": "symbolic", "words": "at or before step 1"},
+            {"source": "critic", "words": "unknown"},
+            {"source": "prm", "words": "no error"},
+        ],
+    }
+    assert told[1]["steps"][1]["places"] == [
+        {"start": 2, "end": 11, "words": "symbolic, “2 + 2 = 5”: 2 + 2 is 4"},
+        {"start": 16, "end": 18, "words": "symbolic, “5.”: follows from it"},
+    ]
+    assert told[2]["consensus"]["kept"] is False
+    assert told[2]["consensus"]["opinions"][1]["words"] == "nothing found"

@@ -1,0 +1,158 @@
+"""Opinions and marked places on the page of a solution, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from mclabel.records import Flag, LabeledSolution, Outcome
+from tests.support.browser import (
+    chromium,
+    complaints,
+    count_violations,
+    ids,
+    serious,
+    texts,
+    until,
+    violations,
+)
+from tests.support.shown import combined, solution, write_run
+from tests.support.viewer_process import ViewerProcess
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<script>window.executed=1</script><img src=x onerror=window.executed=2> \x1b \u202e"
+
+
+def row(number: int, step: str) -> LabeledSolution:
+    texts = ["We add.\n", step, "So \\boxed{5}."]
+    return solution(number, texts, [3, 0, 0], outcome=Outcome.WRONG, prediction="5")
+
+
+def place(start: int, end: int, reason: str = "why") -> Flag:
+    return Flag(step=1, start=start, end=end, reason=reason)
+
+
+@pytest.fixture(scope="module")
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerProcess]:
+    edges = combined(row(0, "2 + 2 = 5, so 5."), place(0, 9, "2 + 2 is 4"), place(14, 16))
+    over = combined(row(1, "2 + 2 = 5, so 5."), place(0, 9), place(4, 12), kept=False)
+    formula = combined(row(2, "As $2 + 2 = 5$ we see 5 of it."), place(8, 13), place(22, 23))
+    wide = combined(row(3, "😀😀 2 \u202e+ 2 = 5"), place(3, 4), place(13, 99))
+    hostile = combined(row(4, "<b>5</b>"), place(0, 8, HOSTILE), source="<i>judge</i>")
+    twin = replace(
+        row(5, "It is 5."),
+        problem=edges.problem,
+        solution=replace(row(5, "It is 5.").solution, problem_id=edges.problem.id),
+    )
+    rows = [edges, over, formula, wide, hostile, twin]
+    run = write_run(tmp_path_factory.mktemp("opinions") / "run", rows, None)
+    with ViewerProcess(run) as process:
+        process.wait_for(len(rows))
+        yield process
+
+
+@pytest.fixture
+def page(viewer: ViewerProcess) -> Iterator[WebDriver]:
+    with chromium() as browser:
+        count_violations(browser)
+        browser.get(viewer.address)
+        until(lambda: len(ids(browser)) == 6, "the list")
+        yield browser
+        assert complaints(browser) == [] and violations(browser) == []
+        assert browser.execute_script("return window.executed") is None
+
+
+def opened(browser: WebDriver, viewer: ViewerProcess, number: int, more: str = "") -> None:
+    browser.get(f"{viewer.origin}/?id=solution-{number}{more}")
+    until(lambda: texts(browser, ".steps li"), f"solution {number}")
+
+
+def test_opinions_places_and_reasons_are_shown(page: WebDriver, viewer: ViewerProcess) -> None:
+    opened(page, viewer, 0)
+    facts = dict(
+        zip(
+            texts(page, ".solution-head dt"),
+            texts(page, ".solution-head dd"),
+            strict=True,
+        )
+    )
+    assert facts["Consensus, same_location"] == "kept" and facts["rollouts"] == "step 1"
+    assert facts["symbolic"] == "at or before step 1" and facts["critic"] == "unknown"
+    assert texts(page, ".step mark") == ["2 + 2 = 5", "5."]
+    assert texts(page, ".step:nth-child(2) .prose") == ["2 + 2 = 5, so 5."]
+    told = ["symbolic, “2 + 2 = 5”: 2 + 2 is 4", "symbolic, “5.”: why"]
+    assert texts(page, ".step:nth-child(2) .reasons li") == told
+    marks = page.find_elements("css selector", ".step mark")
+    assert [mark.get_attribute("title") for mark in marks] == told
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_everybody_can_read_them(viewer: ViewerProcess, dark: bool) -> None:
+    with chromium(dark=dark) as browser:
+        browser.get(viewer.address)
+        opened(browser, viewer, 1)
+        assert len(texts(browser, ".step mark")) == 3 and serious(browser) == []
+
+
+def test_places_that_overlap_and_what_is_not_kept(page: WebDriver, viewer: ViewerProcess) -> None:
+    options = "[name=mark] option"
+    assert texts(page, options) == ["everything", "not kept: opinions disagree (1)"]
+    assert page.find_element("css selector", "[name=mark]").is_displayed()
+    opened(page, viewer, 1, "&mark=unkept")
+    until(lambda: ids(page) == ["solution-1"], "the filter")
+    assert "not kept" in texts(page, "#list .chip")
+    assert "not kept" in texts(page, ".solution-head dd .chip")
+    assert texts(page, ".step mark") == ["2 + ", "2 = 5", ", s"]
+    marks = page.find_elements("css selector", ".step mark")
+    titles = [mark.get_attribute("title") or "" for mark in marks]
+    assert [title.count("symbolic") for title in titles] == [1, 2, 1]
+
+
+def test_a_formula_is_marked_as_a_whole(page: WebDriver, viewer: ViewerProcess) -> None:
+    opened(page, viewer, 2)
+    until(lambda: page.find_elements("css selector", ".step mark .math .katex"), "the formula")
+    assert len(page.find_elements("css selector", ".step mark")) == 2
+    assert texts(page, ".step mark")[1] == "5"
+    opened(page, viewer, 2, "&raw=1")
+    assert texts(page, ".step mark") == ["2 = 5", "5"]
+
+
+def test_places_are_counted_in_characters(page: WebDriver, viewer: ViewerProcess) -> None:
+    opened(page, viewer, 3)
+    assert texts(page, ".step mark") == ["2"]  # the other one lies behind the text
+    opened(page, viewer, 3, "&raw=1")
+    assert texts(page, ".step:nth-child(2) .prose") == ["😀😀 2 \\u202e+ 2 = 5"]
+
+
+def test_reasons_and_names_are_text(page: WebDriver, viewer: ViewerProcess) -> None:
+    opened(page, viewer, 4)
+    assert texts(page, ".step mark") == ["<b>5</b>"]
+    (reason,) = texts(page, ".reasons li")
+    assert reason == "<i>judge</i>, “<b>5</b>”: " + HOSTILE.replace("\x1b", "\\u001b").replace(
+        "\u202e", "\\u202e"
+    )
+    assert "<i>judge</i>" in texts(page, ".solution-head dt")
+    assert not page.find_elements("css selector", "#solution img, #solution script, #solution i")
+
+
+def test_nothing_is_said_where_labels_rest_on_rollouts(
+    page: WebDriver, viewer: ViewerProcess
+) -> None:
+    opened(page, viewer, 5)
+    assert not page.find_elements("css selector", "#solution mark, #solution .reasons")
+    assert not any("Consensus" in term for term in texts(page, ".solution-head dt"))
+
+
+def test_two_samples_are_compared_with_their_opinions(
+    page: WebDriver, viewer: ViewerProcess
+) -> None:
+    opened(page, viewer, 0, "&with=solution-5")
+    until(lambda: len(texts(page, ".side")) == 2, "both")
+    first, second = (f".side[data-id='solution-{n}'] " for n in (0, 5))
+    assert texts(page, first + "mark") == ["2 + 2 = 5", "5."] and not texts(page, second + "mark")
+    assert "Consensus, same_location" in texts(page, first + "dt")
+    assert "Consensus, same_location" not in texts(page, second + "dt")
