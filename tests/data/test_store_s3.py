@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -92,12 +93,26 @@ def test_a_commit_whose_answer_was_lost_is_known_as_its_own(s3: FlakyS3, tmp_pat
     assert len(store.names("rollouts")) == 1
 
 
+class _HalfFail:
+    """Half of all requests fail, but none more than six times in a row: a store tries 12 times."""
+
+    def __init__(self) -> None:
+        self._rng = random.Random(1)
+        self._in_a_row: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, method: str, path: str) -> Fault:
+        faults: list[Fault] = ["503", "drop", "lose answer" if method == "PUT" else "drop"]
+        request = method, path
+        if self._in_a_row[request] == 6 or self._rng.random() < 0.5:
+            self._in_a_row[request] = 0
+            return "ok"
+        self._in_a_row[request] += 1
+        return self._rng.choice(faults)
+
+
 @pytest.mark.usefixtures("soon")
 def test_a_job_on_a_failing_store_is_exact_and_merges(s3: FlakyS3, tmp_path: Path) -> None:
-    rng = random.Random(1)
-    s3.fault = lambda method, path: rng.choice(  # type: ignore[assignment, return-value]
-        ["ok", "ok", "ok", "503", "drop", "lose answer" if method == "PUT" else "drop"]
-    )
+    s3.fault = _HalfFail()
     source = write_problems(tmp_path, 12)
     overrides = scripted_overrides(source, Path("unused"), "ray.address=none")
     overrides = [o for o in overrides if not o.startswith("out=")] + ["out=s3://bucket/job"]
