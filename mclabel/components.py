@@ -29,6 +29,7 @@ BUILT_IN: Mapping[str, str] = {
     "engines": "mclabel.engines:ENGINES",
     "checkers": "mclabel.checkers:CHECKERS",
     "judges": "mclabel.judges:JUDGES",
+    "searches": "mclabel.search:SEARCHES",
     "readers": "mclabel.data.readers:READERS",
     "formats": "mclabel.data.exchange:FORMATS",
     "targets": "mclabel.prm.examples.targets:TARGETS",

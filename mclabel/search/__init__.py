@@ -1,0 +1,18 @@
+"""Search for solutions that a step scorer steers: pure state machines over one engine.
+
+A method is one file here and one line in `SEARCHES`, or a class in a package of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SEARCHES: Mapping[str, str] = {
+    "best_of_n": "mclabel.search.methods.best_of_n:BestOfNSearch",
+    "beam": "mclabel.search.methods.beam:BeamSearch",
+    "dvts": "mclabel.search.methods.dvts:DvtsSearch",
+    "rebase": "mclabel.search.methods.rebase:RebaseSearch",
+    "particle": "mclabel.search.methods.particle:ParticleSearch",
+    "mcts": "mclabel.search.methods.mcts:MctsSearch",
+}
+"""Name of each built-in method in a configuration, and where its class stands."""
