@@ -84,6 +84,9 @@ class Completion:
     """Sampled token ids, without the end token."""
     text: str
     finish_reason: FinishReason
+    at_stop: bool = False
+    """Whether a text ended it that the caller gave for this completion alone: then the policy has
+    not ended the solution, and it can be continued."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,11 +25,12 @@ MAX_TOKEN_CHARS = 1024
 """Maximum number of characters per token, assumed by engines that do not know their tokenizer."""
 
 
-def limited(max_tokens: int | None) -> dict[str, int]:
-    """The argument `max_tokens` of `sample`; none where there is no limit of its own, so that an
-    engine that knows nothing of it serves all other callers.
+def limited(max_tokens: int | None, stop: Sequence[str] = ()) -> dict[str, Any]:
+    """The arguments `max_tokens` and `stop` of `sample`, those that are given, so that an engine
+    that knows nothing of them serves all other callers.
     """
-    return {} if max_tokens is None else {"max_tokens": max_tokens}
+    limits: dict[str, Any] = {} if max_tokens is None else {"max_tokens": max_tokens}
+    return {**limits, "stop": tuple(stop)} if stop else limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,7 @@ class Policy(Protocol):
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
         """One completion of a prompt and the solution's first ids.
 
@@ -142,6 +144,9 @@ class Policy(Protocol):
             priority: lower is sampled first.
             max_tokens: most tokens of the solution, `prefix` included; None is what the settings
                 of the policy allow.
+            stop: texts that end this completion, beside those that end every one: the token that
+                completes one of them is its last. The completion is then `at_stop`, and the caller
+                is likely to continue it.
 
         Raises:
             EngineError: the engine died.

@@ -35,12 +35,23 @@ class Row:
     """One rollout being sampled."""
 
     context: tuple[int, ...]
-    """Prompt and prefix ids; the last one is the first decoder input."""
+    """Prompt and prefix ids; the last one is the first decoder input. Of a rollout that goes on
+    where another one ended, the decoder moves the ids that the other sampled to `sampled`."""
     max_tokens: int
+    """Most new tokens."""
     seed: int
+    stop: tuple[str, ...] = ()
+    """Texts that end this rollout, beside those that end all."""
     tag: Any = None
     """The caller's own."""
     sampled: list[int] = field(default_factory=list)
+    num_given: int = 0
+    """How many of `sampled` are not its own: they are the end of the prefix that it was given."""
+
+    @property
+    def fresh(self) -> list[int]:
+        """The tokens that it has sampled itself."""
+        return self.sampled[self.num_given :]
 
 
 @dataclass(eq=False)
@@ -58,7 +69,7 @@ class Lane:
 
     @property
     def num_own(self) -> int:
-        """Tokens sampled."""
+        """Tokens after those of the block."""
         return len(self.rows[0].sampled)
 
     @property
@@ -119,6 +130,14 @@ class Pools:
     def copy_chunks(self, source: Sequence[int], target: Sequence[int]) -> None:
         """Copy keys and values, chunk by chunk."""
         self.chunks[:, :, list(target)] = self.chunks[:, :, list(source)]
+
+    def chunks_out(self, chunks: Sequence[int]) -> Tensor:
+        """A copy of chunks, to be kept outside."""
+        return self.chunks[:, :, list(chunks)]
+
+    def chunks_in(self, chunks: Sequence[int], content: Tensor) -> None:
+        """Fill chunks with what `chunks_out` gave."""
+        self.chunks[:, :, list(chunks)] = content
 
     def free_chunks(self, chunks: Sequence[int]) -> None:
         """Give chunks back."""

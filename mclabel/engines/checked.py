@@ -103,11 +103,12 @@ class CheckedEngine(Engine):
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
         found = await self._awaited(
             "sample",
             lambda: self._engine.sample(
-                prompt, prefix, seed=seed, priority=priority, **limited(max_tokens)
+                prompt, prefix, seed=seed, priority=priority, **limited(max_tokens, stop)
             ),
         )
         if not isinstance(found, Completion):
@@ -119,6 +120,8 @@ class CheckedEngine(Engine):
                 f"gave finish_reason={shown(found.finish_reason)}, must give "
                 f"{' or '.join(_REASONS)}",
             )
+        if found.at_stop not in (bool(stop), False):
+            raise self._broken("sample", "gave at_stop=True, but was not asked to stop at a text")
         if not isinstance(found.text, str):
             raise self._broken("sample", f"gave text={shown(found.text)}, must give a text")
         room = self.room(len(prompt), len(prefix))

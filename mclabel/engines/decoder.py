@@ -5,7 +5,9 @@ token for all of them at each step (`cascade` has the attention, `draw` the samp
 one context that are admitted together share a lane, and its computation, until they sample
 different tokens: each draws its own from the distribution that they have in common, so they stay
 independent. A small model, sure of its words, is sampled several times as fast that way. Rollouts
-join and leave between any two steps. Single-threaded; the caller owns the loop.
+join and leave between any two steps. Where a rollout was ended by a text of its caller's, others
+are likely to go on: what was computed for it is held (`held`), and nothing is computed twice.
+Single-threaded; the caller owns the loop.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ from transformers import PreTrainedModel
 
 from mclabel.engines.cascade import CHUNK, LANES, Batch, Lane, Pools, Row
 from mclabel.engines.draw import draw
+from mclabel.engines.held import Held, HeldRollouts
 from mclabel.engines.prefixes import Prefix, PrefixCache
 from mclabel.errors import EngineError
+
+HELD_SHARE = 4
+"""Memory of rollouts that others may go on from, in that of prefixes."""
 
 
 class SharedPrefixDecoder:
@@ -37,7 +43,8 @@ class SharedPrefixDecoder:
         top_k: int = 0,
         max_live: int = 256,
         max_context: int | None = None,
-        stops: Callable[[Sequence[int]], bool] | None = None,
+        stop: Sequence[str] = (),
+        ends_with: Callable[[Sequence[int], Sequence[str]], bool] = lambda ids, stop: False,
         prefix_cache_bytes: int = 256 * 2**20,
     ) -> None:
         """Hold the model, and no rollout.
@@ -50,8 +57,10 @@ class SharedPrefixDecoder:
             top_k: 0 for all tokens.
             max_live: rollouts at a time.
             max_context: tokens of context and rollout, at most what the model was made for.
-            stops: whether a rollout ends with the last of the ids sampled so far, by its text.
-            prefix_cache_bytes: keys and values kept of prefixes that no live rollout uses.
+            stop: texts that end a rollout.
+            ends_with: whether the last of some ids completes one of some texts.
+            prefix_cache_bytes: keys and values kept of prefixes that no live rollout uses, and as
+                many of rollouts that others may go on from.
 
         Raises:
             EngineError: the model's attention is not plain full attention.
@@ -63,7 +72,7 @@ class SharedPrefixDecoder:
         self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
         self.max_live = max_live
         self.max_context: float = min(config.max_position_embeddings, max_context or inf)
-        self._stops = stops
+        self._stop, self._ends_with = tuple(stop), ends_with
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         self._pools = Pools(
             layers=config.num_hidden_layers,
@@ -76,10 +85,13 @@ class SharedPrefixDecoder:
         # Twice the lanes that max_live needs: blocks are seldom full.
         self._max_blocks = max(1, 2 * -(-max_live // LANES))
         self._prefixes = PrefixCache(model, self._pools, max_bytes=prefix_cache_bytes)
+        self._held = HeldRollouts(self._pools, max_bytes=HELD_SHARE * prefix_cache_bytes)
         self._block_prefix: list[Prefix | None] = []
         self._lanes: list[Lane | None] = []  # by slot = block * LANES + place in it
-        self._fresh: dict[tuple[tuple[int, ...], int], Lane] = {}
-        """Lanes that have not sampled yet, by context and budget."""
+        self._fresh: dict[tuple[tuple[int, ...], int, tuple[str, ...]], tuple[Lane, Held | None]]
+        self._fresh = {}
+        """Lanes that have not sampled yet, by context, budget and stop texts, and what they go on
+        from."""
         self._parked: list[tuple[Lane, Prefix]] = []
         """Lanes that have parted from others and wait for a slot."""
         self._num_live = 0
@@ -111,13 +123,22 @@ class SharedPrefixDecoder:
         """
         if self._num_live >= self.max_live:
             return False
-        lane = self._fresh.get((row.context, row.max_tokens))
-        if lane is None:
-            lane = Lane(rows=[])
-            prefix = self._prefixes.get(row.context[:-1], waiting, used=self._block_prefix)
+        key = row.context, row.max_tokens, row.stop
+        if (found := self._fresh.get(key)) is None:
+            lane, held = Lane(rows=[]), self._held.get(row.context)
+            if held is not None:
+                prefix = held.prefix
+            else:
+                prefix = self._prefixes.get(row.context[:-1], waiting, used=self._block_prefix)
             if not self._place(lane, prefix):
                 return False
-            self._fresh[row.context, row.max_tokens] = lane
+            if held is not None:
+                lane.chunks = [self._take_chunk() for _ in range(held.num_chunks)]
+                self._pools.chunks_in(lane.chunks, held.content)
+            found = self._fresh[key] = lane, held
+        lane, held = found
+        if held is not None:
+            held.give(row)
         lane.rows.append(row)
         self._num_live += 1
         return True
@@ -142,6 +163,7 @@ class SharedPrefixDecoder:
         for lane, chosen in zip(lanes, tokens, strict=True):
             self.num_sampled_tokens += len(chosen)
             going_on: dict[int, list[Row]] = {}
+            num_before = len(ended)
             for row, token in zip(lane.rows, chosen, strict=True):
                 row.sampled.append(token)
                 if token in self._end_ids or len(row.sampled) >= self._budget(row):
@@ -149,8 +171,10 @@ class SharedPrefixDecoder:
                 else:
                     going_on.setdefault(token, []).append(row)
             for token, rows in list(going_on.items()):
-                if self.ended_by_text(rows[0]):
+                if self.ended_by_text(rows[0]) or self.is_at_stop(rows[0]):
                     ended += going_on.pop(token)
+            if stopped := [row for row in ended[num_before:] if self._may_go_on(row)]:
+                self._hold(lane, stopped[0])
             if not going_on:
                 self._release(lane)
                 continue
@@ -178,11 +202,25 @@ class SharedPrefixDecoder:
         return bool(row.sampled) and row.sampled[-1] in self._end_ids
 
     def ended_by_text(self, row: Row) -> bool:
-        """Whether the last token of a rollout completed a text that ends it."""
-        return self._stops is not None and self._stops(row.sampled)
+        """Whether the last token of a rollout completed a text that ends every one."""
+        return bool(self._stop and row.sampled) and self._ends_with(row.sampled, self._stop)
+
+    def is_at_stop(self, row: Row) -> bool:
+        """Whether the last token of a rollout completed a text that ends this one."""
+        return bool(row.stop and row.fresh) and self._ends_with(row.sampled, row.stop)
 
     def _budget(self, row: Row) -> float:
-        return min(row.max_tokens, self.max_context - len(row.context))
+        return min(row.max_tokens + row.num_given, self.max_context - len(row.context))
+
+    def _may_go_on(self, row: Row) -> bool:
+        """Whether the caller of a rollout that ended is likely to go on from it."""
+        return bool(row.stop) and not self.ended_by_token(row)
+
+    def _hold(self, lane: Lane, row: Row) -> None:
+        """Keep what was computed for the rollouts of a lane."""
+        prefix = self._block_prefix[lane.slot // LANES]
+        assert prefix is not None
+        self._held.put(row, prefix, lane.chunks)
 
     def logits(self) -> Tensor:
         """Next-token logits [lanes, vocabulary]."""

@@ -79,7 +79,7 @@ def _warped(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Ten
 def uniform(rows: Sequence[Row]) -> NDArray[np.float64]:
     """One number in [0, 1) a rollout, a function of its seed and position alone (SplitMix64)."""
     seeds = np.array([row.seed for row in rows], dtype=np.uint64)
-    positions = np.array([len(row.sampled) + 1 for row in rows], dtype=np.uint64)
+    positions = np.array([len(row.sampled) - row.num_given + 1 for row in rows], dtype=np.uint64)
     with np.errstate(over="ignore"):
         x = seeds + positions * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

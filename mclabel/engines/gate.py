@@ -11,6 +11,7 @@ import heapq
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from mclabel.engines import EngineStats, Policy
 from mclabel.engines.base import limited
@@ -84,8 +85,9 @@ class GatedPolicy:
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
-        how: dict[str, int] = {"seed": seed, "priority": priority, **limited(max_tokens)}
+        how: dict[str, Any] = {"seed": seed, "priority": priority, **limited(max_tokens, stop)}
         if self._controller is None:
             return await self._policy.sample(prompt, prefix, **how)
         await self._enter(priority)

@@ -11,7 +11,6 @@ import heapq
 import itertools
 import threading
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from mclabel.engines.base import NO_ROOM, EngineStats
@@ -20,7 +19,7 @@ from mclabel.engines.model import ModelEngine
 from mclabel.engines.pretrained import check_finite, load_model
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import DeviceSettings, PolicySettings
-from mclabel.engines.text import ends_with_stop, quiet_transformers
+from mclabel.engines.text import StopTexts, quiet_transformers
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 
@@ -105,14 +104,14 @@ class HfEngine(ModelEngine):
         check_finite(model, f"policy.model={policy.model!r}")
         model.eval()
         generation = model.generation_config or GenerationConfig()
-        stop = policy.stop
         return SharedPrefixDecoder(
             model,
             end_ids=[
                 *text.end_ids(model.config.eos_token_id, generation.eos_token_id),
                 *policy.stop_token_ids,
             ],
-            stops=partial(ends_with_stop, stop=stop, decode=text.decode) if stop else None,
+            stop=policy.stop,
+            ends_with=StopTexts(text.decode).ends,
             temperature=policy.temperature,
             top_p=policy.top_p,
             top_k=policy.top_k,
@@ -134,6 +133,7 @@ class HfEngine(ModelEngine):
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
         """One completion of a prompt and the solution's first ids; see `Policy`."""
         from mclabel.engines.cascade import Row
@@ -149,7 +149,7 @@ class HfEngine(ModelEngine):
         number = next(self._order)
         future: asyncio.Future[Completion] = self._loop.create_future()
         self._futures[number] = future
-        row = Row(context=context, max_tokens=budget, seed=seed, tag=number)
+        row = Row(context=context, max_tokens=budget, seed=seed, stop=tuple(stop), tag=number)
         with self._wake:
             heapq.heappush(self._queue, (priority, number, row))
             self._wake.notify()
@@ -210,12 +210,14 @@ class HfEngine(ModelEngine):
     def _completion(self, row: Row) -> Completion:
         assert self._decoder is not None
         ended = self._decoder.ended_by_token(row)
-        ids = tuple(row.sampled[:-1] if ended else row.sampled)
+        ids = tuple(row.fresh[:-1] if ended else row.fresh)
         stopped = ended or self._decoder.ended_by_text(row)
+        at_stop = not stopped and self._decoder.is_at_stop(row)
         return Completion(
             ids=ids,
             text=self.text.decode(ids),
-            finish_reason="stop" if stopped else "length",
+            finish_reason="stop" if stopped or at_stop else "length",
+            at_stop=at_stop,
         )
 
     def _deliver(self, completions: list[tuple[int, Completion]]) -> None:

@@ -24,7 +24,7 @@ from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError, Slots,
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.openai_wire import post, served_models
 from mclabel.engines.settings import BatchSettings, PolicySettings
-from mclabel.engines.text import PROBE, model_end_ids, model_max_context, stopped_ids
+from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
 from mclabel.errors import ConfigError, EngineError
 from mclabel.records import Completion
 from mclabel.settings import OPERATIONAL, SENSITIVE, Harmless, rule
@@ -171,6 +171,7 @@ class OpenAIEngine(ModelEngine):
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
         """One completion of a prompt and the solution's first ids; see `Policy`."""
         room = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
@@ -179,10 +180,11 @@ class OpenAIEngine(ModelEngine):
         body = self._body(
             tuple(prompt), tuple(prefix), room, seed if self.settings.per_request_seeds else None
         )
+        body["stop"] += stop
         async with self._slots.taken(priority):
             self._num_live += 1
             try:
-                return await self._ask(body, (*prompt, *prefix), hash(tuple(prompt)))
+                return await self._ask(body, (*prompt, *prefix), hash(tuple(prompt)), stop)
             finally:
                 self._num_live -= 1
 
@@ -240,16 +242,20 @@ class OpenAIEngine(ModelEngine):
             "continue_final_message": bool(prefix),
         }
 
-    async def _ask(self, body: dict[str, Any], context: tuple[int, ...], home: int) -> Completion:
+    async def _ask(
+        self, body: dict[str, Any], context: tuple[int, ...], home: int, stop: Sequence[str]
+    ) -> Completion:
         assert self._endpoints is not None, "start() first"
 
         async def request(client: AsyncOpenAI) -> Completion:
             answer = await post(client, self.settings.api, body)
-            return self._completion(answer, context)
+            return self._completion(answer, context, stop)
 
         return await self._endpoints.ask(request, home=home, retry_s=self.settings.retry_s)  # type: ignore[no-any-return]
 
-    def _completion(self, answer: dict[str, Any], context: tuple[int, ...]) -> Completion:
+    def _completion(
+        self, answer: dict[str, Any], context: tuple[int, ...], stop: Sequence[str] = ()
+    ) -> Completion:
         """The completion in an answer, which must show that the server read `context`."""
         try:
             choice, usage = answer["choices"][0], answer["usage"]
@@ -269,14 +275,25 @@ class OpenAIEngine(ModelEngine):
         self._check_read(read, shown, context)
         if finish_reason not in ("stop", "length"):
             raise BusyError(f"a completion ended with {finish_reason!r}")
+        at_stop = False
+        if ids is None and stop:
+            raise EngineError(
+                "policy.engine=openai: the server returns no token ids (return_token_ids), so it "
+                f"cannot be seen where a step of a solution ends. {NEEDS}"
+            )
         if ids is None:
             ids = self._tokenised(text or "")
         elif finish_reason == "stop":
-            ids = stopped_ids(tuple(ids), self._end_ids, self.policy.stop, self.decode)
+            ids, at_stop = ended_ids(tuple(ids), self._end_ids, self.policy.stop, stop, self.decode)
         self._num_sampled += len(ids)
         details = usage.get("prompt_tokens_details") or {}
         self._num_prompt += read - (details.get("cached_tokens") or 0)
-        return Completion(ids=tuple(ids), text=self.decode(ids), finish_reason=finish_reason)
+        return Completion(
+            ids=tuple(ids),
+            text=self.decode(ids),
+            finish_reason=finish_reason,
+            at_stop=at_stop,
+        )
 
     def _check_read(self, read: int, ids: list[int] | None, context: tuple[int, ...]) -> None:
         if ids is None and self.settings.api == "chat":

@@ -106,6 +106,7 @@ class ScriptedEngine(Engine):
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
         """The lines that are left, and the answer."""
         rng = random.Random(seed if self.settings.repeatable else secrets.randbits(64))
@@ -133,9 +134,15 @@ class ScriptedEngine(Engine):
             room = self.policy.room(len(prompt), len(prefix), self.max_context, max_tokens)
             cut = len(text) > room
             text = text[:room]
+        ends = [text.index(one) + len(one) for one in stop if one in text]
+        if ends:
+            text, cut = text[: min(ends)], False
         self._num_tokens += len(text)
         return Completion(
-            ids=self.encode(text), text=text, finish_reason="length" if cut else "stop"
+            ids=self.encode(text),
+            text=text,
+            finish_reason="length" if cut else "stop",
+            at_stop=bool(ends),
         )
 
     def stats(self) -> EngineStats:

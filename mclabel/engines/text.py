@@ -245,31 +245,69 @@ def model_max_context(folder: str, *, trust_remote_code: bool) -> float:
     return float(getattr(config.get_text_config(), "max_position_embeddings", None) or inf)
 
 
-def stopped_ids(
+def ended_ids(
     ids: tuple[int, ...],
     end_ids: Collection[int],
     stop: Sequence[str],
+    own_stop: Sequence[str],
     decode: Callable[[Sequence[int]], str],
-) -> tuple[int, ...]:
+) -> tuple[tuple[int, ...], bool]:
     """Ids of a completion that ended by itself, as every engine gives them.
 
     An end token is left out. The token that completes a stop text is kept, and none after it.
+
+    Args:
+        ids: as the server gave them.
+        end_ids: tokens that end every completion.
+        stop: texts that end every completion.
+        own_stop: texts that end this one.
+        decode: token ids to text.
+
+    Returns:
+        The ids, and whether a text of `own_stop` alone has ended them.
     """
-    if ids and ids[-1] in end_ids:
+    by_token = bool(ids) and ids[-1] in end_ids
+    if by_token:
         ids = ids[:-1]
-    while any(text in decode(ids[:-1]) for text in stop):
-        ids = ids[:-1]
-    return ids
+    while any(text in decode(ids[:-1]) for text in (*stop, *own_stop)):
+        ids, by_token = ids[:-1], False
+    text = decode(ids)
+    at_stop = not by_token and not any(one in text for one in stop)
+    return ids, at_stop and any(one in text for one in own_stop)
 
 
-def ends_with_stop(
-    ids: Sequence[int], *, stop: Sequence[str], decode: Callable[[Sequence[int]], str]
-) -> bool:
-    """Whether the last token completed one of the stop texts."""
-    longest = max(len(text.encode()) for text in stop)
-    before = decode(ids[-longest - 1 : -1])
-    after = decode(ids[-longest - 1 :])
-    return any(after.count(text) > before.count(text) for text in stop)
+class StopTexts:
+    """Sees whether a text is completed by the last of a completion's ids."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        """Know no text yet.
+
+        Args:
+            decode: token ids to text.
+        """
+        self._decode = decode
+        self._may_end: dict[tuple[str, int], bool] = {}
+        """Whether a token has the last character of a text, or is part of a character."""
+
+    def ends(self, ids: Sequence[int], stop: Sequence[str]) -> bool:
+        """Whether the last token completed one of the stop texts."""
+        return any(self._completes(ids, text) for text in stop)
+
+    def ids_with(self, character: str, *, num_ids: int) -> list[int]:
+        """All tokens whose text has a character, of those below `num_ids`."""
+        return [one for one in range(num_ids) if character in self._decode([one])]
+
+    def _completes(self, ids: Sequence[int], text: str) -> bool:
+        key = text[-1], ids[-1]
+        if (may_end := self._may_end.get(key)) is None:
+            alone = self._decode(ids[-1:])
+            may_end = self._may_end[key] = text[-1] in alone or "\ufffd" in alone
+        if not may_end:
+            return False
+        longest = len(text.encode())
+        before = self._decode(ids[-longest - 1 : -1])
+        after = self._decode(ids[-longest - 1 :])
+        return after.count(text) > before.count(text)
 
 
 def quiet_transformers() -> None:

@@ -24,7 +24,7 @@ from mclabel.engines.output_tail import OutputTail
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import Device, DeviceSettings, PolicySettings
-from mclabel.engines.text import model_end_ids, stopped_ids
+from mclabel.engines.text import StopTexts, ended_ids, model_end_ids
 from mclabel.engines.vllm_start import (
     ENGINE_ARGS,
     GIB,
@@ -100,6 +100,7 @@ class VllmEngine(ModelEngine):
         self._end_ids: frozenset[int] = frozenset()
         self._stop_token_ids: list[int] = []
         self._max_context: float = inf
+        self._by_character: dict[str, list[int]] = {}
         self._requests = itertools.count()
         self._num_unfinished = 0
         self._log = EngineLog(max_live=self.settings.max_live)
@@ -142,6 +143,7 @@ class VllmEngine(ModelEngine):
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
         """One completion of a prompt and the solution's first ids; see `Policy`."""
         from vllm.inputs import tokens_input
@@ -155,7 +157,7 @@ class VllmEngine(ModelEngine):
         try:
             async for final in self._engine.generate(
                 tokens_input([*prompt, *prefix]),
-                self._params(room, seed),
+                self._params(room, seed, stop),
                 str(next(self._requests)),
                 priority=priority,
             ):
@@ -166,7 +168,7 @@ class VllmEngine(ModelEngine):
             self._num_unfinished -= 1
         assert output is not None
         choice = output.outputs[0]
-        return self._completion(tuple(choice.token_ids), choice.finish_reason)
+        return self._completion(tuple(choice.token_ids), choice.finish_reason, stop)
 
     def stats(self) -> EngineStats:
         """A snapshot of vLLM's counters."""
@@ -182,34 +184,48 @@ class VllmEngine(ModelEngine):
 
     # Sampling
 
-    def _params(self, room: int, seed: int) -> Any:
+    def _params(self, room: int, seed: int, stop: Sequence[str]) -> Any:
         from vllm import SamplingParams as VllmSamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         policy = self.policy
+        stop_ids = [one for text in stop if len(text) == 1 for one in self._ids_with(text)]
+        texts = [*policy.stop, *(text for text in stop if len(text) > 1)]
         return VllmSamplingParams(
             temperature=policy.temperature,
             top_p=policy.top_p,
             top_k=policy.top_k,
             max_tokens=room,
             seed=seed if self.settings.is_seeded else None,
-            stop=list(policy.stop) or None,
-            stop_token_ids=self._stop_token_ids,
-            detokenize=bool(policy.stop),
+            stop=texts or None,
+            stop_token_ids=[*self._stop_token_ids, *stop_ids],
+            detokenize=bool(texts),
             skip_special_tokens=False,
             spaces_between_special_tokens=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def _completion(self, ids: tuple[int, ...], finish_reason: str) -> Completion:
+    def _ids_with(self, character: str) -> list[int]:
+        """All tokens that complete a stop text of one character: vLLM sees them by their ids."""
+        if (found := self._by_character.get(character)) is None:
+            num_ids = self.text.num_tokens
+            found = StopTexts(self.decode).ids_with(character, num_ids=num_ids)
+            self._by_character[character] = found
+        return found
+
+    def _completion(
+        self, ids: tuple[int, ...], finish_reason: str, stop: Sequence[str]
+    ) -> Completion:
         if finish_reason not in ("stop", "length"):
             raise EngineDied(f"policy.engine=vllm: a completion ended with {finish_reason!r}")
+        at_stop = False
         if finish_reason == "stop":
-            ids = stopped_ids(ids, self._end_ids, self.policy.stop, self.decode)
+            ids, at_stop = ended_ids(ids, self._end_ids, self.policy.stop, stop, self.decode)
         return Completion(
             ids=ids,
             text=self.decode(ids),
             finish_reason="stop" if finish_reason == "stop" else "length",
+            at_stop=at_stop,
         )
 
     # Loading

@@ -63,10 +63,11 @@ class LoadedPolicy:
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
         self.asked.append((prompt, prefix, seed))
         completion = await self._policy.sample(
-            prompt, prefix, seed=seed, priority=priority, **limited(max_tokens)
+            prompt, prefix, seed=seed, priority=priority, **limited(max_tokens, stop)
         )
         self.num_tokens += len(completion.ids) + (completion.finish_reason == "stop")
         return completion

@@ -132,12 +132,13 @@ class SharedPolicy:
         seed: int,
         priority: int = 0,
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
     ) -> Completion:
         """One completion; its seed names it."""
         key = (seed, *prompt, *prefix)
         if key not in self._seen:
             work = self._policy.sample(
-                prompt, prefix, seed=seed, priority=priority, **limited(max_tokens)
+                prompt, prefix, seed=seed, priority=priority, **limited(max_tokens, stop)
             )
             self._seen[key] = asyncio.create_task(work)
         return await self._seen[key]

@@ -11,10 +11,10 @@ from mclabel.arith import bundled_model
 from mclabel.engines import PolicySettings
 from mclabel.engines.text import (
     PolicyText,
-    ends_with_stop,
+    StopTexts,
+    ended_ids,
     model_end_ids,
     model_max_context,
-    stopped_ids,
 )
 from mclabel.errors import EngineError
 
@@ -76,32 +76,31 @@ def test_a_template_that_takes_no_system_message_is_refused(tmp_path: Path) -> N
 
 def test_a_stop_text_ends_with_the_token_that_completes_it() -> None:
     text = PolicyText.load(FOLDER, revision=None, template=None, system=None)
+    ends_with = StopTexts(text.decode).ends
     ids = text.encode("a\nSo the answer is 4.\nAnd more")
-    stops = [
-        count
-        for count in range(1, len(ids) + 1)
-        if ends_with_stop(ids[:count], stop=("answer is 4.",), decode=text.decode)
-    ]
+    stops = [count for count in range(1, len(ids) + 1) if ends_with(ids[:count], ("answer is 4.",))]
     assert len(stops) == 1
     assert text.decode(ids[: stops[0]]) == "a\nSo the answer is 4."
     repeated = text.encode("1. 1. ")
-    ends = [
-        n for n in range(1, 9) if ends_with_stop(repeated[:n], stop=("1.",), decode=text.decode)
-    ]
-    assert [text.decode(repeated[:n]) for n in ends if n <= len(repeated)] == ["1.", "1. 1."]
+    ends = [n for n in range(1, len(repeated) + 1) if ends_with(repeated[:n], ("1.",))]
+    assert [text.decode(repeated[:n]) for n in ends] == ["1.", "1. 1."]
 
 
 def test_what_a_completion_keeps_of_its_end() -> None:
     def decode(ids: object) -> str:
         return "".join(map(chr, ids))  # type: ignore[call-overload]
 
-    def kept(text: str) -> str:
-        return decode(stopped_ids(tuple(map(ord, text)), {ord("$")}, ("END",), decode))
+    def kept(text: str, *stop: str) -> str:
+        ids, at_stop = ended_ids(tuple(map(ord, text)), {ord("$")}, ("END",), stop, decode)
+        return decode(ids) + ("|" if at_stop else "")
 
     assert kept("abc$") == "abc"
     assert kept("abEND") == "abEND"
     assert kept("abENDcd") == "abEND"  # sampled in the same step
     assert kept("") == ""
+    assert kept("a\nb\n", "\n") == "a\n|"
+    assert kept("ab$", "\n") == "ab"
+    assert kept("a\nEND", "\n\n") == "a\nEND"
 
 
 @pytest.mark.parametrize(

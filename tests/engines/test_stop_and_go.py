@@ -1,0 +1,121 @@
+"""Completions that end at a text of the caller's, and others that go on from there."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from mclabel.engines import Engine, PolicySettings, make_engine
+from mclabel.records import Completion
+
+PROBLEM = (
+    "Dan has 158 dollars. Dan earns 2 dollars a day for 8 days. Dan buys 2 plums for 30 dollars "
+    "each. Dan pays 71 dollars for a ticket. Dan earns 15 dollars a day for 4 days. Dan pays 40 "
+    "dollars for a ticket. How many dollars does Dan have left?"
+)
+
+
+def started(**settings: object) -> Engine:
+    policy = PolicySettings.model_validate({"model": "arith:policy", "max_tokens": 120, **settings})
+    return make_engine(policy, seed=0)
+
+
+async def _by_steps(
+    engine: Engine, seed: int, *, num_tokens: int | None = None
+) -> list[Completion]:
+    """A solution, one line at a time."""
+    prompt, ids, parts = engine.prompt_ids(PROBLEM), (), []
+    for number in range(100):
+        part = await engine.sample(
+            prompt,
+            ids,
+            seed=seed + number,
+            stop=("\n",),
+            max_tokens=None if num_tokens is None else len(ids) + num_tokens,
+        )
+        parts.append(part)
+        ids += part.ids
+        if not part.at_stop and part.finish_reason == "stop":
+            break
+    return parts
+
+
+def test_a_line_ends_a_completion_that_is_continued() -> None:
+    async def run() -> None:
+        engine = started()
+        await engine.start()
+        before = engine.stats()
+        parts = await _by_steps(engine, 7)
+        assert len(parts) > 2 and parts[-1].finish_reason == "stop" and not parts[-1].at_stop
+        assert all(part.at_stop and part.text.endswith("\n") for part in parts[:-1])
+        assert all(part.text.count("\n") == 1 for part in parts[:-1])
+        after = engine.stats()
+        num_ids = sum(len(part.ids) for part in parts) + 1  # and the end token
+        assert after.num_sampled_tokens - before.num_sampled_tokens == num_ids
+        prompt = engine.prompt_ids(PROBLEM)
+        assert after.num_prefill_tokens - before.num_prefill_tokens == len(prompt) - 1
+        await engine.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_going_on_samples_what_a_fresh_engine_samples(temperature: float) -> None:
+    """What is held of a rollout gives the next one the same tokens as computing it anew."""
+
+    async def run() -> None:
+        engine, other = (started(temperature=temperature) for _ in range(2))
+        await engine.start()
+        await other.start()
+        prompt = engine.prompt_ids(PROBLEM)
+        for seed in range(4):
+            parts = await _by_steps(engine, 100 * seed)
+            ids: tuple[int, ...] = ()
+            for number, part in enumerate(parts):
+                again = await other.sample(prompt, ids, seed=100 * seed + number)
+                assert (again.text + "\n").startswith(part.text)
+                ids += part.ids
+        await engine.close()
+        await other.close()
+
+    asyncio.run(run())
+
+
+def test_many_go_on_from_one_end_each_by_itself() -> None:
+    async def run() -> None:
+        engine = started()
+        await engine.start()
+        prompt = engine.prompt_ids(PROBLEM)
+        first = await engine.sample(prompt, (), seed=1, stop=("\n",))
+        num_prefilled = engine.stats().num_prefill_tokens
+        rest = await asyncio.gather(
+            *(engine.sample(prompt, first.ids, seed=seed, stop=("\n",)) for seed in range(64)),
+            *(engine.sample(prompt, first.ids, seed=seed) for seed in range(64)),
+        )
+        assert engine.stats().num_prefill_tokens == num_prefilled
+        assert len({one.text for one in rest}) > 1
+        for one, whole in zip(rest[:64], rest[64:], strict=True):
+            assert whole.text.startswith(one.text) and not whole.at_stop
+        alone = await engine.sample(prompt, first.ids, seed=3)
+        assert alone == rest[64 + 3]
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def test_a_step_is_cut_at_a_number_of_tokens() -> None:
+    async def run() -> None:
+        engine = started()
+        await engine.start()
+        parts = await _by_steps(engine, 3, num_tokens=4)
+        assert all(len(part.ids) <= 4 for part in parts)
+        assert any(part.finish_reason == "length" for part in parts)
+        whole = sum((part.ids for part in parts), ())
+        assert engine.decode(whole) == "".join(part.text for part in parts)
+        for a, b in pairwise(parts):
+            assert a.ids and (b.ids or b.finish_reason == "stop")
+        await engine.close()
+
+    asyncio.run(run())
