@@ -1,0 +1,219 @@
+"""Monte Carlo tree search over steps: PUCT selection, values from a scorer or from rollouts.
+
+As in ReST-MCTS* (arXiv 2406.03816) and rStar (arXiv 2408.06195), with the selection of AlphaZero
+(arXiv 1712.01815). An expansion goes down from the bare problem to a leaf, always to the child with
+the greatest
+
+    Q + c * P * sqrt(visits of the parent) / (1 + visits)
+
+samples `width` continuations of the leaf, values each of them, and adds the values to every node
+on the way. Each sampled continuation is one visit, and Q is the mean value of the visits. Equal
+continuations are one child, whose prior P is its share of them. Nothing is sampled twice from one
+node, so a branch is left out of the selection once it holds no leaf to expand.
+
+`parallel` expansions are under way together. One that is under way counts as visits of value 0
+(virtual loss), which sends the next one elsewhere. Expansions are taken into the tree in the order
+in which they began, each as soon as it is complete, and a new one then begins: what the search does
+depends on no order of arrival, and no expansion waits for one that began later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, SearchMethod
+from mclabel.settings import at_most, rule
+
+_EXPANSIONS_EACH = 4
+"""Number of expansions for each of the `n` solutions where no limit is set."""
+
+
+@dataclass(eq=False)
+class TreeNode:
+    """A node of the tree, with what the selection needs."""
+
+    node: Node
+    parent: TreeNode | None
+    prior: float
+    """Share of the parent's continuations that it is."""
+    visits: int = 0
+    """Number of continuations sampled at or below it, those under way included."""
+    total: float = 0.0
+    """Sum of the values of the visits; 0 for those under way."""
+    num_leaves: int = 0
+    """Number of nodes at or below it that can be expanded."""
+    children: list[TreeNode] = field(default_factory=list)
+
+    def best_child(self, c: float) -> TreeNode:
+        """The child to which PUCT leads, of those that hold a leaf; equal ones by id."""
+        scale = c * math.sqrt(self.visits)
+
+        def rank(child: TreeNode) -> tuple[float, str]:
+            unsure = scale * child.prior / (1 + child.visits)
+            return -(child.total / child.visits + unsure), child.node.id
+
+        return min((child for child in self.children if child.num_leaves), key=rank)
+
+    def add(self, *, visits: int = 0, total: float = 0.0, leaves: int = 0) -> None:
+        """Count something here and on the whole way up to the bare problem."""
+        place: TreeNode | None = self
+        while place is not None:
+            place.visits += visits
+            place.total += total
+            place.num_leaves += leaves
+            place = place.parent
+
+
+@dataclass(eq=False)
+class Growth:
+    """An expansion that is under way."""
+
+    leaf: TreeNode
+    num_due: int
+    """Number of continuations that have not arrived."""
+    arrived: Counter[str] = field(default_factory=Counter)
+    """Continuations, and how often each was sampled."""
+    rolled: dict[str, float | None] = field(default_factory=dict)
+    """Value at the end of the rollout from a continuation; None until it has arrived."""
+    num_solved: int = 0
+    """Number of finished solutions among continuations and rollouts."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that it asked for has arrived."""
+        return not self.num_due and None not in self.rolled.values()
+
+
+class MctsSearch(SearchMethod):
+    """At most `expansions` times `width` samples, and as many rollouts where these give values."""
+
+    class Settings(MethodSettings):
+        """Grows a tree of steps, by value and by what was little tried, to `n` solutions."""
+
+        width: int = Field(4, ge=1, le=MAX_WIDTH)
+        """Number of continuations that are sampled of a leaf at once, and all that are ever sampled
+        of it; 4 as in `beam`. More makes it likelier that a right one is among them."""
+        c: float = Field(1.25, ge=0, allow_inf_nan=False)
+        """Weight of what was little tried against what has high values. 1.25 is that of
+        arXiv 1911.08265 for values in [0, 1]."""
+        parallel: int = Field(4, ge=1, le=MAX_WIDTH)
+        """Number of leaves that are expanded at the same time. More keeps an engine fuller; fewer
+        makes each choice know more."""
+        value: Literal["prm", "rollout", "both"] = "prm"
+        """What a continuation is worth: its own score (`prm`), that of a solution which is sampled
+        from it to the end (`rollout`, 0 where it runs out of room), or the mean of both (`both`,
+        as in the first AlphaGo). The solutions of rollouts count among the `n` and as results, so
+        that `n` should be several times `width` for the tree to grow deep."""
+        expansions: Annotated[
+            int | None, at_most(100_000, "each adds nodes that are held in memory")
+        ] = Field(None, ge=1)
+        """Largest number of leaves that are expanded for a problem, finished solutions or not.
+        null allows 4 for each of the `n` solutions."""
+
+        @rule
+        def _not_too_much_is_under_way(self) -> str | None:
+            if self.width * self.parallel <= MAX_WIDTH:
+                return None
+            return (
+                f"parallel={self.parallel}: times width={self.width} must be at most {MAX_WIDTH}, "
+                "since all that is under way is held in memory. Set parallel="
+                f"{MAX_WIDTH // self.width}, or lower width"
+            )
+
+    def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
+        """Begin with a problem; see `SearchMethod`."""
+        super().__init__(settings, root, seed=seed)
+        self.tree = TreeNode(root, None, 1.0, num_leaves=int(root.is_open))
+        self._expansions_left = settings.expansions or _EXPANSIONS_EACH * settings.n
+        self._growing: deque[Growth] = deque()
+        """Expansions under way, in the order in which they began."""
+        self._growing_at: dict[str, Growth] = {}
+        """Expansions by their leaf, and by the continuations that are rolled out."""
+        self._num_solved = 0
+        """Finished solutions of the expansions that were taken into the tree."""
+        self._pending: list[Expansion] = []
+
+    def wanted(self) -> Sequence[Expansion]:
+        """Take in what is complete, and begin as many expansions as there is room for."""
+        self._begin()
+        while self._growing and self._growing[0].is_complete:
+            self._take_in(self._growing.popleft())
+            self._begin()
+        pending, self._pending = self._pending, []
+        return pending
+
+    def record(self, parent: str, node: Node) -> None:
+        """Take a continuation or the end of a rollout; see `SearchMethod`."""
+        super().record(parent, node)
+        growth = self._growing_at[parent]
+        if parent != growth.leaf.node.id:
+            growth.rolled[parent] = self._worth(node) if node.is_finished else 0.0
+        else:
+            growth.arrived[node.id] += 1
+            growth.num_due -= 1
+            if not growth.num_due and self.settings.value != "prm":
+                self._roll_out(growth)
+        growth.num_solved += node.is_finished
+
+    def _begin(self) -> None:
+        """Begin expansions until enough are under way, or there is no leaf or no need."""
+        while (
+            len(self._growing) < self.settings.parallel
+            and self._expansions_left
+            and self._num_solved < self.settings.n
+            and self.tree.num_leaves
+        ):
+            leaf, width = self._select(), self.settings.width
+            leaf.add(visits=width, leaves=-1)
+            self._expansions_left -= 1
+            growth = Growth(leaf, num_due=width)
+            self._growing.append(growth)
+            self._growing_at[leaf.node.id] = growth
+            self._pending.append(
+                Expansion(node=leaf.node.id, count=width, steps=self.settings.every)
+            )
+
+    def _select(self) -> TreeNode:
+        """The leaf to which PUCT leads."""
+        place = self.tree
+        while place.children:
+            place = place.best_child(self.settings.c)
+        return place
+
+    def _roll_out(self, growth: Growth) -> None:
+        """Ask for a solution from every distinct continuation that can be continued."""
+        for node in sorted(growth.arrived):
+            if self.nodes[node].is_open:
+                growth.rolled[node] = None
+                self._growing_at[node] = growth
+                self._pending.append(Expansion(node=node, count=1, steps=None))
+
+    def _take_in(self, growth: Growth) -> None:
+        """Make the continuations children of the leaf, and add their values on the way up."""
+        leaf, width = growth.leaf, growth.arrived.total()
+        for name, count in sorted(growth.arrived.items()):
+            node, total = self.nodes[name], count * self._value(growth, name)
+            leaf.children.append(TreeNode(node, leaf, count / width, count, total, 0))
+            leaf.add(total=total)
+            leaf.children[-1].add(leaves=int(node.is_open))
+        self._num_solved += growth.num_solved
+
+    def _value(self, growth: Growth, name: str) -> float:
+        """What a continuation is worth, in [0, 1]; nothing where it is a dead end."""
+        node, rolled = self.nodes[name], growth.rolled.get(name)
+        if node.is_cut:
+            return 0.0
+        if rolled is None or self.settings.value == "prm":
+            return self._worth(node)
+        return rolled if self.settings.value == "rollout" else (self._worth(node) + rolled) / 2
+
+    def _worth(self, node: Node) -> float:
+        """The value of its scores, in [0, 1] with any aggregation."""
+        value = self.value(node)
+        return (1 + math.tanh(value / 2)) / 2 if self.settings.aggregate == "log_odds" else value
