@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -93,9 +94,6 @@ def map_solutions(
 ) -> list[T]:
     """What `compute` gives for each solution, without gradients; equal ones are computed once.
 
-    On a CPU, batches run side by side in threads of one core each, which share cores with other
-    programs better than one batch in several threads does.
-
     Args:
         encoded: in any order.
         compute: one result per solution of a batch.
@@ -111,24 +109,38 @@ def map_solutions(
         with torch.no_grad():  # what is split over workers cannot be in inference mode
             return compute(batch.to(network.device), group[0])
 
-    before = torch.get_num_threads()
-    workers = 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
-    groups = _batches(distinct, trees=_takes_trees(network))
+    groups = _batches(distinct, trees=takes_masks(network))
+    with side_by_side(network, threads) as each:
+        for (group, _), results in zip(groups, each(run, groups), strict=True):
+            found.update(zip(group, results, strict=True))
+            on_progress(len(found), len(distinct))
+    return [found[one] for one in encoded]
+
+
+@contextmanager
+def side_by_side(network: PreTrainedModel, threads: int | None) -> Iterator[Callable[..., Any]]:
+    """A `map` that runs a network on several batches at a time, in their order.
+
+    On a CPU, batches run side by side in threads of one core each, which share cores with other
+    programs better than one batch in several threads does.
+    """
+    before, workers = torch.get_num_threads(), num_workers(network, threads)
     if network.device.type == "cpu":
         torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             # One after the other in this thread, whose device is the worker's.
-            each = map(run, groups) if workers == 1 else pool.map(run, groups)
-            for (group, _), results in zip(groups, each, strict=True):
-                found.update(zip(group, results, strict=True))
-                on_progress(len(found), len(distinct))
+            yield map if workers == 1 else pool.map
     finally:
         torch.set_num_threads(before)
-    return [found[one] for one in encoded]
 
 
-def _takes_trees(network: PreTrainedModel) -> bool:
+def num_workers(network: PreTrainedModel, threads: int | None) -> int:
+    """Number of batches that run side by side."""
+    return 1 if network.device.type != "cpu" else threads or os.cpu_count() or 1
+
+
+def takes_masks(network: PreTrainedModel) -> bool:
     """Whether a mask of any shape reaches the attention of all layers."""
     config = network.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])

@@ -64,7 +64,7 @@ class StepEncoder:
             max_tokens: of an encoded solution; a longer one is an error.
         """
         self._text, self._step_id, self._max_tokens = text, step_id, max_tokens
-        self._prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
+        self.prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
 
     def labeled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
         """Encode a solution of a labels shard.
@@ -124,10 +124,14 @@ class StepEncoder:
             )
         return self._join(problem, ids, steps, place, cut=cut)
 
+    def decodes(self, ids: Sequence[int], text: str) -> bool:
+        """Whether ids mean a text to the scorer's tokenizer."""
+        return self._text.decode(ids) == text
+
     def _decodes(self, ids: Sequence[int], steps: Sequence[Step]) -> bool:
         start = 0
         for step in steps:
-            if self._text.decode(ids[start : step.end]) != step.text:
+            if not self.decodes(ids[start : step.end], step.text):
                 return False
             start = step.end
         return True
@@ -135,24 +139,53 @@ class StepEncoder:
     def _join(
         self, problem: str, ids: Sequence[int], steps: Sequence[Step], place: str, *, cut: bool
     ) -> EncodedSolution:
+        self._check_free_of_marks(ids, place)
+        prompt = self.prompt_ids(problem)
+        starts = [0, *(step.end for step in steps)]
+        parts = [ids[start : step.end] for start, step in zip(starts, steps, strict=False)]
+        joined, positions = self.join_steps(parts, place, before=len(prompt), cut=cut)
+        return EncodedSolution(ids=prompt + joined, num_prompt=len(prompt), positions=positions)
+
+    def join_steps(
+        self,
+        steps: Sequence[Sequence[int]],
+        place: str = "solution",
+        *,
+        before: int,
+        cut: bool = False,
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids of steps with a step token after each, where there is one, and their positions.
+
+        Args:
+            steps: token ids of each.
+            place: names the solution in errors.
+            before: number of tokens that come before, the prompt's among them.
+            cut: leave out the steps from the one on that ends beyond `max_tokens`.
+
+        Raises:
+            TooLongError: too long with what comes before, or with `cut` the first step already is.
+            DataError: no steps, or a step token in one of them.
+        """
         if not steps:
             raise DataError(f"{place}: has no steps to score")
+        mark = [] if self._step_id is None else [self._step_id]
+        joined: list[int] = []
+        positions: list[int] = []
+        for step in steps:
+            self._check_free_of_marks(step, place)
+            num_tokens = before + len(joined) + len(step) + len(mark)
+            if cut and positions and num_tokens > self._max_tokens:
+                break
+            joined += [*step, *mark]
+            positions.append(num_tokens - 1)
+        if (num_tokens := before + len(joined)) > self._max_tokens:
+            raise TooLongError(
+                f"{place}: {num_tokens} tokens, more than max_tokens={self._max_tokens}"
+            )
+        return tuple(joined), tuple(positions)
+
+    def _check_free_of_marks(self, ids: Sequence[int], place: str) -> None:
         if self._step_id is not None and self._step_id in ids:
             raise DataError(
                 f"{place}: contains the step token, which is reserved. Remove it from the text"
             )
-        joined = list(self._prompt_ids(problem))
-        num_prompt, start = len(joined), 0
-        positions: list[int] = []
-        mark = [] if self._step_id is None else [self._step_id]
-        for step in steps:
-            if cut and positions and len(joined) + step.end - start + len(mark) > self._max_tokens:
-                break
-            joined += [*ids[start : step.end], *mark]
-            positions.append(len(joined) - 1)
-            start = step.end
-        if len(joined) > self._max_tokens:
-            raise TooLongError(
-                f"{place}: {len(joined)} tokens, more than max_tokens={self._max_tokens}"
-            )
-        return EncodedSolution(ids=tuple(joined), num_prompt=num_prompt, positions=tuple(positions))

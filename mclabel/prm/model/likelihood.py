@@ -34,15 +34,25 @@ def token_logprobs(hidden: Tensor, head: nn.Module, batch: StepBatch) -> Tensor:
     wanted = (place >= batch.num_prompt[:, None]) & (batch.mask == 1)
     before = torch.roll(wanted, -1, dims=1)
     before[:, -1] = False
-    states, targets = hidden[before], batch.ids[wanted]
+    result = hidden.new_zeros(batch.ids.shape, dtype=torch.float32)
+    result[wanted] = chosen_logprobs(hidden[before], batch.ids[wanted], head)
+    return result
+
+
+def chosen_logprobs(states: Tensor, targets: Tensor, head: nn.Module) -> Tensor:
+    """Log-probability [tokens] of each token, from the state before it.
+
+    Args:
+        states: last hidden states [tokens, width], each of the token before.
+        targets: ids [tokens].
+        head: from hidden states to logits.
+    """
     parts = []
     for start in range(0, len(states), ROWS):
         logits = head(states[start : start + ROWS]).float()
         chosen = logits.gather(1, targets[start : start + ROWS, None])[:, 0]
         parts.append(chosen - logits.logsumexp(-1))
-    result = hidden.new_zeros(batch.ids.shape, dtype=torch.float32)
-    result[wanted] = torch.cat(parts)
-    return result
+    return torch.cat(parts)
 
 
 def likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
@@ -55,9 +65,14 @@ def likelihood_features(logprobs: Tensor, batch: StepBatch) -> Tensor:
     Returns:
         [batch, steps, 4], zero for steps that are not there.
     """
+    return features_at(logprobs, batch.positions)
+
+
+def features_at(logprobs: Tensor, positions: Tensor) -> Tensor:
+    """As `likelihood_features`, of steps that end at `positions` [batch, steps]."""
     logprobs = logprobs.clamp(min=MIN_LOGPROB)
-    there = batch.positions != PADDING
-    ends = torch.where(there, batch.positions, logprobs.shape[1] - 1)
+    there = positions != PADDING
+    ends = torch.where(there, positions, logprobs.shape[1] - 1)
     prefix_sum = logprobs.cumsum(1).gather(1, ends)
     step_sum = torch.diff(prefix_sum, dim=1, prepend=torch.zeros_like(prefix_sum[:, :1]))
     place = torch.arange(logprobs.shape[1], device=ends.device).expand_as(logprobs).contiguous()

@@ -102,9 +102,11 @@ class LikelihoodHead(StepModel):
         language_head = cast(nn.Module, self.network.get_output_embeddings())
         logprobs = token_logprobs(states, language_head, batch)
         features = likelihood_features(logprobs, batch)
-        if self.hidden is None:
-            return features, logprobs
-        return torch.cat([at_steps(states, batch).float(), features], dim=-1), logprobs
+        return self.observed(at_steps(states, batch), features), logprobs
+
+    def observed(self, ends: Tensor, features: Tensor) -> Tensor:
+        """The result of `observe`, from the states at the steps and their likelihood features."""
+        return features if self.hidden is None else torch.cat([ends.float(), features], dim=-1)
 
     def apply_head(self, observed: Tensor) -> Tensor:
         """Log-odds, linear in what `observe` gives."""

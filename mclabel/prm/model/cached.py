@@ -1,0 +1,264 @@
+"""A transformer's body that computes new tokens alone, with the keys and values of those before.
+
+The pass behind `mclabel.prm.scoring.incremental`. A row of a batch is one beginning and all that
+continues it in this batch: the beginning's keys and values are copied once, and each continuation
+attends to them and to itself (tree attention, arXiv 2305.09781).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+from mclabel.prm.examples.batch import BATCH_TOKENS, takes_masks
+
+ROW_TOKENS = 64
+"""New tokens of a row, at most, unless one continuation has more: its attention is quadratic."""
+MAX_PADDING = {"cpu": 64}
+"""New tokens of a batch that may be padding, by type of device: about what another batch costs."""
+MAX_PADDING_ELSEWHERE = 1024
+NUM_PROBED = 8
+PROBED_ERROR = 1e-3
+"""Largest error of cached states, relative to the largest state, in types of high precision."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NewTokens:
+    """Tokens to compute, and what comes before them."""
+
+    ids: Sequence[int]
+    past: Sequence[Tensor] = ()
+    """Keys and values of the tokens before, in their order: what `CachedBody.run` gave for them."""
+    num_past: int = 0
+    """Number of the tokens before."""
+    beginning: Hashable
+    """Equal for those that have the same past."""
+
+
+Row = list[NewTokens]
+"""What continues one beginning."""
+
+
+class CachedBody:
+    """A body all of whose layers attend to every token before."""
+
+    def __init__(self, network: PreTrainedModel, shape: _Shape) -> None:
+        """Run a network's body; see `of`."""
+        self._network, self._shape = network, shape
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, network: PreTrainedModel) -> Self | None:
+        """The body of a network; None if its architecture cannot be computed from such a cache.
+
+        Its layers must be of one shape and attend under any mask, and the states of a few tokens
+        must be the same with a cache and without.
+        """
+        if not takes_masks(network) or network.config.is_encoder_decoder:
+            return None
+        ids = torch.arange(NUM_PROBED) % network.config.get_text_config().vocab_size
+        cache = DynamicCache(config=network.config)
+        try:
+            out = network.base_model(
+                input_ids=ids[None].to(network.device), past_key_values=cache, use_cache=True
+            )
+        except TypeError:  # an encoder, which knows no cache
+            return None
+        shape = _Shape.of(cache)
+        if shape is None:
+            return None
+        body, half = cls(network, shape), ids.tolist()[: NUM_PROBED // 2]
+        first = NewTokens(ids=half, beginning=0)
+        other = NewTokens(ids=half[:1], beginning=1)
+        [(_, past), (_, short)] = body.run([[first], [other]])
+        rest = NewTokens(
+            ids=ids.tolist()[len(half) :], past=[past], num_past=len(half), beginning=2
+        )
+        shorter = NewTokens(ids=half[1:], past=[short], num_past=1, beginning=3)
+        [(states, _), (again, _), (_, _)] = body.run([[rest], [shorter, shorter]])
+        wanted = out.last_hidden_state[0]
+        found = torch.cat([wanted[:1], again, states])
+        allowed = max(PROBED_ERROR, 16 * torch.finfo(found.dtype).eps) * float(wanted.abs().max())
+        return body if float((found - wanted).abs().max()) <= allowed else None
+
+    def batches(self, asked: Sequence[NewTokens], *, num_workers: int) -> list[list[Row]]:
+        """Batches of similar rows.
+
+        Args:
+            asked: in any order.
+            num_workers: number of batches that will run side by side.
+        """
+        rows = sorted(_rows(asked), key=_new_and_past)
+        most = -(-sum(len(one.ids) for one in asked) // num_workers)
+        allowed = MAX_PADDING.get(self._network.device.type, MAX_PADDING_ELSEWHERE)
+        batches: list[list[Row]] = []
+        num_new = longest = 0
+        for row in rows:
+            new, past = _new_and_past(row)
+            count = len(batches[-1]) + 1 if batches else 0
+            if (
+                not batches
+                or count * new - num_new - new > allowed
+                or count * (new + max(longest, past)) > BATCH_TOKENS
+                or num_new >= most
+            ):
+                batches.append([])
+                num_new = longest = 0
+            batches[-1].append(row)
+            num_new, longest = num_new + new, max(longest, past)
+        return batches
+
+    def run(self, rows: Sequence[Row]) -> list[tuple[Tensor, Tensor]]:
+        """Compute a batch.
+
+        Returns:
+            For each continuation of each row its last hidden states [tokens, width], and its keys
+            and values as `NewTokens.past` takes them.
+        """
+        shape, device = self._shape, self._network.device
+        num_new = max(_new_and_past(row)[0] for row in rows)
+        num_past = max(row[0].num_past for row in rows)
+        length = num_past + num_new
+        kept = shape.grid([(row[0].past, row[0].num_past) for row in rows], num_past, num_new)
+        ids, depth, mask = _layout(rows, num_past, num_new)
+        out = self._network.base_model(
+            input_ids=ids.to(device),
+            position_ids=depth.to(device),
+            attention_mask=_additive(mask.to(device), kept.dtype),
+            past_key_values=shape.cache(kept, len(rows), num_past),
+            use_cache=True,
+        )
+        results = []
+        for index, row in enumerate(rows):
+            start = 0
+            for one in row:
+                end = start + len(one.ids)
+                place = index * length + num_past
+                new = kept[:, place + start : place + end].clone()
+                results.append((out.last_hidden_state[index, start:end], new))
+                start = end
+        return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shape:
+    """The shape of every layer's keys and values."""
+
+    num_layers: int
+    num_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, cache: DynamicCache) -> Self | None:
+        """That of a cache that was filled; None if its layers differ, or are no plain attention."""
+        layers = [layer for layer in cache.layers if type(layer) is DynamicLayer]
+        parts = [part for layer in layers for part in (layer.keys, layer.values)]
+        keys = [part for part in parts if part is not None and part.shape[2] == NUM_PROBED]
+        if not keys or len(keys) < 2 * len(cache.layers):
+            return None
+        if len({(part.shape, part.dtype, part.device) for part in keys}) != 1:
+            return None
+        return cls(
+            num_layers=len(cache.layers),
+            num_heads=keys[0].shape[1],
+            head_dim=keys[0].shape[3],
+            dtype=keys[0].dtype,
+            device=keys[0].device,
+        )
+
+    def grid(
+        self, pasts: Sequence[tuple[Sequence[Tensor], int]], num_past: int, num_new: int
+    ) -> Tensor:
+        """Keys and values [2 * layers, rows * tokens, heads * head_dim], with room for new ones.
+
+        Each row is padded on the left with zeros: what is masked must be finite.
+        """
+        width = self.num_heads * self.head_dim
+        nothing = torch.zeros(2 * self.num_layers, num_past + num_new, width, dtype=self.dtype)
+        nothing = nothing.to(self.device)
+        pieces: list[Tensor] = []
+        gap = 0
+        for past, length in pasts:
+            pieces += [nothing[:, : gap + num_past - length], *past]
+            gap = num_new
+        return torch.cat([*pieces, nothing[:, :gap]], dim=1)
+
+    def cache(self, kept: Tensor, num_rows: int, num_past: int) -> Cache:
+        """A cache of transformers that reads a grid, and writes the new tokens into it."""
+        views = kept.view(len(kept), num_rows, -1, self.num_heads, self.head_dim).transpose(2, 3)
+        pairs = zip(views[0::2], views[1::2], strict=True)
+        return Cache(layers=[_GridLayer(keys, values, num_past) for keys, values in pairs])
+
+
+class _GridLayer(DynamicLayer):
+    """Keys and values [rows, heads, tokens, head_dim] of one layer, with room for new ones."""
+
+    def __init__(self, keys: Tensor, values: Tensor, num_past: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.keys, self.values, self._num_past = keys, values, num_past
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        assert self.keys is not None and self.values is not None
+        self.keys[:, :, self._num_past :] = key_states
+        self.values[:, :, self._num_past :] = value_states
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return self._num_past
+
+
+def _rows(asked: Sequence[NewTokens]) -> Iterator[Row]:
+    """What continues the same beginning, together."""
+    alike: defaultdict[Hashable, Row] = defaultdict(list)
+    for one in asked:
+        alike[one.beginning].append(one)
+    for all_of_one in alike.values():
+        row: Row = []
+        for one in sorted(all_of_one, key=lambda one: len(one.ids)):
+            if row and sum(len(other.ids) for other in row) + len(one.ids) > ROW_TOKENS:
+                yield row
+                row = []
+            row.append(one)
+        yield row
+
+
+def _new_and_past(row: Row) -> tuple[int, int]:
+    return sum(len(one.ids) for one in row), row[0].num_past
+
+
+def _layout(rows: Sequence[Row], num_past: int, num_new: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids and positions of the new tokens [rows, new], and what each sees [rows, new, tokens]."""
+    ids, depth = torch.zeros(2, len(rows), num_new, dtype=torch.long)
+    owner = torch.full((len(rows), num_new), -1)
+    for index, row in enumerate(rows):
+        flat = [token for one in row for token in one.ids]
+        ids[index, : len(flat)] = torch.tensor(flat)
+        start = 0
+        for number, one in enumerate(row):
+            end = start + len(one.ids)
+            depth[index, start:end] = torch.arange(one.num_past, one.num_past + len(one.ids))
+            owner[index, start:end] = number
+            start = end
+    # Padding sees what it likes, for a token that sees nothing would be NaN.
+    own = (owner[:, :, None] == owner[:, None]) & torch.ones(num_new, num_new).tril().bool()
+    lengths = torch.tensor([row[0].num_past for row in rows])
+    there = torch.arange(num_past) >= num_past - lengths[:, None]
+    return ids, depth, torch.cat([there[:, None].expand(-1, num_new, -1), own], dim=-1)
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores of attention [rows, 1, new, tokens]."""
+    added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return added.masked_fill_(~mask, torch.finfo(dtype).min)[:, None]

@@ -1,0 +1,309 @@
+"""Scores beginnings of solutions as they grow: only their new tokens are computed.
+
+A search scores a beginning, continues it in several ways, and scores these. Each beginning keeps
+the keys and values of its own tokens and knows the one that it continues, so that a tree holds
+every token once and what a search drops is freed. The scores are those of `PRM.score_encoded` on
+the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeGuard, cast
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from mclabel.errors import DataError, EngineError
+from mclabel.prm.examples.batch import PADDING, num_workers, side_by_side
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.model.cached import CachedBody, NewTokens, Row
+from mclabel.prm.model.likelihood import chosen_logprobs, features_at
+from mclabel.prm.model.likelihood_head import LikelihoodHead
+from mclabel.prm.model.token_head import TokenHead
+from mclabel.prm.scoring.score import PRM
+from mclabel.prm.scoring.scorer import Scorer
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Computed:
+    """What later tokens need of a prefix's own tokens."""
+
+    cache: Tensor
+    """Keys and values, as of `CachedBody`."""
+    state: Tensor
+    """Last hidden state of the last token [width]: what is expected next."""
+    logprobs: Tensor
+    """Log-probability of each token [tokens], on the CPU; empty where no head looks at it."""
+
+
+class ScoredPrefix:
+    """A problem and the first steps of a solution, with their scores. It never changes.
+
+    Its tensors are freed with it and with all that continues it.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_computed", "_ids", "num_prompt", "num_tokens"),
+        *("parent", "positions", "scores"),
+    )
+
+    def __init__(
+        self,
+        *,
+        ids: tuple[int, ...],
+        parent: ScoredPrefix | None = None,
+        positions: tuple[int, ...] = (),
+        scores: tuple[float, ...] = (),
+        computed: _Computed | None = None,
+    ) -> None:
+        """Made by `IncrementalPRM`, on whose model the tensors rest."""
+        self.parent = parent
+        """The prefix that it continues; None of a problem alone."""
+        self.scores = scores
+        """Of all its steps, in [0, 1], as `PRM.score_encoded` gives them."""
+        self.positions = positions
+        """Of all its steps, as of `EncodedSolution`."""
+        self.num_tokens: int = len(ids) + (0 if parent is None else parent.num_tokens)
+        """Number of its tokens, the prompt's included, as the PRM reads them."""
+        self.num_prompt: int = len(ids) if parent is None else parent.num_prompt
+        """Number of the prompt's."""
+        self._ids = ids
+        self._computed = computed  # None of a problem that was not continued yet
+
+    @property
+    def encoded(self) -> EncodedSolution:
+        """The whole of it as the PRM reads it.
+
+        Raises:
+            DataError: it has no steps.
+        """
+        if not self.positions:
+            raise DataError("solution: has no steps to score")
+        ids = tuple(token for part in self._path() for token in part._ids)
+        return EncodedSolution(ids=ids, num_prompt=self.num_prompt, positions=self.positions)
+
+    @property
+    def _kept(self) -> _Computed:
+        assert self._computed is not None, "prompts are computed first"
+        return self._computed
+
+    def _path(self) -> list[ScoredPrefix]:
+        """From the problem to itself."""
+        path = [self]
+        while (parent := path[-1].parent) is not None:
+            path.append(parent)
+        return path[::-1]
+
+
+def is_incremental(scorer: Scorer) -> TypeGuard[PRM]:
+    """Whether `IncrementalPRM` takes a scorer; others read each solution as a whole.
+
+    It must be a PRM of our own format in this process, whose layers all attend to every token
+    before: windows, recurrent layers and attention other than PyTorch's own do not.
+    """
+    return (
+        isinstance(scorer, PRM)
+        and isinstance(scorer.model, TokenHead | LikelihoodHead)
+        and CachedBody.of(scorer.model.network) is not None
+    )
+
+
+class IncrementalPRM:
+    """Scores prefixes of solutions, each from the one that it continues. For one thread."""
+
+    def __init__(self, prm: PRM, *, threads: int | None = None) -> None:
+        """Score with a PRM.
+
+        Args:
+            prm: `is_incremental`.
+            threads: on a CPU; None for those of the PRM.
+
+        Raises:
+            EngineError: its architecture cannot be computed incrementally.
+        """
+        body = CachedBody.of(prm.model.network)
+        if body is None or not isinstance(prm.model, TokenHead | LikelihoodHead):
+            raise EngineError(
+                f"{type(prm.model.network).__name__}: cannot be computed from cached keys and "
+                "values. Score whole solutions with it"
+            )
+        self._model: TokenHead | LikelihoodHead = prm.model
+        self._body, self._encoder = body, prm.encoder
+        self._threads = prm.threads if threads is None else threads
+        self._problems: WeakValueDictionary[str, ScoredPrefix] = WeakValueDictionary()
+        self.num_computed = 0
+        """Number of tokens that were computed."""
+        self.num_cached = 0
+        """Number of tokens that full passes would have computed beside these."""
+
+    def begin(self, problem: str) -> ScoredPrefix:
+        """A problem without steps. Its prompt is computed when it is first continued."""
+        root = self._problems.get(problem)
+        if root is None:
+            root = ScoredPrefix(ids=self._encoder.prompt_ids(problem))
+            self._problems[problem] = root
+        return root
+
+    def shares_tokens(self, ids: Sequence[int], text: str) -> bool:
+        """Whether ids of a policy mean the same text to the PRM, so that `extend` may take them."""
+        return self._encoder.decodes(ids, text)
+
+    def extend(
+        self, asked: Sequence[tuple[ScoredPrefix, Sequence[Sequence[int]]]]
+    ) -> list[ScoredPrefix | DataError]:
+        """Score continuations of prefixes, all together. Equal ones are computed once.
+
+        Args:
+            asked: a prefix, and the token ids of each of its new steps, without step tokens.
+
+        Returns:
+            For each, in order, the longer prefix, or why there is none: a `TooLongError`, or
+            another `DataError` where it has no steps, an empty one, or a step token in one.
+        """
+        refused: dict[int, DataError] = {}
+        places: dict[_Key, list[int]] = {}
+        for place, (prefix, steps) in enumerate(asked):
+            try:
+                if not all(len(step) for step in steps):
+                    raise DataError("solution: has a step without tokens")
+                ids, positions = self._encoder.join_steps(steps, before=prefix.num_tokens)
+                places.setdefault((prefix, ids, positions), []).append(place)
+            except DataError as error:
+                refused[place] = error
+        self._compute_prompts([prefix for prefix, _, _ in places])
+        results: dict[int, ScoredPrefix | DataError] = {**refused}
+        found = self._compute([_Job(*key) for key in places])
+        for (prefix, _, _), at, longer in zip(places, places.values(), found, strict=True):
+            results.update(dict.fromkeys(at, longer))
+            self.num_cached += prefix.num_tokens
+        return [results[place] for place in range(len(asked))]
+
+    def _compute_prompts(self, prefixes: Sequence[ScoredPrefix]) -> None:
+        """Compute the problems that were never continued."""
+        fresh = list(dict.fromkeys(one for one in prefixes if one._computed is None))
+        prompts = self._compute([_Job(None, root._ids, ()) for root in fresh])
+        for root, prompt in zip(fresh, prompts, strict=True):
+            root._computed = prompt._computed
+            self.num_cached -= root.num_tokens  # the first that continues it found nothing
+
+    def _compute(self, jobs: Sequence[_Job]) -> list[ScoredPrefix]:
+        """Compute continuations, or prompts, in their order."""
+        network = self._model.network
+        job_of = {job.new_tokens: job for job in jobs}
+        batches = self._body.batches(list(job_of), num_workers=num_workers(network, self._threads))
+        found: dict[_Job, ScoredPrefix] = {}
+
+        @torch.no_grad()
+        def run(rows: list[Row]) -> dict[_Job, ScoredPrefix]:
+            group = [job_of[one] for row in rows for one in row]
+            return dict(zip(group, self._score(group, self._body.run(rows)), strict=True))
+
+        if batches:
+            with side_by_side(network, self._threads) as each:
+                for results in each(run, batches):
+                    found.update(results)
+        self.num_computed += sum(len(job.ids) for job in jobs)
+        return [found[job] for job in jobs]
+
+    def _score(
+        self, jobs: Sequence[_Job], computed: Sequence[tuple[Tensor, Tensor]]
+    ) -> list[ScoredPrefix]:
+        """The prefixes of a batch, from the states and the cache of each one's new tokens."""
+        states = torch.cat([own for own, _ in computed])
+        logprobs = self._logprobs(jobs, states)
+        scores = iter(self._new_scores(jobs, states, logprobs))
+        return [
+            ScoredPrefix(
+                ids=job.ids,
+                parent=job.prefix,
+                positions=job.old_positions + job.positions,
+                scores=job.old_scores + tuple(next(scores) for _ in job.positions),
+                computed=_Computed(cache=cache, state=own[-1].clone(), logprobs=those),
+            )
+            for job, (own, cache), those in zip(jobs, computed, logprobs, strict=True)
+        ]
+
+    def _logprobs(self, jobs: Sequence[_Job], states: Tensor) -> list[Tensor]:
+        """Log-probabilities of each one's new tokens, from their states [tokens, width]."""
+        last = [job.prefix._kept.state for job in jobs if job.prefix is not None]
+        if isinstance(self._model, TokenHead) or not last:
+            return [torch.zeros(0)] * len(jobs)
+        before = states.roll(1, dims=0)
+        before[_starts(jobs)] = torch.stack(last)
+        ids = torch.tensor([token for job in jobs for token in job.ids], device=states.device)
+        head = cast(nn.Module, self._model.network.get_output_embeddings())
+        flat = chosen_logprobs(before, ids, head).cpu()
+        return [part.clone() for part in flat.split([len(job.ids) for job in jobs])]
+
+    def _new_scores(
+        self, jobs: Sequence[_Job], states: Tensor, logprobs: Sequence[Tensor]
+    ) -> list[float]:
+        """Scores of the new steps of all, one after the other."""
+        at = [
+            start + position - job.num_before
+            for job, start in zip(jobs, _starts(jobs), strict=True)
+            for position in job.positions
+        ]
+        if not at:
+            return []
+        observed = states[at]
+        if isinstance(self._model, LikelihoodHead):
+            features = _new_features(jobs, logprobs).to(states.device)
+            observed = self._model.observed(observed, features)
+        logits = self._model.apply_head(observed.float()[None])
+        scores: list[float] = self._model.log_odds(logits)[0].float().sigmoid().tolist()
+        return scores
+
+
+_Key = tuple[ScoredPrefix, tuple[int, ...], tuple[int, ...]]
+"""A prefix, its new ids, and the positions of its new steps."""
+
+
+class _Job:
+    """New tokens of a prefix, or a prompt."""
+
+    def __init__(
+        self, prefix: ScoredPrefix | None, ids: tuple[int, ...], positions: tuple[int, ...]
+    ) -> None:
+        self.prefix, self.ids, self.positions = prefix, ids, positions
+        self.path = [] if prefix is None else prefix._path()
+        self.num_before = 0 if prefix is None else prefix.num_tokens
+        self.old_positions = () if prefix is None else prefix.positions
+        self.old_scores = () if prefix is None else prefix.scores
+        self.new_tokens = NewTokens(
+            ids=ids,
+            past=[one._kept.cache for one in self.path],
+            num_past=self.num_before,
+            beginning=self if prefix is None else prefix,
+        )
+
+
+def _starts(jobs: Sequence[_Job]) -> list[int]:
+    """Where the new tokens of each begin, among those of all."""
+    return [0, *accumulate(len(job.ids) for job in jobs)][:-1]
+
+
+def _new_features(jobs: Sequence[_Job], logprobs: Sequence[Tensor]) -> Tensor:
+    """Likelihood features of the new steps of all [steps, features]."""
+    whole = [
+        torch.cat([*(one._kept.logprobs for one in job.path), new])
+        for job, new in zip(jobs, logprobs, strict=True)
+    ]
+    ends = [
+        torch.tensor(job.old_positions + job.positions) - job.path[0].num_tokens for job in jobs
+    ]
+    features = features_at(
+        pad_sequence(whole, batch_first=True),
+        pad_sequence(ends, batch_first=True, padding_value=PADDING),
+    )
+    return torch.cat(
+        [
+            row[len(job.old_positions) :][: len(job.positions)]
+            for job, row in zip(jobs, features, strict=True)
+        ]
+    )

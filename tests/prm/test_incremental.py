@@ -1,0 +1,282 @@
+"""Prefixes scored from their new tokens alone have the scores of full passes."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from mclabel.arith import bundled_model
+from mclabel.engines.text import PolicyText
+from mclabel.errors import DataError, EngineError
+from mclabel.prm.examples.encode import StepEncoder, TooLongError
+from mclabel.prm.model.cached import CachedBody
+from mclabel.prm.model.likelihood import NUM_FEATURES
+from mclabel.prm.model.loading import start_step_model
+from mclabel.prm.model.settings import ModelSettings
+from mclabel.prm.scoring.incremental import IncrementalPRM, ScoredPrefix, is_incremental
+from mclabel.prm.scoring.manifest import PrmManifest
+from mclabel.prm.scoring.score import PRM
+from tests.support.labelled import arith_rows, arith_text, tiny_model
+
+PROBLEMS = ["How many?", "Ann has 3 apples and buys 4. How many apples has she now?"]
+ROWS = arith_rows(12, per_problem=4, seed=1)
+STEP_TOKEN = "<|step|>"
+LINES = ["One of them.\n", "Two of them are 2 = 1 + 1.\n", "Then there are 3.\n", "Four.\n"]
+HEADS: dict[str, dict[str, Any]] = {
+    "token": {"head": "token"},
+    "likelihood": {"head": "likelihood", "states": False},
+    "likelihood and states": {"head": "likelihood", "states": True},
+    "hindsight": {"head": "token", "extra_layers": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def text() -> PolicyText:
+    return arith_text()
+
+
+def prm_of(
+    text: PolicyText,
+    *,
+    base: str | None = None,
+    step_token: str | None = None,
+    max_tokens: int = 1024,
+    has_neutral: bool = False,
+    threads: int = 1,
+    **settings: Any,
+) -> PRM:
+    torch.manual_seed(0)
+    settings = {"base": base or str(bundled_model("strong")), **settings}
+    model = start_step_model(ModelSettings(**settings), has_neutral=has_neutral).eval()
+    for parameter in model.parts()[1]:
+        if parameter.dim() == 2 and parameter.shape[0] <= 3:
+            nn.init.normal_(parameter, std=0.3 if parameter.shape[1] == NUM_FEATURES else 0.05)
+    step_id = None if step_token is None else text.token_id(step_token)
+    assert step_token is None or step_id is not None
+    manifest = PrmManifest(
+        kind="prm",
+        head=settings["head"],
+        step_token=step_token,
+        template=None,
+        system=None,
+        max_tokens=max_tokens,
+    )
+    encoder = StepEncoder(text, step_id=step_id, max_tokens=max_tokens)
+    return PRM(model, encoder, manifest, threads=threads)
+
+
+def grow(prm: IncrementalPRM, rng: random.Random, *, rounds: int) -> list[ScoredPrefix]:
+    """All prefixes of a random tree over several problems."""
+    of = {prm.begin(row.problem.text): row.problem.id for row in ROWS}
+    for _ in range(rounds):
+        asked = []
+        for prefix in rng.choices(list(of), k=12):
+            row = rng.choice([row for row in ROWS if row.problem.id == of[prefix]])
+            ends = [0, *(step.end for step in row.solution.steps)]
+            first = len(prefix.scores) % len(row.solution.steps)
+            last = min(first + rng.randint(1, 3), len(row.solution.steps))
+            steps = [row.solution.ids[ends[i] : ends[i + 1]] for i in range(first, last)]
+            asked.append((prefix, steps))
+        longer = prm.extend(asked)
+        for (prefix, steps), found in zip(asked, longer, strict=True):
+            assert isinstance(found, ScoredPrefix) and found.parent is prefix
+            assert len(found.scores) == len(prefix.scores) + len(steps)
+            assert found.scores[: len(prefix.scores)] == prefix.scores
+            of[found] = of[prefix]
+    return list(of)
+
+
+def assert_as_full(prm: PRM, nodes: list[ScoredPrefix], tolerance: float = 1e-5) -> None:
+    grown = [one for one in nodes if one.scores]
+    full = prm.score_encoded([one.encoded for one in grown])
+    for one, scores in zip(grown, full, strict=True):
+        assert one.scores == pytest.approx(scores, abs=tolerance)
+        assert one.num_tokens == len(one.encoded.ids)
+    flat = torch.tensor([score for scores in full for score in scores])
+    assert flat.std() > 1e-3  # or any model would do
+
+
+@pytest.mark.parametrize("step_token", [None, STEP_TOKEN])
+@pytest.mark.parametrize("head", HEADS)
+def test_a_tree_scores_as_full_passes_do(
+    text: PolicyText, head: str, step_token: str | None
+) -> None:
+    prm = prm_of(text, step_token=step_token, threads=2, **HEADS[head])
+    assert is_incremental(prm)
+    nodes = grow(IncrementalPRM(prm), random.Random(1), rounds=4)
+    assert max(len(one.scores) for one in nodes) > 5
+    assert_as_full(prm, nodes)
+
+
+def test_three_classes_and_a_model_of_random_weights(text: PolicyText, tmp_path: Path) -> None:
+    prm = prm_of(text, base=tiny_model(tmp_path), has_neutral=True, head="token")
+    assert_as_full(prm, grow(IncrementalPRM(prm), random.Random(2), rounds=3))
+
+
+def test_ids_and_scores_are_those_of_the_text(text: PolicyText) -> None:
+    prm = prm_of(text, **HEADS["likelihood"])
+    incremental = IncrementalPRM(prm)
+    problem, steps = PROBLEMS[1], LINES[:3]
+    ids = [text.encode(step) for step in steps]
+    assert incremental.shares_tokens(ids[0], steps[0])
+    assert not incremental.shares_tokens(ids[0], steps[1])
+    root = incremental.begin(problem)
+    assert root.scores == () and root.num_tokens == len(text.prompt_ids(problem))
+    [longer] = incremental.extend([(root, ids)])
+    assert isinstance(longer, ScoredPrefix)
+    assert longer.encoded == prm.encode(problem, steps)
+    assert longer.scores == pytest.approx(prm.score([problem], [steps])[0], abs=1e-5)
+    with pytest.raises(DataError, match="no steps"):
+        _ = root.encoded
+
+
+def test_every_token_is_computed_once(text: PolicyText) -> None:
+    prm = IncrementalPRM(prm_of(text, **HEADS["likelihood"]))
+    first, second = (text.encode(line) for line in LINES[:2])
+    root = prm.begin(PROBLEMS[0])
+    assert prm.begin(PROBLEMS[0]) is root
+    assert (prm.num_computed, prm.num_cached) == (0, 0)
+    one, again, other = prm.extend([(root, [first]), (root, [first]), (root, [first, second])])
+    assert one is again and one is not other
+    prompt, both = root.num_tokens, len(first) + len(second)
+    assert prm.num_computed == prompt + len(first) + both
+    assert prm.num_cached == prompt  # of two solutions that begin with it
+    assert isinstance(one, ScoredPrefix)
+    before = prm.num_computed, prm.num_cached
+    prm.extend([(one, [second])])
+    assert prm.num_computed - before[0] == len(second)
+    assert prm.num_cached - before[1] == one.num_tokens
+    assert prm.extend([]) == []
+
+
+def test_one_step_is_not_two_of_the_same_tokens(text: PolicyText) -> None:
+    prm = prm_of(text, **HEADS["likelihood"])
+    incremental = IncrementalPRM(prm)
+    row = ROWS[0]
+    cut = row.solution.steps[0].end
+    first, second = row.solution.ids[:cut], row.solution.ids[cut:]
+    root = incremental.begin(row.problem.text)
+    joined, apart = incremental.extend([(root, [first + second]), (root, [first, second])])
+    assert isinstance(joined, ScoredPrefix) and isinstance(apart, ScoredPrefix)
+    assert len(joined.scores) == 1 and len(apart.scores) == 2
+    assert joined.scores[0] != apart.scores[1]
+    assert_as_full(prm, [joined, apart])
+
+
+def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
+    room = len(text.prompt_ids(PROBLEMS[0])) + len(text.encode(LINES[1])) + 1
+    prm = prm_of(text, head="token", step_token=STEP_TOKEN, max_tokens=room)
+    incremental, root_ids = IncrementalPRM(prm), text.encode(LINES[1])
+    mark = text.token_id(STEP_TOKEN)
+    assert mark is not None
+    root = incremental.begin(PROBLEMS[0])
+    too_long = incremental.begin(PROBLEMS[1] * 20)
+    fits, long, marked, empty, none, prompt = incremental.extend(
+        [
+            (root, [root_ids]),
+            (root, [root_ids, root_ids[:1]]),
+            (root, [[*root_ids[:-2], mark]]),
+            (root, [root_ids[:3], []]),
+            (root, []),
+            (too_long, [root_ids]),
+        ]
+    )
+    assert isinstance(fits, ScoredPrefix) and fits.num_tokens == room
+    for refused in (long, prompt):
+        assert isinstance(refused, TooLongError)
+    with pytest.raises(TooLongError) as full:
+        prm.encode(PROBLEMS[0], [LINES[1], LINES[0][:1]])
+    assert f"more than max_tokens={room}" in str(long) and f"max_tokens={room}" in str(full.value)
+    assert isinstance(marked, DataError) and "contains the step token" in str(marked)
+    assert isinstance(empty, DataError) and "a step without tokens" in str(empty)
+    assert isinstance(none, DataError) and "no steps" in str(none)
+    assert incremental.num_computed == room
+    [later] = incremental.extend([(fits, [root_ids[:1]])])
+    assert isinstance(later, TooLongError)
+
+
+def test_what_is_dropped_is_freed(text: PolicyText) -> None:
+    prm = IncrementalPRM(prm_of(text, **HEADS["likelihood and states"]))
+    nodes = grow(prm, random.Random(3), rounds=2)
+    tensors = [weakref.ref(one._kept.cache) for one in nodes if one._computed is not None]
+    problem = weakref.ref(nodes[0])
+    leaf = next(one for one in reversed(nodes) if one.parent is not None)
+    path = len(leaf._path())
+    assert len(tensors) > path
+    del nodes
+    gc.collect()
+    assert sum(ref() is not None for ref in tensors) == path
+    del leaf
+    gc.collect()
+    assert all(ref() is None for ref in tensors) and problem() is None
+    assert prm.begin(PROBLEMS[0])._computed is None
+
+
+def test_a_prefix_holds_its_own_tokens_alone(text: PolicyText) -> None:
+    prm = IncrementalPRM(prm_of(text, **HEADS["likelihood and states"]))
+    for one in grow(prm, random.Random(4), rounds=2):
+        if one._computed is not None:
+            kept = one._computed
+            assert kept.cache.shape == (2 * 6, len(one._ids), 128)
+            for tensor in (kept.cache, kept.state, kept.logprobs):
+                assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+SMALL = {
+    "vocab_size": 96,
+    "hidden_size": 48,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+}
+WINDOWS = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+
+
+@pytest.mark.parametrize(
+    ("config", "takes"),
+    [
+        (LlamaConfig(**SMALL), True),
+        (Qwen2Config(**SMALL), True),
+        (Qwen3Config(**SMALL), True),
+        (GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=96), True),
+        (MistralConfig(**SMALL, sliding_window=4), False),
+        (Qwen3Config(**SMALL, **WINDOWS), False),
+        (BertConfig(**SMALL), False),
+        (BertConfig(**SMALL, is_decoder=True), True),
+    ],
+)
+def test_which_architectures_are_computed_from_a_cache(
+    config: PreTrainedConfig, takes: bool
+) -> None:
+    torch.manual_seed(0)
+    network = AutoModelForCausalLM.from_config(config).eval()
+    if isinstance(config, BertConfig) and not config.is_decoder:
+        network.config.is_decoder = False
+    assert (CachedBody.of(network) is not None) is takes
+
+
+def test_what_cannot_be_computed_so_is_refused(text: PolicyText) -> None:
+    prm = prm_of(text, **HEADS["token"])
+    prm.model.network.set_attn_implementation("eager")
+    assert not is_incremental(prm)
+    with pytest.raises(EngineError, match=r"cached keys and values\. Score whole solutions"):
+        IncrementalPRM(prm)
