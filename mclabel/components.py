@@ -30,6 +30,7 @@ BUILT_IN: Mapping[str, str] = {
     "checkers": "mclabel.checkers:CHECKERS",
     "judges": "mclabel.judges:JUDGES",
     "searches": "mclabel.search:SEARCHES",
+    "scorers": "mclabel.search.scorers:SCORERS",
     "readers": "mclabel.data.readers:READERS",
     "formats": "mclabel.data.exchange:FORMATS",
     "targets": "mclabel.prm.examples.targets:TARGETS",

@@ -101,8 +101,9 @@ class Solution:
     """Token ids of `text` as the policy generated them, or tokenised once if it was given."""
     steps: tuple[Step, ...]
     finish_reason: FinishReason
-    origin: Literal["sampled", "given"]
-    """`sampled` by the policy with the sampling parameters of the rollouts, or `given`."""
+    origin: Literal["sampled", "given", "searched"]
+    """`sampled` by the policy with the sampling parameters of the rollouts, `given`, or found by a
+    search, which chose among what the policy sampled."""
     prediction: str | None
     """The answer extracted from the text."""
     outcome: Outcome
@@ -297,7 +298,8 @@ class LabeledSolution:
     num_sampled_right: int = 0
     """Of these, right ones: the problem's pass rate."""
     chosen_by_outcome: bool = False
-    """The solution was kept for its outcome, which therefore is no evidence of any value."""
+    """The solution was kept for its outcome, or found by a search, so that its outcome is no
+    evidence of any value."""
     num_missing: int | None = None
     """Rollouts of the problem that its estimator wanted and that nobody had sampled, where the
     labels were graded again; None where they were sampled for it."""

@@ -11,6 +11,7 @@ from mclabel.config.label import LabelConfig
 from mclabel.config.load import bundled_config, check_config, config_file, load_config, load_content
 from mclabel.config.quickstart import QuickstartConfig
 from mclabel.config.score import ScoreConfig
+from mclabel.config.search import SearchConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
 from mclabel.work.settings import BudgetConfig, RayConfig
@@ -23,6 +24,7 @@ __all__ = [
     "QuickstartConfig",
     "RayConfig",
     "ScoreConfig",
+    "SearchConfig",
     "Settings",
     "TrainConfig",
     "bundled_config",

@@ -13,6 +13,7 @@ from mclabel.pipelines.label import label
 from mclabel.pipelines.plan import plan
 from mclabel.pipelines.preview import preview
 from mclabel.pipelines.regrade import regrade
+from mclabel.pipelines.search import search, search_lines
 from mclabel.pipelines.train import train
 
 __all__ = [
@@ -30,5 +31,7 @@ __all__ = [
     "preview",
     "regrade",
     "run_pilot",
+    "search",
+    "search_lines",
     "train",
 ]

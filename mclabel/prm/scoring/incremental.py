@@ -88,6 +88,11 @@ class ScoredPrefix:
         return EncodedSolution(ids=ids, num_prompt=self.num_prompt, positions=self.positions)
 
     @property
+    def is_computed(self) -> bool:
+        """Whether its tokens are computed: those of a problem are when it is first continued."""
+        return self._computed is not None
+
+    @property
     def _kept(self) -> _Computed:
         assert self._computed is not None, "prompts are computed first"
         return self._computed

@@ -1,0 +1,379 @@
+"""Searches for solutions to one problem on one engine, beside any number of others.
+
+Every problem is a coroutine that serves a method: it samples what the method wants, scores it, and
+tells the method. A problem waits where its method does; the engine does not, as it has the other
+problems. What is sampled is written to the block's journal, so that a kill samples nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mclabel.data.steps import StepSplitter
+from mclabel.engines import Policy
+from mclabel.errors import DataError
+from mclabel.records import Completion, Problem, Step
+from mclabel.search.base import ROOT, Node
+from mclabel.search.checked import CheckedMethod, CheckedScorer
+from mclabel.search.journal import SearchJournal
+from mclabel.search.purse import Purse
+from mclabel.search.scorers.base import Beginning
+from mclabel.search.settings import STOPS, SearchSettings
+from mclabel.search.tree import Piece, SearchTree
+from mclabel.seeds import sampling_seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchCost:
+    """What the search of one problem has cost: pruned and repeated work included."""
+
+    num_prompt: int = 0
+    """Tokens of the prompt."""
+    num_sampled: int = 0
+    """Tokens that the policy sampled, end tokens included."""
+    num_pruned: int = 0
+    """Of these, tokens that are in no finished solution."""
+    num_repeated: int = 0
+    """Of these, tokens of beginnings that were sampled before, token for token."""
+    num_replayed: int = 0
+    """Of these, tokens that a killed attempt had sampled and left in its journal."""
+    num_requests: int = 0
+    """Completions that the engine was asked for."""
+    num_scored: int = 0
+    """Tokens that the scorer computed, prompts included."""
+    num_score_cached: int = 0
+    """Tokens that it found computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the search of one problem gave."""
+
+    tree: SearchTree
+    weights: Mapping[str, float]
+    """The finished solutions by id, and how much each counts in a vote."""
+    cost: SearchCost
+    is_spent: bool
+    """Whether the limit of tokens ended it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searching:
+    """What the problems on one engine share."""
+
+    policy: Policy
+    """Started."""
+    scorer: CheckedScorer
+    """Started."""
+    settings: SearchSettings
+    ends: tuple[str, ...] = ()
+    """Texts with which the policy ends a solution, beside its end tokens."""
+
+
+async def search_problem(
+    problem: Problem,
+    shared: Searching,
+    *,
+    priority: int = 0,
+    journal: SearchJournal | None = None,
+    on_tokens: Callable[[int], None] = lambda count: None,
+) -> Found:
+    """Search for solutions to one problem.
+
+    Args:
+        problem: whose gold answer is not looked at, but by a scorer that knows the truth.
+        shared: with the other problems on the engine.
+        priority: of this problem's completions in the engine, lower first.
+        journal: has completions of an earlier attempt, and receives those of this one.
+        on_tokens: called with the tokens of each completion that the engine has sampled.
+
+    Raises:
+        EngineError: the engine died.
+        DataError: the problem leaves no room for a solution, or cannot be scored.
+    """
+    search = _Search(problem, shared, priority=priority, journal=journal, on_tokens=on_tokens)
+    return await search.run()
+
+
+class _Search:
+    """The search of one problem."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        shared: Searching,
+        *,
+        priority: int,
+        journal: SearchJournal | None,
+        on_tokens: Callable[[int], None],
+    ) -> None:
+        settings, policy = shared.settings, shared.policy
+        self._problem, self._shared, self._priority = problem, shared, priority
+        self._journal, self._on_tokens = journal, on_tokens
+        self._policy, self._settings = policy, settings
+        self._prompt = policy.prompt_ids(problem.text)
+        self._most = int(policy.room(len(self._prompt), 0))
+        if self._most < 1:
+            raise DataError(
+                f"problem {problem.id}: its prompt of {len(self._prompt):,} tokens leaves no room "
+                "for a solution"
+            )
+        self._tree = SearchTree()
+        self._method = CheckedMethod(
+            settings.search,
+            self._tree.nodes[ROOT].node,
+            seed=sampling_seed(settings.seed, problem.id, "method", 0),
+        )
+        reserve = 0 if settings.tokens is None else min(self._most, settings.tokens)
+        self._reserve = reserve
+        self._purse = Purse(None if settings.tokens is None else settings.tokens - reserve)
+        self._num_asked: dict[str, int] = {}
+        self._scoring: dict[str, asyncio.Future[Node]] = {}
+        self._cost = SearchCost(num_prompt=len(self._prompt))
+        self._is_spent = False
+
+    async def run(self) -> Found:
+        """Serve the method until it wants no more."""
+        running: set[asyncio.Task[tuple[str, Node] | None]] = set()
+        try:
+            while True:
+                if not self._is_spent:
+                    running |= {
+                        asyncio.create_task(self._continued(one.node, one.steps))
+                        for one in self._method.wanted()
+                        for _ in range(one.count)
+                    }
+                if not running:
+                    break
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if (arrived := task.result()) is not None:
+                        self._method.record(*arrived)
+        finally:
+            for task in running:
+                task.cancel()
+        finished = {
+            name: entry.node for name, entry in self._tree.nodes.items() if entry.node.is_finished
+        }
+        weights = self._method.result(finished)
+        if not weights:
+            weights = await self._finish_one()
+        return Found(
+            tree=self._tree,
+            weights=weights,
+            cost=self._whole_cost(weights),
+            is_spent=self._is_spent,
+        )
+
+    async def _continued(self, parent: str, steps: int | None) -> tuple[str, Node] | None:
+        """Continue a beginning once; None where the limit of tokens does not allow it."""
+        number = self._num_asked.get(parent, 0)
+        self._num_asked[parent] = number + 1
+        if (piece := await self._sampled(parent, number, steps)) is None:
+            return None
+        entry, is_new = self._tree.add(parent, piece)
+        if not is_new:
+            repeated = self._cost.num_repeated + piece.num_sampled
+            self._cost = replace(self._cost, num_repeated=repeated)
+        name = entry.node.id
+        if name not in self._scoring:
+            self._scoring[name] = asyncio.ensure_future(self._scored(parent, name))
+        return parent, await self._scoring[name]
+
+    async def _finish_one(self) -> dict[str, float]:
+        """Finish the best beginning of a search that has ended without a solution."""
+        open_nodes = [entry.node for entry in self._tree.nodes.values() if entry.node.is_open]
+        best = max(open_nodes, key=lambda node: (self._method.value(node), node.depth, node.id))
+        if self._settings.tokens is not None:
+            self._purse = Purse(self._reserve + int(self._purse.left))
+        arrived = await self._continued(best.id, None)
+        return {arrived[1].id: 1.0} if arrived is not None and arrived[1].is_finished else {}
+
+    # Sampling
+
+    async def _sampled(self, parent: str, number: int, num_steps: int | None) -> Piece | None:
+        """Some steps after a beginning; None where no token may be sampled any more."""
+        before = self._tree.ids(parent)
+        splitter, fresh, steps = self._settings.split, _Fresh(start=len(before)), 0
+        stop = () if num_steps is None else STOPS[splitter.by]
+        while True:
+            room = self._room(len(before) + len(fresh.ids))
+            if room < 1:
+                return fresh.piece(is_finished=False, is_cut=True)
+            most = room
+            if num_steps is not None and self._settings.step_tokens is not None:
+                most = min(room, self._settings.step_tokens - fresh.num_in_step)
+            part = await self._part(parent, number, fresh.num_parts, before + fresh.ids, most, stop)
+            if part is None:
+                self._is_spent = True
+                return fresh.piece(is_finished=False, is_cut=True) if fresh.ids else None
+            fresh.add(part, self._num_sampled(part))
+            if part.finish_reason == "stop" and not part.at_stop:
+                break
+            is_full = len(part.ids) >= room and not part.at_stop
+            if num_steps is None or is_full:
+                return self._split(fresh, before, num_steps).piece(is_finished=False, is_cut=True)
+            ended_early = not part.at_stop and len(part.ids) < most
+            if ended_early:  # the limit of the problem's tokens
+                return fresh.piece(is_finished=False, is_cut=True)
+            is_cut_step = not part.at_stop
+            if fresh.close_step(least=splitter.min_tokens, by_force=is_cut_step):
+                steps += 1
+            if steps == num_steps:
+                return fresh.piece(is_finished=False, is_cut=False)
+        return self._split(fresh, before, num_steps).piece(is_finished=True, is_cut=False)
+
+    def _split(self, fresh: _Fresh, before: Sequence[int], num_steps: int | None) -> _Fresh:
+        """Close the last step; of a solution sampled to its end find all steps."""
+        if num_steps is None:
+            fresh.split(self._settings.split, self._policy.decode)
+        else:
+            fresh.close_step(least=1, by_force=True)
+        return fresh
+
+    def _room(self, num_prefix: int) -> int:
+        return int(self._policy.room(len(self._prompt), num_prefix))
+
+    async def _part(
+        self,
+        parent: str,
+        number: int,
+        part: int,
+        prefix: tuple[int, ...],
+        most: int,
+        stop: tuple[str, ...],
+    ) -> Completion | None:
+        """One completion, from the journal or from the engine; None where all is spent."""
+        key = (self._problem.id, parent, number, part)
+        known = None if self._journal is None else self._journal.take(key)
+        given = await self._purse.take(most if known is None else self._num_sampled(known))
+        if given == 0:
+            return None
+        if known is not None:
+            await self._purse.give_back(given, given)
+            spent = self._num_sampled(known)
+            self._cost = replace(
+                self._cost,
+                num_sampled=self._cost.num_sampled + spent,
+                num_replayed=self._cost.num_replayed + spent,
+            )
+            return known
+        spent = given
+        try:
+            found = await self._policy.sample(
+                self._prompt,
+                prefix,
+                seed=sampling_seed(
+                    self._settings.seed, self._problem.id, f"search:{parent}:{part}", number
+                ),
+                priority=self._priority,
+                max_tokens=len(prefix) + given,
+                **({"stop": stop} if stop else {}),
+            )
+            spent = self._num_sampled(found)
+        finally:
+            await self._purse.give_back(given, spent)
+        self._cost = replace(
+            self._cost,
+            num_sampled=self._cost.num_sampled + spent,
+            num_requests=self._cost.num_requests + 1,
+        )
+        self._on_tokens(spent)
+        if self._journal is not None:
+            self._journal.add(key, found)
+        return found
+
+    # Scoring
+
+    async def _scored(self, parent: str, name: str) -> Node:
+        """The node with its scores; one that cannot go on and is no result needs none."""
+        entry, before = self._tree.nodes[name], self._tree.nodes[parent]
+        if entry.node.is_cut:
+            return entry.node
+        if not entry.steps:
+            return self._tree.scored(name, before.node.scores, before.kept)
+        found = await self._shared.scorer.score(
+            Beginning(
+                problem=self._problem,
+                steps=self._tree.steps(name),
+                ids=self._tree.ids(name),
+                num_new=len(entry.steps),
+                parent=before.kept,
+            )
+        )
+        self._cost = replace(
+            self._cost,
+            num_scored=self._cost.num_scored + found.num_computed,
+            num_score_cached=self._cost.num_score_cached + found.num_cached,
+        )
+        return self._tree.scored(name, found.scores, found.kept)
+
+    def _whole_cost(self, weights: Mapping[str, float]) -> SearchCost:
+        used = {part.node.id for name in weights for part in self._tree.path(name)}
+        num_used = sum(self._tree.nodes[name].num_sampled for name in used)
+        for entry in self._tree.sampled():
+            entry.kept = None  # keys and values: of no use now
+        return replace(self._cost, num_pruned=self._cost.num_sampled - num_used)
+
+    def _num_sampled(self, completion: Completion) -> int:
+        """Tokens that the engine has sampled: an end token is not among the ids."""
+        by_text = completion.at_stop or any(text in completion.text for text in self._shared.ends)
+        return len(completion.ids) + (completion.finish_reason == "stop" and not by_text)
+
+
+class _Fresh:
+    """What is sampled after a beginning, as it grows."""
+
+    def __init__(self, *, start: int) -> None:
+        self._start = start
+        self.ids: tuple[int, ...] = ()
+        self._steps: list[Step] = []
+        self._text = ""
+        """Of the step that is not closed."""
+        self._closed = self.num_parts = self._num_sampled = 0
+
+    @property
+    def num_in_step(self) -> int:
+        """Tokens of the step that is not closed."""
+        return len(self.ids) - self._closed
+
+    def add(self, part: Completion, num_sampled: int) -> None:
+        """Take a completion in, for which so many tokens were sampled."""
+        self.ids += part.ids
+        self._text += part.text
+        self.num_parts += 1
+        self._num_sampled += num_sampled
+
+    def close_step(self, *, least: int, by_force: bool) -> bool:
+        """End a step here, if what was sampled is one.
+
+        Args:
+            least: tokens of a step.
+            by_force: whether it ends here in any case, if there is any text.
+        """
+        is_one = bool(self._text.strip()) and self.num_in_step >= least
+        if not (is_one or (by_force and self._text)):
+            return False
+        self._steps.append(Step(text=self._text, end=self._start + len(self.ids)))
+        self._text, self._closed = "", len(self.ids)
+        return True
+
+    def split(self, splitter: StepSplitter, decode: Callable[[Sequence[int]], str]) -> None:
+        """Find the steps of all that was sampled."""
+        found = splitter.split(self.ids, self._text, decode)
+        self._steps = [replace(step, end=self._start + step.end) for step in found]
+        self._text, self._closed = "", len(self.ids)
+
+    def piece(self, *, is_finished: bool, is_cut: bool) -> Piece:
+        """What was sampled; the text of a step that is cut belongs to it."""
+        if self._text:
+            self.close_step(least=1, by_force=True)
+        return Piece(
+            ids=self.ids,
+            steps=tuple(self._steps),
+            is_finished=is_finished,
+            is_cut=is_cut,
+            num_sampled=self._num_sampled,
+        )

@@ -1,0 +1,110 @@
+"""What scores the beginnings of solutions: a number in [0, 1] for every step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mclabel.engines.resources import ONE_CPU, EngineResources
+from mclabel.records import Problem, Step
+from mclabel.settings import ComponentSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """A beginning of a solution that continues one which was scored."""
+
+    problem: Problem
+    steps: tuple[Step, ...]
+    """All steps from the first."""
+    ids: tuple[int, ...]
+    """Of all steps, in the policy's tokens."""
+    num_new: int
+    """Steps that the scored beginning did not have, at least one."""
+    parent: Any
+    """What the scorer has kept of that beginning; None of the bare problem."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """The scores of a beginning, and what they cost."""
+
+    scores: tuple[float, ...]
+    """One in [0, 1] for every step."""
+    kept: Any = None
+    """What the scorer wants to be given as `parent` when the beginning is continued. It is dropped
+    with the search of the problem."""
+    num_computed: int = 0
+    """Tokens that were computed for it, prompt included."""
+    num_cached: int = 0
+    """Tokens before them that were found computed."""
+
+
+class StepScorerSettings(ComponentSettings):
+    """Settings that every scorer of steps has."""
+
+    component_kind: ClassVar[str] = "scorers"
+
+
+class StepScorer(ABC):
+    """Scores beginnings of solutions. Derive from it for the defaults.
+
+    `Settings` is the class of its settings; a configuration that names the scorer by `kind` holds
+    the others beside it.
+    """
+
+    Settings: ClassVar[type[StepScorerSettings]] = StepScorerSettings
+    is_truth: ClassVar[bool] = False
+    """Whether it knows the truth: a search by it shows what the method could reach."""
+    settings: Any
+
+    def __init__(self, settings: Any) -> None:
+        """Make a scorer, without loading anything.
+
+        Args:
+            settings: an instance of `Settings`.
+        """
+        self.settings = settings
+
+    def known(self) -> dict[str, Any]:
+        """What scores depend on beside the settings, such as the hash of a model's weights.
+
+        Returns:
+            JSON values by name; one with the name of a setting takes its place.
+        """
+        return {}
+
+    def check(self) -> None:
+        """See that all it needs is there, before a job writes anything.
+
+        Raises:
+            MclabelError: something is missing; the message has the remedy.
+        """
+        return
+
+    def num_parameters(self) -> int:
+        """Number of its model's parameters, by which its cost is reckoned; 0 without a model."""
+        return 0
+
+    def resources(self) -> EngineResources:
+        """CPUs and GPUs that it takes of a cluster."""
+        return ONE_CPU
+
+    async def start(self) -> None:
+        """Load what it needs, where it is to live."""
+        return
+
+    @abstractmethod
+    async def score(self, beginning: Beginning) -> Scored:
+        """Score a beginning. Called for many at a time.
+
+        Raises:
+            EngineDied: what it runs on is gone.
+            DataError: it cannot be scored; the search does not go on from there.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Free what `start` has loaded."""
+        return

@@ -1,0 +1,198 @@
+"""A trained PRM as the scorer of a search: in this process, or served.
+
+Where policy and PRM share their tokens, and the PRM computes in this process, only new tokens are
+computed. Else a beginning is read as text from its first token every time, and the cost says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mclabel.engines.pretrained import check_weights
+from mclabel.engines.resources import EngineResources
+from mclabel.errors import DataError, EngineDied
+from mclabel.prm.scoring.formats import OWN_FORMAT
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder, scorer_fingerprint
+from mclabel.prm.scoring.score import check_scores
+from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
+from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
+
+if TYPE_CHECKING:
+    from mclabel.prm.examples.encode import EncodedSolution
+    from mclabel.prm.scoring.incremental import IncrementalPRM
+
+MAX_TOGETHER = 1024
+"""Beginnings of a batch, at most; the scorer cuts it to what fits its memory."""
+
+
+class PrmScorer(StepScorer):
+    """Scores steps with a PRM of any format."""
+
+    class Settings(StepScorerSettings, ScorerSettings):
+        """A trained PRM."""
+
+    settings: Settings
+
+    def __init__(self, settings: Settings) -> None:
+        """Prepare to score; see `StepScorer`."""
+        super().__init__(settings)
+        self._on_gpu = settings.device != "cpu" and settings.url is None
+        self._threads = None if self._on_gpu else os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prm")
+        self._scorer: Any = None
+        self._incremental: IncrementalPRM | None = None
+        self._waiting: list[tuple[Beginning, asyncio.Future[Scored]]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    def known(self) -> dict[str, Any]:
+        """The PRM by its weights; see `StepScorer`."""
+        prm = self.settings.prm
+        return {"prm": f"weights:{scorer_fingerprint(prm)}"} if Path(prm).is_dir() else {}
+
+    def check(self) -> None:
+        """See that there is a PRM."""
+        if self.settings.format == OWN_FORMAT:
+            PrmManifest.read(model_folder(self.settings.prm))
+
+    def num_parameters(self) -> int:
+        """Number of parameters in the PRM's files; 0 where it is no folder."""
+        if self.settings.format != OWN_FORMAT and not Path(self.settings.prm).is_dir():
+            return 0
+        return sum(check_weights(str(model_folder(self.settings.prm))))
+
+    def resources(self) -> EngineResources:
+        """A GPU, or a core."""
+        return EngineResources(num_cpus=1.0, num_gpus=float(self._on_gpu))
+
+    async def start(self) -> None:
+        """Load the PRM."""
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
+
+    async def score(self, beginning: Beginning) -> Scored:
+        """Score a beginning, together with all others that wait."""
+        turn: asyncio.Future[Scored] = asyncio.get_running_loop().create_future()
+        self._waiting.append((beginning, turn))
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+        found = await turn
+        check_scores(self.settings.prm, [found.scores], [f"problem {beginning.problem.id}"])
+        return found
+
+    async def close(self) -> None:
+        """Free the PRM."""
+        if self._running is not None:
+            self._running.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._scorer = self._incremental = None
+
+    def _load(self) -> None:
+        from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
+
+        self._scorer = scorer = load_scorer(self.settings, threads=self._threads)
+        if is_incremental(scorer):
+            self._incremental = IncrementalPRM(scorer, threads=self._threads)
+
+    async def _run(self) -> None:
+        """Score what waits, batch by batch, until nothing does."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MAX_TOGETHER], self._waiting[MAX_TOGETHER:]
+                batch = [(one, turn) for one, turn in batch if not turn.done()]
+                asked = [one for one, _ in batch]
+                try:
+                    found = await loop.run_in_executor(self._pool, self._score, asked)
+                except Exception as error:  # to whoever waits
+                    found = [error] * len(batch)
+                for (_, turn), result in zip(batch, found, strict=True):
+                    if turn.done():  # cancelled
+                        continue
+                    if isinstance(result, Exception):
+                        turn.set_exception(result)
+                    else:
+                        turn.set_result(result)
+        finally:
+            self._running = None
+
+    # In the thread of the PRM
+
+    def _score(self, asked: list[Beginning]) -> list[Scored | Exception]:
+        import torch
+
+        try:
+            incremental = [one for one in asked if self._shares_tokens(one)]
+            found = dict(zip(map(id, incremental), self._extended(incremental), strict=True))
+            whole = [one for one in asked if id(one) not in found]
+            found.update(zip(map(id, whole), self._whole(whole), strict=True))
+        except torch.OutOfMemoryError as error:
+            raise EngineDied(f"the device has no memory left ({error})") from error
+        return [found[id(one)] for one in asked]
+
+    def _shares_tokens(self, one: Beginning) -> bool:
+        """Whether the policy's tokens mean the same to the PRM."""
+        if self._incremental is None or (one.parent is None and one.num_new < len(one.steps)):
+            return False  # of a beginning whose parent had to be read as text
+        start = one.steps[-one.num_new - 1].end if one.num_new < len(one.steps) else 0
+        text = "".join(step.text for step in one.steps[-one.num_new :])
+        return self._incremental.shares_tokens(one.ids[start:], text)
+
+    def _extended(self, asked: list[Beginning]) -> list[Scored | Exception]:
+        """Scores of beginnings of which only the new tokens are computed."""
+        prm = self._incremental
+        if prm is None or not asked:
+            return []
+        prefixes = [
+            prm.begin(one.problem.text) if one.parent is None else one.parent for one in asked
+        ]
+        fresh = {id(prefix): prefix for prefix in prefixes if not prefix.is_computed}
+        longer = prm.extend(
+            [(prefix, _new_steps(one)) for prefix, one in zip(prefixes, asked, strict=True)]
+        )
+        results: list[Scored | Exception] = []
+        seen: set[int] = set()
+        for prefix, found in zip(prefixes, longer, strict=True):
+            if isinstance(found, DataError):
+                results.append(found)
+                continue
+            num_computed = 0 if id(found) in seen else found.num_tokens - prefix.num_tokens
+            seen.add(id(found))
+            if fresh.pop(id(prefix), None) is not None:  # the first one pays for the prompt
+                num_computed += prefix.num_tokens
+            results.append(
+                Scored(
+                    scores=found.scores,
+                    kept=found,
+                    num_computed=num_computed,
+                    num_cached=found.num_tokens - num_computed,
+                )
+            )
+        return results
+
+    def _whole(self, asked: list[Beginning]) -> list[Scored | Exception]:
+        """Scores of beginnings that are read from their first token."""
+        scorer: Scorer = self._scorer
+        encoded: dict[int, EncodedSolution] = {}
+        results: dict[int, Scored | Exception] = {}
+        for one in asked:
+            texts = [step.text for step in one.steps]
+            try:
+                encoded[id(one)] = scorer.encode(
+                    one.problem.text, texts, f"problem {one.problem.id}"
+                )
+            except DataError as error:
+                results[id(one)] = error
+        scores = scorer.score_encoded(list(encoded.values()))
+        for name, own in zip(encoded, scores, strict=True):
+            results[name] = Scored(scores=tuple(own), num_computed=len(encoded[name].ids))
+        return [results[id(one)] for one in asked]
+
+
+def _new_steps(one: Beginning) -> list[tuple[int, ...]]:
+    """Token ids of each new step."""
+    ends = [0, *(step.end for step in one.steps)][-one.num_new - 1 :]
+    return [one.ids[a:b] for a, b in pairwise(ends)]

@@ -1,0 +1,75 @@
+"""How problems are searched: the settings that a result depends on, beside the policy's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mclabel.checkers.base import CheckerField, default_checker
+from mclabel.data.steps import StepSplitter
+from mclabel.search.base import MethodSettings
+from mclabel.search.scorers.base import StepScorerSettings
+from mclabel.settings import Chosen, Settings, rule
+
+STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
+"""By the way of splitting: the texts with which a step ends."""
+
+Choice = Literal["best", "weighted_vote", "majority"]
+"""Which answer is given: that of the solution with the highest score, that whose solutions have the
+highest sum of scores, or that of the most solutions."""
+
+
+def _method() -> MethodSettings:
+    from mclabel.search.methods.beam import BeamSearch
+
+    return BeamSearch.Settings()
+
+
+class SearchSettings(Settings):
+    """How problems are searched."""
+
+    seed: int = Field(0, ge=0)
+    """Random seed for sampling and for the method's own draws."""
+    split: StepSplitter = StepSplitter()
+    """Where steps end. A search stops at the end of a step, so it knows lines (`line`) and
+    paragraphs (`blank_line`) alone."""
+    step_tokens: int | None = Field(None, ge=1)
+    """Maximum number of tokens in a step: a longer one is cut, and the rest is the next step. null
+    sets no limit."""
+    search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
+        default_factory=_method
+    )
+    """Name of the method, which decides which beginnings of solutions are continued. Its settings
+    are the other keys of `search`."""
+    scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
+    """Name of the scorer of beginnings: `prm` (with `scorer.prm`, the folder of a PRM), `constant`,
+    or `exact`. Its settings are the other keys of `scorer`."""
+    choose: Choice = "best"
+    """Which of the finished solutions is the result: the one that scores `best`, the best of those
+    with the answer that has the highest sum of scores (`weighted_vote`), or of those with the
+    commonest answer (`majority`)."""
+    tokens: int | None = Field(None, ge=1)
+    """Maximum number of tokens that are sampled for a problem, whatever comes of them. Of these,
+    as many as one solution may take are kept to finish the best beginning, where none is finished.
+    null sets no limit but the method's own."""
+    checker: CheckerField = Field(default_factory=default_checker)
+    """Name of the checker, which grades the finished solutions and decides which answers are
+    equivalent. Its settings are the other keys of `checker`."""
+
+    @rule
+    def _steps_end_where_they_are_seen_to(self) -> str | None:
+        split = self.split
+        if split.by not in STOPS:
+            return (
+                f"split.by={split.by!r}: where such a step ends is seen only when the next one has "
+                "begun, and a search stops before that. Set split.by=line or blank_line"
+            )
+        if split.region != "all" or split.max_steps is not None:
+            key = "region" if split.region != "all" else "max_steps"
+            return (
+                f"split.{key}: looks at a solution as a whole, which a search does not have. "
+                "Remove it"
+            )
+        return None

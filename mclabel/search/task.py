@@ -1,0 +1,321 @@
+"""Search as a task: problems are its items; its blocks leave trees, and solutions as labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from mclabel.checkers import Checker, GradeItem, make_checker
+from mclabel.data.readers.rows import RejectReason
+from mclabel.data.shards.journal import JournalEntry, Line
+from mclabel.data.shards.labels import commit_block
+from mclabel.data.shards.store import Store
+from mclabel.data.shards.trees import (
+    StoredCost,
+    StoredNode,
+    StoredTree,
+    delete_trees,
+    sweep_trees,
+    write_trees,
+)
+from mclabel.engines import Policy
+from mclabel.engines.gate import GatedPolicy
+from mclabel.errors import DataError
+from mclabel.labeling.grading import graded
+from mclabel.labeling.items import ProblemItem
+from mclabel.labeling.labeled import Sampling
+from mclabel.labeling.task import LabelOutputs
+from mclabel.labeling.unrolled import unrolled_solutions
+from mclabel.prm.scoring.aggregate import aggregate
+from mclabel.records import Counts, LabeledSolution, Outcome, Problem, Solution
+from mclabel.search.checked import CheckedScorer
+from mclabel.search.choose import Finished, choose
+from mclabel.search.journal import SearchJournal, read_entry
+from mclabel.search.problem import Found, SearchCost, Searching, search_problem
+from mclabel.search.settings import SearchSettings
+from mclabel.seeds import content_id
+from mclabel.work.desk import Desk
+from mclabel.work.task import Attempt, Commit, FinishedBlock, RunnerState, TaskWords
+
+
+@dataclass(frozen=True)
+class SearchOutputs(LabelOutputs):
+    """The trees of a run, and its solutions, which lie in labels shards."""
+
+    words = TaskWords(
+        item="problem",
+        items="problems",
+        content="text or gold",
+        done="searched",
+        block_setting="block_problems",
+        same_text=LabelOutputs.words.same_text,
+        counters={
+            "num_solutions": 0,
+            "num_requests": 0,
+            "num_prefill_tokens": 0,
+            "num_cached_tokens": None,
+            "num_preemptions": 0,
+            "num_scored_tokens": 0,
+        },
+        gauges=("kv_usage",),
+        rates={"num_requests": "steps"},
+        shown_counters={"num_solutions": "solutions", "num_preemptions": "preempted"},
+        shown_shares={"kv_usage": "KV", "cache_hits": "cache"},
+    )
+
+    def sweep(self, store: Store) -> None:
+        """Remove the trees of attempts that have lost."""
+        super().sweep(store)
+        sweep_trees(store)
+
+
+SEARCH_OUTPUTS = SearchOutputs()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """What searching one problem gives."""
+
+    tree: StoredTree | None = None
+    labeled: tuple[LabeledSolution, ...] = ()
+    num_tokens: int = 0
+    set_aside: RejectReason | None = None
+    """Why there is no solution to the problem."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTask:
+    """Searches for solutions to problems."""
+
+    make_policy: Callable[[], Policy]
+    """Called on each worker, where the engine is to live."""
+    settings: SearchSettings
+    ends: tuple[str, ...]
+    """Texts with which the policy ends a solution."""
+    provenance: Mapping[str, Any]
+    """Metadata of every shard."""
+    strict: bool = False
+    """Whether a problem that cannot be searched is an error."""
+
+    @property
+    def outputs(self) -> SearchOutputs:
+        """The trees and solutions of a run."""
+        return SEARCH_OUTPUTS
+
+    def runner(self, store: Store) -> SearchRunner:
+        """The task on one engine and one scorer."""
+        return SearchRunner(self, store)
+
+    def read_entry(self, line: Line) -> JournalEntry:
+        """The completion in a line of a journal."""
+        return read_entry(line)
+
+
+class SearchRunner:
+    """Searches problems with one policy and one scorer. A `Runner` (`mclabel.work.task`)."""
+
+    def __init__(self, task: SearchTask, store: Store) -> None:
+        """Prepare to search; `start` loads policy and scorer.
+
+        Args:
+            task: what is to be done.
+            store: of the run.
+        """
+        self._task, self._store = task, store
+        self._policy = GatedPolicy(task.make_policy())
+        self._scorer = CheckedScorer(task.settings.scorer)
+        self._checker = make_checker(task.settings.checker)
+        self._desk = Desk()
+        self._counts: Counter[str] = Counter()
+
+    async def start(self) -> None:
+        """Load the policy, then the scorer."""
+        await self._policy.start()
+        await self._scorer.start()
+        self._shared = Searching(
+            policy=self._policy,
+            scorer=self._scorer,
+            settings=self._task.settings,
+            ends=self._task.ends,
+        )
+
+    async def begin(self, attempt: Attempt) -> None:
+        """Nothing: blocks have nothing to do with each other."""
+
+    async def run(self, item: ProblemItem, attempt: Attempt) -> Searched:
+        """Search one problem, and grade what was found."""
+        problem = item.problem
+        try:
+            found = await search_problem(
+                problem,
+                self._shared,
+                priority=attempt.block.priority,
+                journal=SearchJournal(attempt.journal),
+            )
+        except DataError as error:
+            if self._task.strict:
+                raise
+            return Searched(set_aside=RejectReason("not_searched", str(error)))
+        prompt = self._policy.prompt_ids(problem.text)
+        searched = await graded_search(
+            problem, prompt, found, self._task.settings, self._checker, self._desk
+        )
+        if not attempt.is_trial:
+            self._counts["requests"] += found.cost.num_requests
+            self._counts["scored"] += found.cost.num_scored
+            self._counts["solutions"] += len(searched.labeled)
+        return searched
+
+    def commit(self, finished: FinishedBlock) -> Commit:
+        """Write the block's trees, and its solutions after them."""
+        results: list[Searched] = [result for _, result in finished.results]
+        block, attempt = finished.block.id, finished.attempt
+        trees = [one.tree for one in results if one.tree is not None]
+        write_trees(self._store, block, attempt, trees, self._task.provenance)
+        labeled = [row for one in results for row in one.labeled]
+        won = commit_block(
+            self._store,
+            block,
+            attempt,
+            labeled,
+            None,
+            self._task.provenance,
+            set_aside={name: asdict(why) for name, why in finished.set_aside.items()},
+            cost={"num_tokens": finished.num_tokens, "num_rollouts": 0},
+        )
+        if not won:
+            delete_trees(self._store, block, attempt)
+        return Commit(won=won, counts={"num_solutions": len(labeled)})
+
+    def state(self) -> RunnerState:
+        """The state of the engine, and counts of what was found."""
+        stats = self._policy.stats()
+        return RunnerState(
+            num_live=stats.num_live,
+            max_live=stats.max_live,
+            num_waiting=stats.num_waiting,
+            num_tokens=stats.num_sampled_tokens,
+            counters={
+                "num_solutions": self._counts["solutions"],
+                "num_requests": self._counts["requests"],
+                "num_prefill_tokens": stats.num_prefill_tokens,
+                "num_cached_tokens": stats.num_cached_tokens,
+                "num_preemptions": stats.num_preemptions,
+                "num_scored_tokens": self._counts["scored"],
+            },
+            gauges={"kv_usage": stats.kv_usage},
+            is_steady=stats.counts_as_sampled,
+        )
+
+    async def close(self) -> None:
+        """Free policy and scorer."""
+        self._desk.close()
+        await self._scorer.close()
+        await self._policy.close()
+
+
+async def graded_search(
+    problem: Problem,
+    prompt: tuple[int, ...],
+    found: Found,
+    settings: SearchSettings,
+    checker: Checker,
+    desk: Desk,
+) -> Searched:
+    """A search with its results graded and the best of them chosen.
+
+    The solutions are the rows, the chosen one first, then by score. They are marked as chosen:
+    their outcomes are no evidence of the policy's chance.
+    """
+    tree, names = found.tree, list(found.weights)
+    texts = {name: "".join(step.text for step in tree.steps(name)) for name in names}
+    items = [GradeItem(problem=problem, completion=texts[name]) for name in names]
+    grades = [graded(one) for one in (await checker.grade(items, desk.run) if items else ())]
+    scores = [_score(found, name, settings) for name in names]
+    predictions = [grade.prediction for grade in grades]
+    groups = (await desk.run(checker.group, [predictions]))[0] if names else []
+    results = [
+        Finished(score=score, weight=found.weights[name], group=group)
+        for name, score, group in zip(names, scores, groups, strict=True)
+    ]
+    chosen = choose(results, settings.choose) if results else None
+    stored = {
+        name: {
+            "weight": found.weights[name],
+            "score": one.score,
+            "outcome": grade.outcome.value,
+            "prediction": grade.prediction,
+            "group": one.group,
+        }
+        for name, one, grade in zip(names, results, grades, strict=True)
+    }
+    order = sorted(range(len(names)), key=lambda i: (i != chosen, -scores[i], names[i]))
+    solutions = [
+        Solution(
+            id=content_id("solution", problem.id, rank),
+            problem_id=problem.id,
+            sample_index=rank,
+            text=texts[names[i]],
+            ids=tree.ids(names[i]),
+            steps=tree.steps(names[i]),
+            finish_reason="stop",
+            origin="searched",
+            prediction=grades[i].prediction,
+            outcome=grades[i].outcome,
+        )
+        for rank, i in enumerate(order)
+    ]
+    num_right = sum(grade.outcome is Outcome.RIGHT for grade in grades)
+    sampling = Sampling(
+        siblings=Counts(),
+        num_sampled=len(names),
+        num_sampled_right=num_right,
+        chosen_by_outcome=True,
+    )
+    return Searched(
+        tree=_stored(problem, found, stored, None if chosen is None else names[chosen]),
+        labeled=tuple(unrolled_solutions(problem, prompt, solutions, sampling)),
+        num_tokens=found.cost.num_sampled,
+    )
+
+
+def _score(found: Found, name: str, settings: SearchSettings) -> float:
+    scores = found.tree.nodes[name].node.scores
+    return aggregate(scores, settings.search.aggregate) if scores else 0.0
+
+
+def _stored(
+    problem: Problem, found: Found, results: Mapping[str, dict[str, Any]], chosen: str | None
+) -> StoredTree:
+    nodes = []
+    for entry in found.tree.sampled():
+        node = entry.node
+        assert node.parent is not None
+        nodes.append(
+            StoredNode(
+                id=node.id,
+                parent=node.parent,
+                depth=node.depth,
+                num_tokens=node.num_tokens,
+                steps=tuple(step.text for step in entry.steps),
+                scores=node.scores,
+                count=entry.count,
+                num_sampled=entry.num_sampled,
+                is_finished=node.is_finished,
+                is_cut=node.is_cut,
+                **results.get(node.id, {}),
+            )
+        )
+    cost = {one.name: getattr(found.cost, one.name) for one in fields(SearchCost)}
+    return StoredTree(
+        problem_id=problem.id,
+        problem=problem.text,
+        answer=problem.answer,
+        meta=problem.meta,
+        nodes=tuple(nodes),
+        chosen=chosen,
+        is_spent=found.is_spent,
+        cost=StoredCost(**cost),
+    )

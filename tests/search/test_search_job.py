@@ -1,0 +1,179 @@
+"""Searches as jobs: trees that add up, runs that other commands read, kills that lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mclabel.cli import main
+from mclabel.data.readers.generated import ArithReader
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.data.shards.trees import read_trees
+from mclabel.data.verify.run import verify
+from mclabel.engines import PolicySettings, make_engine
+from mclabel.search import SEARCHES
+from mclabel.search.checked import CheckedScorer
+from mclabel.search.problem import Found, Searching, search_problem
+from mclabel.search.settings import SearchSettings
+from tests.support.scripted_jobs import write_problems
+from tests.support.searches import check_trees
+
+POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
+SIZES = {"n": 4}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def found_by(settings: SearchSettings, num_problems: int = 3, **policy: object) -> list[Found]:
+    """Search problems of arith together, and hold the ledger against the engine's counters."""
+
+    async def search() -> list[Found]:
+        engine = make_engine(PolicySettings.model_validate({**POLICY, **policy}))
+        scorer = CheckedScorer(settings.scorer)
+        await engine.start()
+        await scorer.start()
+        shared = Searching(policy=engine, scorer=scorer, settings=settings)
+        problems = [p for _, p in ArithReader(ArithReader.Settings(limit=num_problems)).rows()]
+        found = await asyncio.gather(*(search_problem(one, shared) for one in problems))
+        stats = engine.stats()
+        assert sum(one.cost.num_sampled for one in found) == stats.num_sampled_tokens
+        assert stats.num_prefill_tokens == sum(one.cost.num_prompt - 1 for one in found)
+        await scorer.close()
+        await engine.close()
+        return found
+
+    return asyncio.run(search())
+
+
+@pytest.mark.parametrize("method", list(SEARCHES))
+@pytest.mark.parametrize("every", [1, 2])
+def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
+    method: str, every: int
+) -> None:
+    settings = SearchSettings.model_validate(
+        {"search": {"kind": method, "every": every, **SIZES}, "scorer": "exact", "seed": every}
+    )
+    for found in found_by(settings):
+        assert found.weights
+        for name in found.weights:
+            entry = found.tree.nodes[name]
+            assert entry.node.is_finished and len(entry.node.scores) == entry.node.depth
+            steps = found.tree.steps(name)
+            assert steps[-1].end == len(found.tree.ids(name)) == entry.node.num_tokens
+        assert not found.is_spent
+
+
+@pytest.mark.parametrize("method", list(SEARCHES))
+@pytest.mark.parametrize("tokens", [160, 300])
+def test_no_search_samples_more_than_its_limit(method: str, tokens: int) -> None:
+    settings = SearchSettings.model_validate(
+        {"search": {"kind": method, "n": 16}, "scorer": "constant", "tokens": tokens}
+    )
+    for found in found_by(settings):
+        assert found.cost.num_sampled <= tokens
+        assert found.is_spent and found.weights  # one is finished with what was kept for it
+
+
+def test_long_steps_are_cut() -> None:
+    settings = SearchSettings.model_validate(
+        {"search": {"kind": "beam", **SIZES}, "scorer": "constant", "step_tokens": 5}
+    )
+    for found in found_by(settings):
+        for name in found.weights:
+            ends = [0, *(step.end for step in found.tree.steps(name))]
+            assert all(b - a <= 5 for a, b in pairwise(ends))
+
+
+def arith(out: Path, *more: str) -> list[str]:
+    keys = ["problems.limit=5", "policy.max_tokens=160", "search.n=4", "scorer=exact"]
+    return ["search", "configs/search/arith-beam.yaml", *keys, f"out={out}", *more]
+
+
+def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run(*arith(out))
+    assert result.exit_code == 0, result.output
+    assert "of 5 problems" in " ".join(result.output.split())
+    rows, trees = list(read_labels(Store(str(out)))), list(read_trees(Store(str(out))))
+    check_trees(trees, {row.problem.id for row in rows})
+    for tree in trees:
+        own = [row for row in rows if row.problem.id == tree.problem_id]
+        assert len(own) == len(tree.results)
+        assert all(r.solution.origin == "searched" and r.chosen_by_outcome for r in own)
+        first = min(own, key=lambda row: row.solution.sample_index)
+        assert (first.solution.outcome == "right") == tree.is_right
+    assert verify(Store(str(out))).is_sound
+    again = run(*arith(out))
+    assert again.exit_code == 0 and list(read_trees(Store(str(out)))) == trees
+    other = run(*arith(out, "search.n=8"))
+    assert other.exit_code == 2 and "search.n" in other.output
+    labelled = run(
+        *["label", "configs/label/quickstart.yaml", "--solutions", str(out)],
+        *[f"out={tmp_path / 'labelled'}", "policy.max_tokens=160", "ray.address=none"],
+        *["estimator=fixed", "estimator.rollouts=2"],
+    )
+    assert labelled.exit_code == 0, labelled.output
+    assert len(list(read_labels(Store(str(tmp_path / "labelled"))))) == len(rows)
+    exported = run("export", str(out), "--to", "parquet", "-o", str(tmp_path / "rows.parquet"))
+    assert exported.exit_code == 0, exported.output
+
+
+def test_killed_ten_times_every_problem_is_searched_once(tmp_path: Path) -> None:
+    rng, out, count = random.Random(1), tmp_path / "out", 12
+    source = write_problems(tmp_path, count)
+    config = tmp_path / "search.yaml"
+    config.write_text(json.dumps({"scorer": {"kind": "constant"}, "seed": 1}))
+    keys = [f"problems.source={source}", f"out={out}", "block_problems=3", "journal_s=0.05"]
+    keys += ["search=beam", "search.n=4", "search.width=2", "policy.max_tokens=1000"]
+    keys += ["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"]
+    command = [sys.executable, "-m", "mclabel", "search", str(config), *keys]
+    for _ in range(10):
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wait_s = rng.uniform(0.5, 3)
+        seen = len(list(out.glob("journals/**/*"))) if out.exists() else 0
+        deadline = time.monotonic() + 120
+        while job.poll() is None and time.monotonic() < deadline:
+            now = len(list(out.glob("journals/**/*"))) if out.exists() else 0
+            if now > seen:
+                time.sleep(wait_s / 10)
+                break
+            time.sleep(0.02)
+        job.kill()
+        job.communicate()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    store = Store(str(out))
+    check_trees(read_trees(store), [f"p{i}" for i in range(count)])
+    assert len(store.names("trees")) == len(store.names("labels")) == count // 3
+    assert sum(tree.cost.num_replayed for tree in read_trees(store)) > 0
+    assert verify(store).is_sound
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["tokens=100"], "tokens=100: is less than policy.max_tokens=160"),
+        (["search.width=3"], "must divide n=4"),
+        (["search.wide=3"], "search.wide: not a setting of kind=beam"),
+        (["search=deep"], "deep: is not among the searches"),
+        (["split.by=step"], "Set split.by=line or blank_line"),
+        (["step_tokens=999"], "step_tokens=999: is more than"),
+        (["scorer=prm", "scorer.prm=nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_one_clear_word(tmp_path: Path, keys: list[str], message: str) -> None:
+    result = run(*arith(tmp_path / "out", *keys))
+    assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
+    assert not (tmp_path / "out").exists()
