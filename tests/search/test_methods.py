@@ -19,6 +19,7 @@ from mclabel.components import find_component
 from mclabel.prm.scoring.aggregate import AGGREGATIONS
 from mclabel.search import SEARCHES
 from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
+from mclabel.search.methods.mcts import MctsSearch
 from mclabel.search.methods.particle import effective_size, resampled, tempered
 from mclabel.search.methods.rebase import split
 
@@ -333,6 +334,16 @@ def test_dvts_subtrees_on_one_node_stay_apart() -> None:
     assert moved["a3"] == 2 and sum(moved.values()) == 4
 
 
+def test_dvts_deals_equal_samples_like_any() -> None:
+    # Of two equal pairs, dealt to two subtrees, each hand is mixed with chance 2/3.
+    num_mixed = 0
+    for seed in range(600):
+        method = begin("dvts", n=4, width=2, seed=seed)
+        asks(method)
+        num_mixed += asks(method, *[child("a", 0.9), child("b", 0.1)] * 2) == {"a": 4}
+    assert num_mixed == pytest.approx(400, abs=4 * math.sqrt(600 * 2 / 9))
+
+
 def test_rebase_by_hand() -> None:
     method = begin("rebase", n=8)
     assert asks(method) == {ROOT: 8}
@@ -441,6 +452,14 @@ def test_particles_by_hand() -> None:
     assert method.result() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("aggregate", sorted(AGGREGATIONS))
+def test_particles_of_one_step_count_alike_with_any_aggregation(aggregate: str) -> None:
+    method = begin("particle", n=2, least_ess=0, aggregate=aggregate)
+    asks(method)
+    asks(method, child("a", 0.8, finished=True), child("b", 0.5, finished=True))
+    assert method.result() == pytest.approx({"a": 1.6, "b": 0.4})
+
+
 def test_particles_are_drawn_by_their_odds() -> None:
     drawn: Counter[str] = Counter()
     for seed in range(600):
@@ -484,6 +503,46 @@ def test_mcts_expansions_side_by_side_keep_apart_and_in_line() -> None:
     # after b: 2.1 / 5 + 0.5 sqrt(8) / 6 = 0.656 against b's 2.2 / 3 + 0.5 sqrt(8) / 4 = 1.087.
     first = [child("a1", 0.7, parent="a"), child("a2", 0.5, parent="a")]
     assert asks(method, *first) == {"a1": 2, "b1": 2}
+
+
+@pytest.mark.parametrize("is_later_first", [False, True])
+def test_mcts_counts_solutions_in_line(is_later_first: bool) -> None:
+    method = begin("mcts", n=2, width=2, parallel=2, c=1)
+    asks(method)
+    asks(method, child("a", 0.9), child("b", 0.4))
+    first = [child("a1", 0.7, parent="a"), child("a2", 0.5, parent="a")]
+    later = [child(f"b{i}", 0.5, parent="b", finished=True) for i in (1, 2)]
+    if is_later_first:
+        assert asks(method, *later) == {}
+        assert asks(method, *first) == {"a1": 2}
+    else:
+        assert asks(method, *first) == {"a1": 2}
+        assert asks(method, *later) == {}
+    ends = [child(f"a1{i}", 0.5, parent="a1") for i in (1, 2)]
+    assert asks(method, *ends) == {}
+    assert method.result() == {"b1": 1, "b2": 1}
+
+
+@pytest.mark.parametrize("aggregate", sorted(AGGREGATIONS))
+def test_mcts_values_lie_between_0_and_1_with_any_aggregation(aggregate: str) -> None:
+    method = begin("mcts", width=2, aggregate=aggregate)
+    asks(method)
+    asks(method, child("a", 0.8), child("b", 0.5))
+    assert isinstance(method, MctsSearch)
+    assert [one.total for one in method.tree.children] == pytest.approx([0.8, 0.5])
+
+
+def test_mcts_rollouts_without_room_are_worth_nothing() -> None:
+    method = begin("mcts", n=4, width=2, parallel=1, c=0, value="rollout")
+    asks(method)
+    method.record(*child("a", 0.9))
+    method.record(*child("b", 0.1))
+    assert len(method.wanted()) == 2
+    rollouts = [
+        child("a1", 0.9, parent="a", cut=True),
+        child("b1", 0.1, parent="b", finished=True),
+    ]
+    assert asks(method, *rollouts) == {"b": 2}
 
 
 def test_mcts_goes_by_the_shares_of_equal_continuations() -> None:
