@@ -32,6 +32,7 @@ class World:
     seed: int
     score: Scorer | None = None
     num_choices: int = 3
+    """Number of different steps, at most 10: each is a digit of a node's id."""
     stop: float = 0.3
     """Chance that a step is the last one."""
     max_depth: int = 5
