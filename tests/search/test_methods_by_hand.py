@@ -1,0 +1,379 @@
+"""Search methods on small examples by hand, and the arithmetic of each."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mclabel.prm.scoring.aggregate import AGGREGATIONS
+from mclabel.search.base import ROOT, Expansion, Node, SearchMethod
+from mclabel.search.methods.mcts import MctsSearch
+from mclabel.search.methods.particle import effective_size, resampled, tempered
+from mclabel.search.methods.rebase import split
+from tests.support.search_world import World, begin, search
+
+
+def child(
+    name: str, score: float, *, parent: str = ROOT, finished: bool = False, cut: bool = False
+) -> tuple[str, Node]:
+    """A continuation by its parent, as `record` takes it."""
+    depth = len(name)
+    node = Node(
+        id=name,
+        parent=parent,
+        depth=depth,
+        num_tokens=depth,
+        is_finished=finished,
+        is_cut=cut,
+        scores=(score,) * depth,
+    )
+    return parent, node
+
+
+def asks(method: SearchMethod, *arrivals: tuple[str, Node]) -> dict[str, int]:
+    """What a method asks for once these have arrived, in steps of 1."""
+    for parent, node in arrivals:
+        method.record(parent, node)
+    wanted = method.wanted()
+    assert all(one.steps == 1 for one in wanted)
+    return {one.node: one.count for one in wanted}
+
+
+def test_best_of_n_by_hand() -> None:
+    method = begin("best_of_n", n=4)
+    assert method.wanted() == [Expansion(node=ROOT, count=4, steps=None)]
+    for arrival in (child("a", 0.1, finished=True), child("b", 0.9, cut=True)) * 2:
+        assert asks(method, arrival) == {}
+    assert method.result() == {"a": 2}
+
+
+def test_beam_by_hand() -> None:
+    method = begin("beam", n=4, width=2)
+    assert asks(method) == {ROOT: 4}
+    assert asks(method, child("a", 0.9), child("a", 0.9), child("b", 0.5)) == {}
+    assert asks(method, child("c", 0.7)) == {"a": 2, "c": 2}
+    second = [
+        child("a1", 0.1, parent="a", finished=True),
+        child("a2", 0.6, parent="a"),
+        child("c1", 0.95, parent="c"),
+        child("c2", 1.0, parent="c", cut=True),
+    ]
+    # Three are missing: two beams, the better one with the odd sample.
+    assert asks(method, *second) == {"c1": 2, "a2": 1}
+    third = [child("c11", 0.5, parent="c1", finished=True)] * 2
+    assert asks(method, *third, child("a21", 0.5, parent="a2")) == {"a21": 1}
+    assert asks(method, child("a211", 0.5, parent="a21", finished=True)) == {}
+    assert method.result() == {"a1": 1, "c11": 2, "a211": 1}
+
+
+def test_beam_with_too_few_nodes_shares_the_samples_among_them() -> None:
+    method = begin("beam", n=6, width=2)
+    assert asks(method) == {ROOT: 6}
+    assert asks(method, *[child("a", 0.5)] * 5, child("b", 0.5)) == {"a": 3, "b": 3}
+
+
+def test_dvts_by_hand() -> None:
+    method = begin("dvts", n=4, width=2)
+    assert asks(method) == {ROOT: 4}
+    first = [child("d", 0.1), child("b", 0.8), child("a", 0.9), child("c", 0.2)]
+    # Dealt as (a, b) and (c, d).
+    assert asks(method, *first) == {"a": 2, "c": 2}
+    assert asks(method, child("a1", 0.4, parent="a")) == {}
+    # One subtree goes on while the other waits; a dead end loses to anything.
+    assert asks(method, child("a2", 0.9, parent="a", cut=True)) == {"a1": 2}
+    ends = [
+        child("c1", 0.4, parent="c", finished=True),
+        child("c2", 0.4, parent="c"),
+        child("a11", 0.9, parent="a1", cut=True),
+        child("a11", 0.9, parent="a1", cut=True),
+    ]
+    assert asks(method, *ends) == {}
+    assert method.result() == {"c1": 1}
+
+
+def test_dvts_subtrees_on_one_node_stay_apart() -> None:
+    method = begin("dvts", n=4, width=2)
+    asks(method)
+    assert asks(method, *[child("a", 0.5)] * 4) == {"a": 4}
+    arrivals = [child(f"a{i}", i / 10, parent="a") for i in range(4)]
+    moved = asks(method, *arrivals)
+    assert moved["a3"] == 2 and sum(moved.values()) == 4
+
+
+def test_dvts_deals_equal_samples_like_any() -> None:
+    # Of two equal pairs, dealt to two subtrees, each hand is mixed with chance 2/3.
+    num_mixed = 0
+    for seed in range(600):
+        method = begin("dvts", n=4, width=2, seed=seed)
+        asks(method)
+        num_mixed += asks(method, *[child("a", 0.9), child("b", 0.1)] * 2) == {"a": 4}
+    assert num_mixed == pytest.approx(400, abs=4 * math.sqrt(600 * 2 / 9))
+
+
+def test_rebase_by_hand() -> None:
+    method = begin("rebase", n=8)
+    assert asks(method) == {ROOT: 8}
+    first = [*[child("a", 0.8)] * 3, *[child("b", 0.6)] * 3, child("c", 0.9, finished=True)]
+    # e : 1 of 7 are 5.12 : 1.88.
+    assert asks(method, *first, child("d", 0.9, cut=True)) == {"a": 5, "b": 2}
+
+
+def test_rebase_counts_a_node_as_often_as_it_was_sampled() -> None:
+    method = begin("rebase", n=4)
+    asks(method)
+    assert asks(method, *[child("a", 0.5)] * 3, child("b", 0.5)) == {"a": 3, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("shares", "parts"),
+    [
+        ([1.0], [5]),
+        ([1.0, 1.0], [3, 2]),
+        ([1.0, 1.0, 1.0], [2, 2, 1]),
+        ([0.6, 0.3, 0.1], [3, 2, 0]),
+        ([1.0, 0.0], [5, 0]),
+    ],
+)
+def test_split_of_five_by_hand(shares: list[float], parts: list[int]) -> None:
+    assert split(5, shares) == parts
+
+
+positive = st.lists(st.floats(1e-12, 1e6), min_size=1, max_size=40)
+
+
+@given(total=st.integers(0, 4096), shares=positive)
+def test_split_adds_up(total: int, shares: list[float]) -> None:
+    parts = split(total, shares)
+    assert sum(parts) == total
+    for part, share in zip(parts, shares, strict=True):
+        assert abs(part - total * share / sum(shares)) < 1 + 1e-6
+
+
+@given(total=st.integers(1, 4096), shares=positive, start=st.floats(0, 1, exclude_max=True))
+def test_resampling_is_within_one_of_what_is_expected(
+    total: int, shares: list[float], start: float
+) -> None:
+    counts = resampled(shares, total, start)
+    assert sum(counts) == total
+    for count, share in zip(counts, shares, strict=True):
+        assert abs(count - total * share / sum(shares)) < 1 + 1e-6
+
+
+def test_resampling_is_unbiased() -> None:
+    shares, starts = [0.4, 2.2, 0.0, 1.3, 0.1], [(i + 0.5) / 1000 for i in range(1000)]
+    drawn = [resampled(shares, 10, start) for start in starts]
+    means = [sum(counts) / len(drawn) for counts in zip(*drawn, strict=True)]
+    assert means == pytest.approx([1.0, 5.5, 0.0, 3.25, 0.25], abs=2e-3)
+
+
+def test_resampling_by_hand() -> None:
+    assert resampled([3.0, 1.0], 4, 0.7) == [3, 1]
+    # Points at 0.25 and 0.75; boundaries at 0.25, 0.5 and 1.
+    assert resampled([1.0, 1.0, 2.0], 2, 0.5) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("least", "weight"),
+    [
+        (0.0, 0.25),
+        (0.7, 0.25),  # (5/4)^2 / (17/16) = 1.47 of 2 particles are in effect
+        (0.9, 0.5),  # (3/2)^2 / (5/4) = 1.8
+        (1.0, 1.0),
+    ],
+)
+def test_weights_are_tempered_until_enough_particles_count(least: float, weight: float) -> None:
+    log_odds = [math.log(4), 0.0]
+    assert tempered(log_odds, [1, 1], least) == pytest.approx([1.0, weight], abs=1e-6)
+
+
+@given(
+    log_odds=st.lists(st.floats(-2000, 2000), min_size=1, max_size=20),
+    least=st.floats(0, 1),
+    data=st.data(),
+)
+def test_enough_particles_stay_in_effect(
+    log_odds: list[float], least: float, data: st.DataObject
+) -> None:
+    size = len(log_odds)
+    counts = data.draw(st.lists(st.integers(1, 9), min_size=size, max_size=size))
+    weights = tempered(log_odds, counts, least)
+    assert effective_size(weights, counts) >= least * sum(counts) * (1 - 1e-9)
+    order = sorted(range(size), key=lambda i: log_odds[i])
+    assert [weights[i] for i in order] == sorted(weights)
+
+
+def test_particles_by_hand() -> None:
+    method = begin("particle", n=4, least_ess=0)
+    assert asks(method) == {ROOT: 4}
+    # Odds 1 : 1 : 1 : 0, the dead end having none: finished particles keep their place.
+    first = [child("a", 0.5), child("a", 0.5), child("b", 0.5, finished=True)]
+    second = asks(method, *first, child("c", 0.9, cut=True))
+    held = method.result()["b"]
+    assert (second["a"], held) in ((3, 1), (2, 2))
+    # The rest ends with odds 4 against the 1 of b: weights are expected counts.
+    ends = [child("a1", 0.8, parent="a", finished=True)] * second["a"]
+    assert asks(method, *ends) == {}
+    good, fair = 4 * second["a"], held
+    expected = {"a1": 4 * good / (good + fair), "b": 4 * fair / (good + fair)}
+    assert method.result() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("aggregate", sorted(AGGREGATIONS))
+def test_particles_of_one_step_count_alike_with_any_aggregation(aggregate: str) -> None:
+    method = begin("particle", n=2, least_ess=0, aggregate=aggregate)
+    asks(method)
+    asks(method, child("a", 0.8, finished=True), child("b", 0.5, finished=True))
+    assert method.result() == pytest.approx({"a": 1.6, "b": 0.4})
+
+
+def test_particles_are_drawn_by_their_odds() -> None:
+    drawn: Counter[str] = Counter()
+    for seed in range(600):
+        method = begin("particle", n=2, least_ess=0, seed=seed)
+        asks(method)
+        drawn.update(asks(method, child("a", 0.8), child("b", 0.5)))
+    assert drawn.total() == 1200
+    # 0.8 of 1200; systematic draws of 1.6 of 2 deviate by 0.49 each.
+    assert drawn["a"] == pytest.approx(960, abs=4 * 0.49 * math.sqrt(600))
+
+
+def test_solutions_count_where_every_particle_left_them() -> None:
+    method = begin("particle", n=2, least_ess=0)
+    asks(method)
+    asks(method, child("a", 1.0), child("b", 0.0, finished=True))
+    asks(method, *[child("a1", 1.0, parent="a", cut=True)] * 2)
+    assert method.result() == {"b": 1}
+
+
+def test_mcts_by_hand() -> None:
+    method = begin("mcts", n=2, width=2, parallel=1, c=1)
+    assert asks(method) == {ROOT: 2}
+    # 0.9 + 0.5 sqrt(2) / 2 against 0.4 + 0.5 sqrt(2) / 2.
+    assert asks(method, child("a", 0.9), child("b", 0.4)) == {"a": 2}
+    ends = [child("a1", 0.8, parent="a", finished=True), child("a2", 0.2, parent="a")]
+    # 1.9 / 3 + 0.5 * 2 / 4 = 0.883 against 0.4 + 0.5 * 2 / 2 = 0.9.
+    assert asks(method, *ends) == {"b": 2}
+    last = child("b1", 0.1, parent="b", finished=True)
+    assert asks(method, last, child("b2", 0.9, parent="b")) == {}
+    assert method.result() == {"a1": 1, "b1": 1}
+
+
+def test_mcts_expansions_side_by_side_keep_apart_and_in_line() -> None:
+    method = begin("mcts", n=4, width=2, parallel=2, c=1)
+    assert asks(method) == {ROOT: 2}
+    # While a is expanded it is worth 0.9 / 3 + 0.5 * 2 / 4 = 0.55, and b 0.4 + 0.5 * 2 / 2 = 0.9.
+    assert asks(method, child("a", 0.9), child("b", 0.4)) == {"a": 2, "b": 2}
+    later = [child("b1", 0.9, parent="b"), child("b2", 0.9, parent="b")]
+    assert asks(method, *later) == {}
+    # Then a counts first: 2.1 / 3 + 0.5 sqrt(6) / 4 = 1.006 against b's 0.4 / 3 + 0.306, and
+    # after b: 2.1 / 5 + 0.5 sqrt(8) / 6 = 0.656 against b's 2.2 / 3 + 0.5 sqrt(8) / 4 = 1.087.
+    first = [child("a1", 0.7, parent="a"), child("a2", 0.5, parent="a")]
+    assert asks(method, *first) == {"a1": 2, "b1": 2}
+
+
+@pytest.mark.parametrize("is_later_first", [False, True])
+def test_mcts_counts_solutions_in_line(is_later_first: bool) -> None:
+    method = begin("mcts", n=2, width=2, parallel=2, c=1)
+    asks(method)
+    asks(method, child("a", 0.9), child("b", 0.4))
+    first = [child("a1", 0.7, parent="a"), child("a2", 0.5, parent="a")]
+    later = [child(f"b{i}", 0.5, parent="b", finished=True) for i in (1, 2)]
+    if is_later_first:
+        assert asks(method, *later) == {}
+        assert asks(method, *first) == {"a1": 2}
+    else:
+        assert asks(method, *first) == {"a1": 2}
+        assert asks(method, *later) == {}
+    ends = [child(f"a1{i}", 0.5, parent="a1") for i in (1, 2)]
+    assert asks(method, *ends) == {}
+    assert method.result() == {"b1": 1, "b2": 1}
+
+
+@pytest.mark.parametrize("aggregate", sorted(AGGREGATIONS))
+def test_mcts_values_lie_between_0_and_1_with_any_aggregation(aggregate: str) -> None:
+    method = begin("mcts", width=2, aggregate=aggregate)
+    asks(method)
+    asks(method, child("a", 0.8), child("b", 0.5))
+    assert isinstance(method, MctsSearch)
+    assert [one.total for one in method.tree.children] == pytest.approx([0.8, 0.5])
+
+
+def test_mcts_rollouts_without_room_are_worth_nothing() -> None:
+    method = begin("mcts", n=4, width=2, parallel=1, c=0, value="rollout")
+    asks(method)
+    method.record(*child("a", 0.9))
+    method.record(*child("b", 0.1))
+    assert len(method.wanted()) == 2
+    rollouts = [
+        child("a1", 0.9, parent="a", cut=True),
+        child("b1", 0.1, parent="b", finished=True),
+    ]
+    assert asks(method, *rollouts) == {"b": 2}
+
+
+def test_mcts_goes_by_the_shares_of_equal_continuations() -> None:
+    method = begin("mcts", n=4, width=4, parallel=1, c=8)
+    asks(method)
+    # 0.5 + 8 * 3/4 * 2 / 4 = 3.5 against 0.5 + 8 * 1/4 * 2 / 2 = 2.5.
+    assert asks(method, *[child("a", 0.5)] * 3, child("b", 0.5)) == {"a": 4}
+
+
+@pytest.mark.parametrize(("value", "best"), [("prm", "b"), ("rollout", "a"), ("both", "b")])
+def test_mcts_values_by_rollouts(value: str, best: str) -> None:
+    method = begin("mcts", n=4, width=3, parallel=1, c=0, value=value)
+    asks(method)
+    for arrival in (child("a", 0.2), child("b", 0.9), child("c", 1.0, finished=True)):
+        method.record(*arrival)
+    if value != "prm":
+        rollouts = [Expansion(node=node, count=1, steps=None) for node in "ab"]
+        assert method.wanted() == rollouts
+        method.record(*child("b1", 0.4, parent="b", finished=True))
+        assert method.wanted() == []
+        method.record(*child("a1", 0.6, parent="a", finished=True))
+    # Means: 0.4 for a, 0.65 for b.
+    assert asks(method) == {best: 3}
+
+
+def test_mcts_stops_after_its_expansions() -> None:
+    method = begin("mcts", n=8, width=2, expansions=3)
+    run = search(method, World(0, stop=0.0, max_depth=50, num_choices=9), Random(0))
+    assert run.num_samples == 6
+
+
+@pytest.mark.parametrize("kind", ["beam", "dvts"])
+@pytest.mark.parametrize(
+    ("n", "width", "remedy"), [(16, 5, "width=4, or n=20"), (2, 4, "width=2, or n=4")]
+)
+def test_width_must_divide_n(kind: str, n: int, width: int, remedy: str) -> None:
+    fault = f"width={width}: must divide n={n}. Set {remedy}"
+    with pytest.raises(ValidationError, match=fault):
+        begin(kind, n=n, width=width)
+
+
+def test_no_more_is_under_way_than_a_problem_may_have() -> None:
+    with pytest.raises(ValidationError, match=r"parallel=1024: times width=8 .* parallel=512"):
+        begin("mcts", width=8, parallel=1024)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("rebase", {"temperature": 0}),
+        ("particle", {"least_ess": 1.5}),
+        ("mcts", {"c": -1}),
+        ("mcts", {"value": "guess"}),
+        ("mcts", {"expansions": 0}),
+        ("best_of_n", {"n": 0}),
+    ],
+)
+def test_settings_have_bounds(kind: str, settings: Mapping[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(settings))):
+        begin(kind, **settings)
