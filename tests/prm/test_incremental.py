@@ -256,6 +256,7 @@ SMALL = {
     "num_key_value_heads": 2,
     "head_dim": 12,
 }
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
 FALCON = {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
 
@@ -264,6 +265,7 @@ WINDOWS = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers":
     ("config", "takes"),
     [
         (LlamaConfig(**SMALL), True),
+        (LlamaConfig(**SMALL, rope_parameters=DYNAMIC), False),
         (Qwen2Config(**SMALL), True),
         (Qwen3Config(**SMALL), True),
         (GPT2Config(n_layer=2, n_head=2, n_embd=16), True),

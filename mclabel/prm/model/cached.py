@@ -24,7 +24,10 @@ ROW_TOKENS = 64
 MAX_PADDING = {"cpu": 64}
 """New tokens of a batch that may be padding, by type of device: about what another batch costs."""
 MAX_PADDING_ELSEWHERE = 1024
+MOVING_ROPES = ("dynamic", "longrope")
+"""Rotary embeddings whose frequencies depend on the length of the whole text."""
 NUM_PROBED = 8
+"""Tokens that are computed with a cache and without, to see whether they are the same."""
 PROBED_ERROR = 1e-3
 """Largest error of cached states, relative to the largest state, in types of high precision."""
 
@@ -57,10 +60,11 @@ class CachedBody:
     def of(cls, network: PreTrainedModel) -> Self | None:
         """The body of a network; None if its architecture cannot be computed from such a cache.
 
-        Its layers must be of one shape and attend under any mask, and the states of a few tokens
-        must be the same with a cache and without.
+        Its layers must be of one shape and attend under any mask, its keys must not change as the
+        text grows, and the states of a few tokens must be the same with a cache and without.
         """
-        if not takes_masks(network):
+        rope = getattr(network.config.get_text_config(), "rope_parameters", None) or {}
+        if not takes_masks(network) or rope.get("rope_type") in MOVING_ROPES:
             return None
         try:
             return cls._probe(network)
