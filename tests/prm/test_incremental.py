@@ -14,8 +14,10 @@ from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
+    FalconConfig,
     GPT2Config,
     LlamaConfig,
+    MambaConfig,
     MistralConfig,
     PreTrainedConfig,
     Qwen2Config,
@@ -212,21 +214,27 @@ def test_what_the_encoder_refuses_is_refused_alone(text: PolicyText) -> None:
     assert isinstance(later, TooLongError)
 
 
-def test_what_is_dropped_is_freed(text: PolicyText) -> None:
-    prm = IncrementalPRM(prm_of(text, **HEADS["likelihood and states"]))
-    nodes = grow(prm, random.Random(3), rounds=2)
-    tensors = [weakref.ref(one._kept.cache) for one in nodes if one._computed is not None]
-    problem = weakref.ref(nodes[0])
-    leaf = next(one for one in reversed(nodes) if one.parent is not None)
-    path = len(leaf._path())
-    assert len(tensors) > path
-    del nodes
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_dropped_is_freed_at_once(text: PolicyText, threads: int) -> None:
+    settings = HEADS["likelihood and states"]
+    prm = IncrementalPRM(prm_of(text, step_token=STEP_TOKEN, threads=threads, **settings))
     gc.collect()
-    assert sum(ref() is not None for ref in tensors) == path
-    del leaf
-    gc.collect()
-    assert all(ref() is None for ref in tensors) and problem() is None
-    assert prm.begin(PROBLEMS[0])._computed is None
+    gc.disable()  # what rests on it would pile up
+    try:
+        nodes = grow(prm, random.Random(3), rounds=2)
+        prm.extend([(nodes[-1], [[text.token_id(STEP_TOKEN) or 0]])])
+        tensors = [weakref.ref(one._kept.cache) for one in nodes if one._computed is not None]
+        problem = weakref.ref(nodes[0])
+        leaf = nodes[-1]
+        path = len(leaf._path())
+        assert len(tensors) > path > 1
+        del nodes
+        assert sum(ref() is not None for ref in tensors) == path
+        del leaf
+        assert all(ref() is None for ref in tensors) and problem() is None
+    finally:
+        gc.enable()
+    assert prm.begin(ROWS[0].problem.text)._computed is None
 
 
 def test_a_prefix_holds_its_own_tokens_alone(text: PolicyText) -> None:
@@ -248,6 +256,8 @@ SMALL = {
     "num_key_value_heads": 2,
     "head_dim": 12,
 }
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+FALCON = {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
 
 
@@ -255,13 +265,16 @@ WINDOWS = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers":
     ("config", "takes"),
     [
         (LlamaConfig(**SMALL), True),
+        (LlamaConfig(**SMALL, rope_parameters=DYNAMIC), False),
         (Qwen2Config(**SMALL), True),
         (Qwen3Config(**SMALL), True),
-        (GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=96), True),
+        (GPT2Config(n_layer=2, n_head=2, n_embd=16), True),
         (MistralConfig(**SMALL, sliding_window=4), False),
         (Qwen3Config(**SMALL, **WINDOWS), False),
         (BertConfig(**SMALL), False),
-        (BertConfig(**SMALL, is_decoder=True), True),
+        (FalconConfig(**FALCON), True),
+        (FalconConfig(**FALCON, alibi=True), False),
+        (MambaConfig(vocab_size=96, hidden_size=16, num_hidden_layers=1, state_size=4), False),
     ],
 )
 def test_which_architectures_are_computed_from_a_cache(
@@ -269,8 +282,6 @@ def test_which_architectures_are_computed_from_a_cache(
 ) -> None:
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(config).eval()
-    if isinstance(config, BertConfig) and not config.is_decoder:
-        network.config.is_decoder = False
     assert (CachedBody.of(network) is not None) is takes
 
 

@@ -24,7 +24,10 @@ ROW_TOKENS = 64
 MAX_PADDING = {"cpu": 64}
 """New tokens of a batch that may be padding, by type of device: about what another batch costs."""
 MAX_PADDING_ELSEWHERE = 1024
+MOVING_ROPES = ("dynamic", "longrope")
+"""Rotary embeddings whose frequencies depend on the length of the whole text."""
 NUM_PROBED = 8
+"""Tokens that are computed with a cache and without, to see whether they are the same."""
 PROBED_ERROR = 1e-3
 """Largest error of cached states, relative to the largest state, in types of high precision."""
 
@@ -54,37 +57,48 @@ class CachedBody:
         self._network, self._shape = network, shape
 
     @classmethod
-    @torch.no_grad()
     def of(cls, network: PreTrainedModel) -> Self | None:
         """The body of a network; None if its architecture cannot be computed from such a cache.
 
-        Its layers must be of one shape and attend under any mask, and the states of a few tokens
-        must be the same with a cache and without.
+        Its layers must be of one shape and attend under any mask, its keys must not change as the
+        text grows, and the states of a few tokens must be the same with a cache and without.
         """
-        if not takes_masks(network) or network.config.is_encoder_decoder:
+        rope = getattr(network.config.get_text_config(), "rope_parameters", None) or {}
+        if not takes_masks(network) or rope.get("rope_type") in MOVING_ROPES:
             return None
+        try:
+            return cls._probe(network)
+        except (
+            *(TypeError, ValueError, RuntimeError, AttributeError),
+            *(LookupError, AssertionError, NotImplementedError),
+        ):  # code of other architectures, which may not know caches, masks or positions
+            return None
+
+    @classmethod
+    @torch.no_grad()
+    def _probe(cls, network: PreTrainedModel) -> Self | None:
         ids = torch.arange(NUM_PROBED) % network.config.get_text_config().vocab_size
         cache = DynamicCache(config=network.config)
-        try:
-            out = network.base_model(
-                input_ids=ids[None].to(network.device), past_key_values=cache, use_cache=True
-            )
-        except TypeError:  # an encoder, which knows no cache
-            return None
+        out = network.base_model(
+            input_ids=ids[None].to(network.device), past_key_values=cache, use_cache=True
+        )
         shape = _Shape.of(cache)
         if shape is None:
             return None
-        body, half = cls(network, shape), ids.tolist()[: NUM_PROBED // 2]
-        first = NewTokens(ids=half, beginning=0)
-        other = NewTokens(ids=half[:1], beginning=1)
-        [(_, past), (_, short)] = body.run([[first], [other]])
-        rest = NewTokens(
-            ids=ids.tolist()[len(half) :], past=[past], num_past=len(half), beginning=2
+        body, first = cls(network, shape), ids.tolist()
+        half = NUM_PROBED // 2
+        [(begun, long), (_, short)] = body.run(
+            [
+                [NewTokens(ids=first[:half], beginning=0)],
+                [NewTokens(ids=first[:1], beginning=1)],
+            ]
         )
-        shorter = NewTokens(ids=half[1:], past=[short], num_past=1, beginning=3)
-        [(states, _), (again, _), (_, _)] = body.run([[rest], [shorter, shorter]])
+        rest = NewTokens(ids=first[half:], past=[long], num_past=half, beginning=2)
+        again = NewTokens(ids=first[1:half], past=[short], num_past=1, beginning=3)
+        [(ended, _), _, (repeated, _)] = body.run([[rest], [again, again]])
         wanted = out.last_hidden_state[0]
-        found = torch.cat([wanted[:1], again, states])
+        found = torch.cat([begun, ended, repeated])
+        wanted = torch.cat([wanted, wanted[1:half]])
         allowed = max(PROBED_ERROR, 16 * torch.finfo(found.dtype).eps) * float(wanted.abs().max())
         return body if float((found - wanted).abs().max()) <= allowed else None
 

@@ -179,7 +179,7 @@ class IncrementalPRM:
                 ids, positions = self._encoder.join_steps(steps, before=prefix.num_tokens)
                 places.setdefault((prefix, ids, positions), []).append(place)
             except DataError as error:
-                refused[place] = error
+                refused[place] = error.with_traceback(None)  # whose frames would hold tensors
         self._compute_prompts([prefix for prefix, _, _ in places])
         results: dict[int, ScoredPrefix | DataError] = {**refused}
         found = self._compute([_Job(*key) for key in places])
@@ -284,7 +284,7 @@ class _Job:
             ids=ids,
             past=[one._kept.cache for one in self.path],
             num_past=self.num_before,
-            beginning=self if prefix is None else prefix,
+            beginning=object() if prefix is None else prefix,
         )
 
 
