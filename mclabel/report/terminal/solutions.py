@@ -69,7 +69,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
             Text(_interval(label), style="dim"),
             Text(_counts(row, index), style="dim"),
             *([] if row.consensus is None else [Text(str(index), style="dim")]),
-            _step_text(step.text, _style(label), places.get(index, ())),
+            step_text(step.text, _style(label), places.get(index, ())),
         )
     console.print(table)
     if row.consensus is not None:
@@ -258,7 +258,7 @@ def _difference(estimate: Difference) -> str:
     return f"{value} \\[{low}, {high}]"
 
 
-def _step_text(text: str, style: str, places: Sequence[Place]) -> Text:
+def step_text(text: str, style: str, places: Sequence[Place]) -> Text:
     """A step with the places in it underlined, and below it what is wrong with each."""
     body, left = text.strip(), len(text) - len(text.lstrip())
     found = Text(shown(body), style=style)
