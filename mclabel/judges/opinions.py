@@ -83,7 +83,7 @@ def judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedSolution:
+class SolutionOpinion:
     """A solution with the opinion of a judge on it."""
 
     id: str
@@ -97,7 +97,7 @@ class JudgedSolution:
     opinion: Opinion
 
 
-def judged_solutions(location: str) -> Iterator[JudgedSolution]:
+def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
     """Each solution that a run has an opinion on, one shard in memory at a time.
 
     Raises:
@@ -110,7 +110,7 @@ def judged_solutions(location: str) -> Iterator[JudgedSolution]:
         item = row_item(row["row"], f"solution {row['id']}", content)
         if isinstance(item, RejectReason):
             raise _no_row(location, row, item.detail)
-        yield JudgedSolution(
+        yield SolutionOpinion(
             id=row["id"],
             problem_id=str(content.get("problem_id", "")),
             problem=item.problem,

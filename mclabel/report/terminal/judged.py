@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mclabel.judges.base import Answer
-from mclabel.judges.opinions import JudgedSolution
+from mclabel.judges.opinions import SolutionOpinion
 from mclabel.records import Consensus, SourceOpinion, Step
 from mclabel.report.opinions import opinion_words, places_by_step
 from mclabel.report.terminal.solutions import shown, step_text
@@ -16,7 +16,7 @@ MAX_ANSWER = 400
 """Characters of an answer that are shown: its last ones, since the verdict ends it."""
 
 
-def show_judged(console: Console, judged: JudgedSolution) -> None:
+def show_judged(console: Console, judged: SolutionOpinion) -> None:
     """Print a problem, one solution and the opinion on it.
 
     Args:
