@@ -87,7 +87,7 @@ def labels(shards: str, as_json: bool) -> None:
     )
     from mclabel.report.page.health import finding_lines, health_grid
     from mclabel.report.terminal.grid import rich_table
-    from mclabel.report.terminal.solutions import counts_table, quality_table
+    from mclabel.report.terminal.solutions import counts_table, num_kept, quality_table
 
     rows = list(read_labels(Store(shards)))
     cost = label_cost(rows)
@@ -102,6 +102,7 @@ def labels(shards: str, as_json: bool) -> None:
         quality = {name: asdict(group) for name, group in groups.items()}
         content = {
             "cost": asdict(cost),
+            "num_kept": num_kept(rows),
             "health": None if health is None else health_json(health),
             "quality": quality,
         }
