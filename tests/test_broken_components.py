@@ -251,6 +251,32 @@ def test_a_reader_that_takes_long_is_named_and_waited_for(tmp_path: Path) -> Non
     assert re.search(told, done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("source", "part", "key"),
+    [(table.JUDGE, "judge", "judge"), (table.ESTIMATOR, "wanted", "estimator.kind")],
+    ids=["judge", "estimator"],
+)
+def test_a_component_that_ends_the_process_is_named(
+    source: str, part: str, key: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(broken(source, Case("", part, "os._exit(0)", ())))
+    job = label(tmp_path, f"{key}=own:Own")
+    if key == "judge":
+        run_folder = write_run(tmp_path / "run", arith_rows(2))
+        job = ["judge", str(run_folder), "-o", str(tmp_path / "opinions"), "judge=own:Own"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-m", "mclabel", *job],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"mclabel: own:Own: {part} ended the process by os._exit(0). Correct it")
+
+
 @pytest.mark.parametrize("key", list(HANGS))
 def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> None:
     sound, part, code = HANGS[key]

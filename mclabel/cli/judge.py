@@ -65,6 +65,7 @@ def judge(
     from mclabel import pipelines
     from mclabel.config import JudgeConfig, load_config
     from mclabel.judges.opinions import opinion_counts
+    from mclabel.pipelines.judge import judge_words
     from mclabel.report.terminal.job_progress import job_progress
 
     given: dict[str, object] = {
@@ -76,6 +77,7 @@ def judge(
     }
     named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
     checked = load_config(JudgeConfig, config, [*named, *overrides], allow=allow)
+    console.print(judge_words(checked), highlight=False, markup=False, soft_wrap=True)
     with job_progress(console, "judge", "solutions") as progress:
         report = pipelines.judge(checked, progress, accept_changes=accept_changes)
     if report.num_rejected:

@@ -243,13 +243,16 @@ def submit_label(
 def compact(run: str, rows: int) -> None:
     """Merge the small shards of a run into large ones.
 
-    RUN is a folder or URL. Readers see either the old or the new shards, never both. A labelling
-    job may run at the same time.
+    RUN is the folder or URL of a run with labels. Readers see either the old or the new shards,
+    never both. A labelling job may run at the same time.
     """
     from mclabel.data.shards.compact import compact as merge
+    from mclabel.data.shards.solution_rows import row_shards_of
     from mclabel.data.shards.store import Store
     from mclabel.report.terminal.job_progress import StageProgress
 
+    if (kind := row_shards_of(Store(run))) is not None:
+        raise ShardError(f"{run}: holds {kind.what}; only labels can be compacted. {kind.use}")
     with StageProgress(console, "read", "shards") as stage:
         done = merge(Store(run), rows=rows, on_progress=stage.update)
     if not done.num_before:

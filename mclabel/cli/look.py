@@ -19,17 +19,25 @@ from mclabel.cli.output import console
     type=click.IntRange(1),
     help=("Maximum number of solutions to print."),
 )
-@click.option("--problem", help="Print only solutions to the problem with this id.")
 @click.option(
-    "--wrong", is_flag=True, help=("Print only solutions in which a first error is labelled.")
+    "--problem",
+    help="Print only solutions to the problem with this id; of opinions on a file, of this row.",
 )
+@click.option("--wrong", is_flag=True, help=("Print only solutions with a first error."))
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
-    """Print solutions with their step values."""
+    """Print solutions with their step values, or with the opinions of a judge.
+
+    SHARDS is the folder or URL of a run of labels, or the output of `mclabel judge`.
+    """
     from mclabel.data.shards.labels import read_labels
+    from mclabel.data.shards.solution_rows import OPINIONS, row_shards_of
     from mclabel.data.shards.store import Store
     from mclabel.evaluation.label_quality import arith_truth, is_arith
     from mclabel.report.terminal.solutions import show_solution
 
+    if row_shards_of(Store(shards)) is OPINIONS:
+        _show_opinions(shards, limit, problem, wrong)
+        return
     shown = 0
     for row in read_labels(Store(shards)):
         if (problem is not None and row.problem.id != problem) or (
@@ -39,6 +47,25 @@ def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
         if shown == limit:
             break
         show_solution(console, row, arith_truth(row) if is_arith([row]) else "")
+        shown += 1
+    if not shown:
+        console.print("No solution matches.")
+
+
+def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> None:
+    """Print opinions on solutions: all, those on a problem, or those that name an error."""
+    from mclabel.judges.opinions import judged_solutions
+    from mclabel.report.terminal.judged import show_judged
+
+    shown = 0
+    for one in judged_solutions(run):
+        if problem not in (None, one.id, one.problem_id):
+            continue
+        if wrong and one.opinion.first_error is None:
+            continue
+        if shown == limit:
+            break
+        show_judged(console, one)
         shown += 1
     if not shown:
         console.print("No solution matches.")
@@ -60,7 +87,7 @@ def labels(shards: str, as_json: bool) -> None:
     )
     from mclabel.report.page.health import finding_lines, health_grid
     from mclabel.report.terminal.grid import rich_table
-    from mclabel.report.terminal.solutions import counts_table, quality_table
+    from mclabel.report.terminal.solutions import counts_table, num_kept, quality_table
 
     rows = list(read_labels(Store(shards)))
     cost = label_cost(rows)
@@ -75,6 +102,7 @@ def labels(shards: str, as_json: bool) -> None:
         quality = {name: asdict(group) for name, group in groups.items()}
         content = {
             "cost": asdict(cost),
+            "num_kept": num_kept(rows),
             "health": None if health is None else health_json(health),
             "quality": quality,
         }

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
     """Check that a run's files are what was written, and agree with each other.
 
-    RUN is the folder or URL of a labelling or scoring run. The command reads every file and checks
-    digests, labels against their rollouts, duplicate solutions, blocks against the plan and their
-    shards' names, run.json against the shards, priors, journals, and files of a finished job that
-    are missing. It prints what is damaged and how to repair it. The exit code is 0 if the run is
-    sound, 1 if it is damaged, and 2 if there is no run.
+    RUN is the folder or URL of a run of labels, scores or opinions. The command reads every file
+    and checks digests, labels against their rollouts, duplicate solutions, blocks against the plan
+    and their shards' names, run.json against the shards, priors, journals, and files of a finished
+    job that are missing. It prints what is damaged and how to repair it. The exit code is 0 if the
+    run is sound, 1 if it is damaged, and 2 if there is no run.
     """
     from mclabel.data.shards.restore import restore_manifest as restore
     from mclabel.data.shards.store import Store
@@ -69,7 +69,7 @@ def _counts(found: Verification) -> Table:
     table.add_row("verdict", said, style="bold" if found.is_sound else "bold red")
     for what, count in (
         ("blocks", found.num_blocks),
-        ("labels shards", found.num_shards),
+        (f"{found.holds} shards", found.num_shards),
         ("solutions", found.num_solutions),
         ("rollouts", found.num_rollouts),
         ("priors", found.num_priors),

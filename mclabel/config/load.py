@@ -323,7 +323,7 @@ def _fault(
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
     if error["type"] in UNKNOWN_KEY and (new := _moved(kind, path)) is not None:
-        return f"{key}: {new}"
+        return f"{key}: is now {parent}{new}"
     if error["type"] in UNKNOWN_KEY:
         known = [parent + name for name in _known_keys(kind)]
         if component:
@@ -358,7 +358,7 @@ def _moved(kind: type[Settings], path: Sequence[str]) -> str | None:
             return None
         kind = nested
     new = kind.moved.get(path[-1])
-    return None if new is None else f"is now {'.'.join([*path[:-1], new])}"
+    return None if new is None else ".".join([*path[:-1], new])
 
 
 def _sensitive(kind: type[Settings], path: Sequence[str]) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "PolicyPreview",
     "PolicySettings",
     "make_engine",
+    "runs_model",
 ]
 
 
@@ -56,3 +57,11 @@ def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
     if Boundary.around("engines", target).ours:
         return target(policy, seed=seed)
     return CheckedEngine(target, policy, seed=seed)
+
+
+def runs_model(policy: PolicySettings) -> bool:
+    """Whether the engine of a policy runs `policy.model`, or a server of it."""
+    from mclabel.engines.model import ModelEngine
+
+    target = policy.engine.component
+    return isinstance(target, type) and issubclass(target, ModelEngine)

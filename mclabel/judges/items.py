@@ -50,17 +50,21 @@ def _run_rows(store: Store) -> Iterator[SolutionItem]:
             yield _judged(labeled_item(number, labeled), labeled.problem.answer)
 
 
+def steps_of(item: SolutionItem) -> tuple[str, ...]:
+    """The texts of a solution's steps; one that is a whole text has a step a line."""
+    if not isinstance(item.steps, str):
+        return item.steps
+    ends = newline_ends(item.steps)
+    return tuple(item.steps[a:b] for a, b in pairwise((0, *ends)))
+
+
 def _judged(item: SolutionItem, reference: str | None) -> JudgedItem:
-    steps = item.steps
-    if isinstance(steps, str):
-        ends = newline_ends(steps)
-        steps = tuple(steps[a:b] for a, b in pairwise((0, *ends)))
     return JudgedItem(
         id=item.id,
         number=item.number,
         place=item.place,
         row=item.row,
         problem=item.problem,
-        steps=steps,
+        steps=steps_of(item),
         reference=reference,
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.manifest import MANIFEST, claimed_config, read_claim
 from mclabel.data.shards.solution_rows import OPINIONS
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.judges.base import Answer, Opinion
-from mclabel.prm.scoring.items import FILES
+from mclabel.judges.items import steps_of
+from mclabel.prm.scoring.items import FILES, row_item
 from mclabel.records import Claim, Flag
 
 
@@ -40,9 +42,7 @@ class OpinionRun:
             ShardError: it is none, or its shards are damaged.
         """
         store = Store(location)
-        recorded = claimed_config(store, MANIFEST)
-        if recorded is None or recorded.get("task") != OPINIONS.task:
-            raise ShardError(f"{location}: holds no opinions. Give the `out` of `mclabel judge`")
+        recorded = _recorded(store)
         opinions, num_steps = {}, {}
         for row in OPINIONS.rows(store):
             opinions[row["id"]] = opinion_of(row)
@@ -79,16 +79,72 @@ def judged_rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
         ShardError: a shard is damaged, or a row is not JSON.
     """
     for row in OPINIONS.rows(Store(location)):
-        try:
-            content = json.loads(row["input"])
-            if not isinstance(content, dict):
-                raise ValueError(f"must be an object, is a {type(content).__name__}")
-        except (ValueError, RecursionError) as error:
-            raise ShardError(
-                f"{location}: the input of solution {row['id']!r} is no row ({error}). Judge "
-                "its solutions again, into a new folder"
-            ) from error
-        yield row["id"], content
+        yield row["id"], _input_row(location, row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolutionOpinion:
+    """A solution with the opinion of a judge on it."""
+
+    id: str
+    problem_id: str
+    """Empty where the input's row has none."""
+    problem: str
+    steps: tuple[str, ...]
+    judge: str
+    """Name of the judge's component."""
+    claim: Claim
+    opinion: Opinion
+
+
+def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
+    """Each solution that a run has an opinion on, one shard in memory at a time.
+
+    Raises:
+        ShardError: it is no run of `mclabel judge`, a shard is damaged, or a row is no solution.
+    """
+    store = Store(location)
+    judge = _recorded(store)["judge"]
+    for row in OPINIONS.rows(store):
+        content = _input_row(location, row)
+        item = row_item(row["row"], f"solution {row['id']}", content)
+        if isinstance(item, RejectReason):
+            raise _no_row(location, row, item.detail)
+        yield SolutionOpinion(
+            id=row["id"],
+            problem_id=str(content.get("problem_id", "")),
+            problem=item.problem,
+            steps=steps_of(item),
+            judge=judge["kind"],
+            claim=judge["claim"],
+            opinion=opinion_of(row),
+        )
+
+
+def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of the input that was judged."""
+    try:
+        content = json.loads(row["input"])
+    except (ValueError, RecursionError) as error:
+        raise _no_row(location, row, str(error)) from error
+    if not isinstance(content, dict):
+        raise _no_row(location, row, f"must be an object, is a {type(content).__name__}")
+    return content
+
+
+def _no_row(location: str, row: Mapping[str, Any], fault: str) -> ShardError:
+    return ShardError(
+        f"{location}: the input of solution {row['id']!r} is no row ({fault}). Judge its solutions "
+        "again, into a new folder"
+    )
+
+
+def _recorded(store: Store) -> dict[str, Any]:
+    """The configuration of a run of `mclabel judge`."""
+    recorded = claimed_config(store, MANIFEST)
+    if recorded is None or recorded.get("task") != OPINIONS.task:
+        raise ShardError(f"{store.location}: holds no opinions. Give the `out` of `mclabel judge`")
+    return recorded
 
 
 @dataclass(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,7 +61,9 @@ class CombineReport:
     num_relearned: int = 0
     """Of these, those that have it without any judge: by what rollouts of the whole run show."""
     num_unknown: Counter[str] = field(default_factory=Counter)
-    """By source: solutions on which it says nothing."""
+    """By source: solutions that it has judged, and says nothing on."""
+    num_unjudged: Counter[str] = field(default_factory=Counter)
+    """By source: solutions that it has not judged, such as those that came to the run later."""
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By judge: error rates that the rule `posterior` has learned."""
 
@@ -84,6 +86,12 @@ class CombineReport:
             said.append(
                 f"{self.num_solutions:,} solutions are few to learn error rates from: take what "
                 f"follows with care. From {FEW} on they begin to be known"
+            )
+        for name, count in sorted(self.num_unjudged.items()):
+            said.append(
+                f"{name}: {count:,} of them are not judged: they came to the run later, have "
+                "no steps, or were set aside. `mclabel judge` with the same settings judges what "
+                "is new"
             )
         for name, count in sorted(self.num_unknown.items()):
             said.append(f"{name}: no opinion on {count:,} of them")
@@ -163,7 +171,7 @@ def combine(
         ]
         rewritten.copy_priors(block)
         rewritten.commit(block, labeled, block.rollouts)
-        _count(report, block, labeled)
+        _count(report, block, labeled, {one.name: one.run.num_steps for one in sources})
         if rule == POSTERIOR:
             own = (_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
             named = {row.solution.id: error for row, error, _ in own}
@@ -290,12 +298,20 @@ def _by_posterior(
     return replace(row, posterior=tuple(chances.tolist())), error, kept
 
 
-def _count(report: CombineReport, block: SourceBlock, labeled: Sequence[LabeledSolution]) -> None:
+def _count(
+    report: CombineReport,
+    block: SourceBlock,
+    labeled: Sequence[LabeledSolution],
+    judged: Mapping[str, Collection[str]],
+) -> None:
+    """Count rows of a block; `judged` has the ids of the solutions that each source has judged."""
     for before, now in zip(block.rows, labeled, strict=True):
         assert now.consensus is not None
         report.num_solutions += 1
         report.num_kept += now.consensus.kept
         report.num_first_errors_changed += before.first_error != now.first_error
         for one in now.consensus.opinions:
-            report.num_unknown[one.source] += not one.is_known and one.source != ROLLOUTS
-    report.num_unknown = +report.num_unknown
+            if one.is_known or one.source == ROLLOUTS:
+                continue
+            is_judged = now.solution.id in judged[one.source]
+            (report.num_unknown if is_judged else report.num_unjudged)[one.source] += 1

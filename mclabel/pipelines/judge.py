@@ -13,8 +13,10 @@ from mclabel.data.outputs import OPINION_FOLDERS, RUN_FILES, check_places
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claimed_config
 from mclabel.data.shards.solution_rows import OPINIONS
 from mclabel.data.shards.store import Store
-from mclabel.engines import PolicySettings
+from mclabel.engines import PolicySettings, runs_model
+from mclabel.engines.sections import settings_of
 from mclabel.errors import ConfigError, ShardError
+from mclabel.judges import JUDGES
 from mclabel.judges.base import Judge, JudgeSettings
 from mclabel.judges.checked import CheckedJudge, judge_class
 from mclabel.judges.items import read_judged_input
@@ -96,14 +98,36 @@ def judge(
     )
 
 
+def judge_words(config: JudgeConfig) -> str:
+    """Which judge a job runs, what it asks, and, if it was not chosen, how to choose another."""
+    name = config.judge.kind
+    if "judge" not in config.model_fields_set:
+        return (
+            f"The judge is {name}, since none is chosen. Choose one with "
+            f"{', '.join(f'judge={one}' for one in JUDGES)} or judge=module:Class"
+        )
+    words = f"The judge is {name}"
+    for key, policy in _policies(config).items():
+        asked = policy.model
+        if not runs_model(policy):
+            asked = f"the engine {policy.engine.kind}, which does not run judge.{key}.model"
+        words += f". It asks {asked}"
+    return words
+
+
+def _policies(config: JudgeConfig) -> dict[str, PolicySettings]:
+    """The settings of the judge's models, by their keys."""
+    values = {name: getattr(config.judge, name) for name in type(config.judge).model_fields}
+    return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
+
+
 def _settled(config: JudgeConfig) -> JudgeSettings:
     """The judge's settings with all that they name looked up."""
     target = judge_class(config.judge)
-    policies = {
-        name: prepare_policy(value).settings
-        for name in type(config.judge).model_fields
-        if isinstance(value := getattr(config.judge, name), PolicySettings)
-    }
+    policies = {}
+    for name, policy in _policies(config).items():
+        with settings_of(f"judge.{name}"):
+            policies[name] = prepare_policy(policy).settings
     settings: JudgeSettings = target.settled(
         config.judge.model_copy(update=policies), _recorded(config.out)
     )

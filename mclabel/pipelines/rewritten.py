@@ -25,6 +25,7 @@ from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.rejects import copy_rejects
 from mclabel.data.shards.schema import labeled_solution, recorded_rollout
 from mclabel.data.shards.shard import read_shard
+from mclabel.data.shards.solution_rows import no_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.labeling.grading import ungraded_reasons
@@ -64,7 +65,7 @@ class RewrittenRun:
         """
         self._catalog = read_catalog(source)
         if not self._catalog.blocks:
-            raise ShardError(f"{source.location}: holds no labels. Label a run first")
+            raise no_labels(source)
         self._source, self._target = source, target
         self._provenance, self._what = provenance, what
         self._done = committed_blocks(target)
@@ -147,7 +148,7 @@ def source_blocks(source: Store) -> Iterator[SourceBlock]:
     """
     catalog = read_catalog(source)
     if not catalog.blocks:
-        raise ShardError(f"{source.location}: holds no labels. Label a run first")
+        raise no_labels(source)
     return _blocks(source, catalog, lambda block: True, lambda table: None)
 
 

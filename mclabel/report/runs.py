@@ -11,6 +11,7 @@ from typing import Any, Literal
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import read_object
 from mclabel.data.shards.manifest import MANIFEST
+from mclabel.data.shards.solution_rows import no_labels, row_shards_of
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.seeds import content_id
@@ -111,12 +112,16 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
         what = "is a file, must be a folder" if folder.exists() else "no such folder"
         raise ShardError(f"{place}: {what}. Give the `out` of a job, e.g. runs/quickstart")
     kind = _kind(folder)
+    if kind == "labels" and _holds_rows(folder):
+        raise no_labels(Store(place))
     if kind is not None:
         return [(str(folder), kind)]
     inside = [
         (str(child), kind)
         for child in sorted(folder.iterdir())
-        if child.is_dir() and (kind := _kind(child)) is not None
+        if child.is_dir()
+        and (kind := _kind(child)) is not None
+        and not (kind == "labels" and _holds_rows(child))
     ]
     if not inside:
         raise ShardError(
@@ -134,6 +139,11 @@ def _kind(folder: Path) -> RunKind | None:
     if (folder / BEST_OF_N).is_file():
         return "best_of_n"
     return "prm" if (folder / TRAINING).is_file() else None
+
+
+def _holds_rows(folder: Path) -> bool:
+    """Whether a run holds scores or opinions, which neither the report nor the viewer shows."""
+    return row_shards_of(Store(str(folder))) is not None
 
 
 def _short_names(locations: Sequence[str]) -> dict[str, str]:

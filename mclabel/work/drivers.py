@@ -20,6 +20,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
+from mclabel.boundary import clipped
 from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile, ShardError
@@ -67,7 +68,7 @@ class DriverSign:
             self._store.delete(self._name)
 
     def others(self) -> list[str]:
-        """The signs of other drivers that are alive; those of dead ones are removed."""
+        """Other drivers that are alive, in words; the signs of dead ones are removed."""
         self._store.replace(self._name, io.BytesIO(self._content))
         times = self._store.times(FOLDER)
         now = times.get(self._name)
@@ -79,14 +80,14 @@ class DriverSign:
             if now - times[name] > timedelta(seconds=STALE_S) or self._is_dead(content):
                 self._store.delete(name)
             else:
-                signs.append(content.decode(errors="replace")[:200])
+                signs.append(_words(content))
         return signs
 
     def warn(self) -> None:
         """Warn if another driver works on the output."""
         if others := self.others():
             logger.warning(
-                "%s: another driver is at work on this output (%s). Nothing is lost or written "
+                "%s: another driver is at work on this output: %s. Nothing is lost or written "
                 "twice, but both do the same work: stop one of them",
                 self._store.location,
                 "; ".join(others),
@@ -113,3 +114,13 @@ class DriverSign:
                 self._beats.replace(self._name, io.BytesIO(self._content))
             except ShardError as error:
                 logger.info("the sign of this driver could not be written: %s", error)
+
+
+def _words(content: bytes) -> str:
+    """Which process a sign is of; a sign that cannot be read says only that there is one."""
+    try:
+        sign, _ = read_object(content)
+        words = f"process {sign['process']} on {sign['node']}, since {sign['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "a process whose sign cannot be read"
+    return clipped(words)

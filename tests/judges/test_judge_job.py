@@ -171,6 +171,9 @@ def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -
         (("judge=scorer", "judge.prm=nowhere", "judge.threshold=0.5"), "nowhere"),
         (("judge=scorer", "judge.prm=x"), "threshold and held_out are both missing"),
         (("judge=critic", "judge.prompt=lessen"), "neither a built-in prompt nor a template"),
+        (("judge=critic",), "judge.policy.model: is not set"),
+        (("judge=critic", "judge.policy.model=/no/x"), "mclabel: judge.policy.model='/no/x'"),
+        (("judge=critic", "judge.policy.max_live=4"), "is now judge.policy.engine.max_live"),
         (("judge=critic", "judge.least_votes=9"), "least_votes=9"),
         (("judge.threshold=1",), "threshold"),
         (("answers=nowhere",), "nowhere"),
@@ -183,3 +186,32 @@ def test_a_judge_without_what_it_needs_ends_with_one_clear_word(
     result = run("judge", str(source), "-o", str(out), *arguments)
     assert result.exit_code == 2 and words in " ".join(result.output.split()), result.output
     assert not out.exists()
+
+
+SCRIPTED = ("judge=critic", "judge.policy.engine=scripted")
+
+
+def test_the_first_line_says_which_judge_runs(tmp_path: Path) -> None:
+    source = str(write(tmp_path / "in.jsonl", 1))
+
+    def first_line(*chosen: str) -> str:
+        result = run("judge", source, "-o", str(tmp_path / str(len(chosen))), *chosen)
+        assert result.exit_code == 0, result.output
+        return result.output.splitlines()[0]
+
+    assert first_line() == (
+        "The judge is symbolic, since none is chosen. Choose one with judge=symbolic, "
+        "judge=critic, judge=scorer or judge=module:Class"
+    )
+    assert first_line("judge=symbolic") == "The judge is symbolic"
+    assert "It asks the engine scripted, which does not run judge." in first_line(*SCRIPTED)
+    config = json.loads((tmp_path / "2" / "run.json").read_text())["config"]
+    assert config["judge"]["policy"]["model"] == "scripted"
+
+
+def test_an_engine_that_dies_at_work_names_the_critics_settings(tmp_path: Path) -> None:
+    source = str(write(tmp_path / "in.jsonl", 4))
+    dying = (*SCRIPTED, "judge.policy.engine.crash_rate=1")
+    result = run("judge", source, "-o", str(tmp_path / "out"), *dying)
+    assert result.exit_code == 2
+    assert "judge.policy.engine=scripted: the engine died" in result.output

@@ -120,7 +120,9 @@ def test_signs_of_the_dead_are_removed_and_those_of_the_living_are_told(
         sign.warn()
         assert len(store.names("drivers")) == 3
     assert store.names("drivers") == ["drivers/away.json", "drivers/here.json"]
-    assert SAYS in caplog.text and "another" in caplog.text and str(os.getpid()) in caplog.text
+    here = f"process {os.getpid()} on {os.uname().nodename}, since x"
+    away = f"process {gone.pid} on another, since x"
+    assert SAYS in caplog.text and f": {away}; {here}. Nothing is lost" in caplog.text
 
 
 def test_nobody_else_is_nothing_to_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,6 +30,11 @@ def remedy(name: str) -> str:
             return "Delete it and run the job again, which labels its blocks again"
         case ["scores"]:
             return "Delete it and run the job again, which scores its block again"
+        case ["opinions"]:
+            return (
+                "Delete it and run `mclabel judge` again with the same settings, which judges its "
+                "block again"
+            )
         case ["rollouts"]:
             return (
                 f"Labels can be read without it. To restore the rollouts, delete it and labels/"

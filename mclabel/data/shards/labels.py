@@ -36,6 +36,7 @@ from mclabel.data.shards.schema import (
     rollout_row,
 )
 from mclabel.data.shards.shard import TAIL, open_shard, read_shard, write_rollouts, write_shard
+from mclabel.data.shards.solution_rows import no_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile, ShardError
 from mclabel.records import LabeledSolution, Rollout
@@ -162,9 +163,7 @@ def label_tables(
     """
     catalog = read_catalog(store)
     if not catalog.files:
-        raise ShardError(
-            f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
-        )
+        raise no_labels(store)
     for name, missing in catalog.lost.items():
         if blocks is None or any(block in blocks for block in missing):
             raise DamagedFile(

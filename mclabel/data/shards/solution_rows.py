@@ -22,9 +22,11 @@ import pyarrow.parquet as pq
 from mclabel.data.parquet import whole_table
 from mclabel.data.shards.damage import CUT_OFF, damaged
 from mclabel.data.shards.digest import SMALLEST, check_parquet, is_cut_off, parquet_with_digest
+from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.packed import PackedNames
 from mclabel.data.shards.plan import planned_blocks
 from mclabel.data.shards.store import Store
+from mclabel.errors import DamagedFile, ShardError
 
 _METADATA_KEY = b"mclabel"
 
@@ -48,6 +50,8 @@ class RowShards:
     """Under the run's."""
     what: str
     """What a shard holds, as messages call it."""
+    use: str
+    """What can be done with such a run, for messages."""
     task: str
     """What the manifest of such a run calls its task."""
     version: int
@@ -185,6 +189,7 @@ _AGGREGATED = ("last", "min", "product", "mean", "max", "log_odds")
 SCORES = RowShards(
     folder="scores",
     what="scores",
+    use="They lie in its shards (docs/formats.md)",
     task="score",
     version=1,
     schema=pa.schema(
@@ -218,6 +223,7 @@ _ANSWER = pa.struct(
 OPINIONS = RowShards(
     folder="opinions",
     what="opinions",
+    use="`mclabel show` prints them, `mclabel combine` makes labels of them",
     task="judge",
     version=1,
     schema=pa.schema(
@@ -237,3 +243,31 @@ OPINIONS = RowShards(
     ),
 )
 """What a judge's job writes; the columns are explained in docs/formats.md."""
+
+KINDS = (SCORES, OPINIONS)
+
+
+def row_shards_of(store: Store) -> RowShards | None:
+    """What a run over solutions holds, None of one that holds labels.
+
+    If its manifest is unreadable, its folders decide.
+    """
+    try:
+        manifest = read_claim(store, MANIFEST)
+    except DamagedFile:
+        manifest = None
+    if manifest is not None:
+        task = manifest["config"].get("task")
+        return next((kind for kind in KINDS if kind.task == task), None)
+    if any(store.listed("labels")):
+        return None
+    return next((kind for kind in KINDS if any(store.listed(kind.folder))), None)
+
+
+def no_labels(store: Store) -> ShardError:
+    """The error of a command that needs labels, on a run that has none."""
+    if (kind := row_shards_of(store)) is not None:
+        return ShardError(f"{store.location}: holds {kind.what}, not labels. {kind.use}")
+    return ShardError(
+        f"{store.location}: holds no labels/*.parquet. Give the `out` of a labelling job"
+    )

@@ -26,9 +26,11 @@ class Verification:
     """The result of reading everything that a run holds."""
 
     run: str
+    holds: str = "labels"
+    """What its shards hold: `labels`, `scores` or `opinions`."""
     num_blocks: int = 0
     num_shards: int = 0
-    """Number of labels shards."""
+    """Number of shards of what the run holds."""
     num_solutions: int = 0
     num_rollouts: int = 0
     num_priors: int = 0

@@ -25,12 +25,13 @@ from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.recount import disagreements
 from mclabel.data.shards.shard import read_shard, shard_has_digest
+from mclabel.data.shards.solution_rows import row_shards_of
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import Doubles, name_hashes
 from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.planned import PlannedProblems
 from mclabel.data.verify.single_files import SingleFiles
-from mclabel.data.verify.solution_rows import check_rows, row_shards_of
+from mclabel.data.verify.solution_rows import check_rows
 from mclabel.errors import DamagedFile, ShardError
 
 
@@ -50,6 +51,7 @@ def verify(
     files = SingleFiles(store, found)
     files.check()
     if (kind := row_shards_of(store)) is not None:
+        found.holds = kind.what
         check_rows(kind, store, found, files, on_progress)
         return found
     work = _Verifying(store, found, files)

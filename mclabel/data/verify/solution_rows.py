@@ -8,34 +8,14 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from mclabel.data.shards.damage import damaged
-from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.plan import planned_blocks
-from mclabel.data.shards.solution_rows import OPINIONS, SCORES, RowShards
+from mclabel.data.shards.solution_rows import RowShards
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import name_hashes
 from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.planned import PlannedProblems
 from mclabel.data.verify.single_files import SingleFiles
 from mclabel.errors import DamagedFile
-
-KINDS = (SCORES, OPINIONS)
-
-
-def row_shards_of(store: Store) -> RowShards | None:
-    """What a run over solutions holds, None of one that holds labels.
-
-    If its manifest is unreadable, its folders decide.
-    """
-    try:
-        manifest = read_claim(store, MANIFEST)
-    except DamagedFile:
-        manifest = None
-    if manifest is not None:
-        task = manifest["config"].get("task")
-        return next((kind for kind in KINDS if kind.task == task), None)
-    if any(store.listed("labels")):
-        return None
-    return next((kind for kind in KINDS if any(store.listed(kind.folder))), None)
 
 
 def check_rows(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mclabel.engines import Engine, make_engine
+from mclabel.engines import Engine, make_engine, runs_model
 from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.resources import EngineResources
-from mclabel.errors import EngineDied, RequestFailed
+from mclabel.engines.sections import settings_of
+from mclabel.errors import ConfigError, EngineDied, RequestFailed
 from mclabel.judges.base import (
     UNKNOWN_VOTE,
     Answer,
@@ -27,6 +29,8 @@ from mclabel.seeds import sampling_seed
 from mclabel.work.task import RunnerState
 from mclabel.work.worker import repeat
 
+POLICY = "judge.policy"
+"""Key of the model's settings."""
 ADJUST_S = 0.5
 """Between two looks at the engine's memory."""
 MAX_REASON = 300
@@ -48,21 +52,41 @@ class CriticJudge(Judge):
     def __init__(self, settings: Settings, *, seed: int = 0) -> None:
         """Prepare to judge; see `Judge`."""
         super().__init__(settings, seed=seed)
-        self._engine: Engine = make_engine(settings.policy, seed=seed)
+        with settings_of(POLICY):
+            self._engine: Engine = make_engine(settings.policy, seed=seed)
         self._policy = GatedPolicy(self._engine)
         self._adjusting: asyncio.Task[None] | None = None
 
+    @classmethod
+    def settled(cls, settings: Settings, recorded: Mapping[str, Any]) -> Settings:
+        """The settings as they are, if they name a model; see `Judge`.
+
+        Raises:
+            ConfigError: the engine runs a model, and none is named: the default cannot judge.
+        """
+        policy = settings.policy
+        if "model" not in policy.model_fields_set and runs_model(policy):
+            raise ConfigError(
+                f"{POLICY}.model: is not set, and a critic needs a model that can judge steps. "
+                f"Pass {POLICY}.model=MODEL (a folder or Hugging Face name), or choose an engine "
+                "that needs none"
+            )
+        return settings
+
     def known(self) -> dict[str, Any]:
         """The model by its content, and what it is asked; see `Judge`."""
+        with settings_of(POLICY):
+            model = self._engine.model_identity()
         return {
-            "policy": {"model": self._engine.model_identity()},
+            "policy": {"model": model},
             "prompt": template_hash(self.settings.template),
         }
 
     def check(self) -> None:
         """See that the model can be loaded."""
-        self._engine.check_environment()
-        self._engine.check_model()
+        with settings_of(POLICY):
+            self._engine.check_environment()
+            self._engine.check_model()
 
     def resources(self) -> EngineResources:
         """Those of the engine."""
@@ -70,7 +94,8 @@ class CriticJudge(Judge):
 
     async def start(self) -> None:
         """Load the engine."""
-        await self._policy.start()
+        with settings_of(POLICY):
+            await self._policy.start()
         self._adjusting = asyncio.create_task(repeat(ADJUST_S, self._policy.adjust))
 
     async def judge(self, item: JudgedItem, ask: Asks) -> Opinion:
@@ -112,7 +137,8 @@ class CriticJudge(Judge):
             return _failed(name, number, max_tokens, why)
         seed = sampling_seed(self.seed, name, str(max_tokens), number)
         try:
-            found = await self._policy.sample(ids, (), seed=seed, max_tokens=max_tokens)
+            with settings_of(POLICY):
+                found = await self._policy.sample(ids, (), seed=seed, max_tokens=max_tokens)
         except EngineDied:
             raise
         except RequestFailed as error:

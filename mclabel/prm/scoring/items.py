@@ -135,12 +135,21 @@ def file_items(source: str) -> Iterator[SolutionItem | tuple[int, RejectReason]]
     """The rows of a file: a solution, or a row's number and why it is rejected."""
     for number, row in scan_rows(source):
         found = (
-            row if isinstance(row, RejectReason) else _item(number, row_place(source, number), row)
+            row
+            if isinstance(row, RejectReason)
+            else row_item(number, row_place(source, number), row)
         )
         yield (number, found) if isinstance(found, RejectReason) else found
 
 
-def _item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
+def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
+    """The solution in a row, or why there is none.
+
+    Args:
+        number: of the row, from 1.
+        place: names it in messages.
+        row: as it was read.
+    """
     if not isinstance(row, Mapping):
         return RejectReason("not_an_object", "must be an object with a problem and a solution")
     problem = text_of(row.get("problem"), numbers=False)

@@ -69,7 +69,7 @@ def show_solution(console: Console, row: LabeledSolution, truth: int | str | Non
             Text(_interval(label), style="dim"),
             Text(_counts(row, index), style="dim"),
             *([] if row.consensus is None else [Text(str(index), style="dim")]),
-            _step_text(step.text, _style(label), places.get(index, ())),
+            step_text(step.text, _style(label), places.get(index, ())),
         )
     console.print(table)
     if row.consensus is not None:
@@ -237,6 +237,8 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     for outcome, count in outcomes.items():
         if count or outcome in (Outcome.RIGHT, Outcome.WRONG):
             table.add_row(f"  {outcome}", f"{count:,}")
+    if (kept := num_kept(rows)) is not None:
+        table.add_row("  kept by the consensus", f"{kept:,}")
     table.add_row("steps", f"{len(labels):,}")
     table.add_row("  labelled sound", f"{sum(x is True for x in labels):,}")
     table.add_row("  labelled wrong", f"{sum(x is False for x in labels):,}")
@@ -244,6 +246,12 @@ def counts_table(rows: Sequence[LabeledSolution], cost: LabelCost) -> Table:
     table.add_row("rollout tokens a solution", f"{cost.tokens_per_solution:,.0f}")
     table.add_row("  without sharing prefixes", f"{cost.tokens_per_solution_unshared:,.0f}")
     return table
+
+
+def num_kept(rows: Sequence[LabeledSolution]) -> int | None:
+    """Number of solutions that a consensus keeps; None of a run that is not combined."""
+    found = [row.consensus.kept for row in rows if row.consensus is not None]
+    return sum(found) if found else None
 
 
 def _estimate(estimate: Estimate) -> str:
@@ -258,7 +266,7 @@ def _difference(estimate: Difference) -> str:
     return f"{value} \\[{low}, {high}]"
 
 
-def _step_text(text: str, style: str, places: Sequence[Place]) -> Text:
+def step_text(text: str, style: str, places: Sequence[Place]) -> Text:
     """A step with the places in it underlined, and below it what is wrong with each."""
     body, left = text.strip(), len(text) - len(text.lstrip())
     found = Text(shown(body), style=style)
