@@ -15,6 +15,7 @@ from mclabel.config import (
     LabelConfig,
     QuickstartConfig,
     ScoreConfig,
+    SearchConfig,
     TrainConfig,
 )
 from mclabel.config.keys import Key, configuration_keys
@@ -26,6 +27,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel train": TrainConfig,
     "mclabel score": ScoreConfig,
     "mclabel judge": JudgeConfig,
+    "mclabel search": SearchConfig,
     "mclabel eval best-of-n": BestOfNConfig,
     "mclabel quickstart": QuickstartConfig,
 }
@@ -40,6 +42,7 @@ mclabel label --keys rollouts    # keys with this word in their name, or else in
 mclabel train --keys
 mclabel score --keys
 mclabel judge --keys
+mclabel search --keys
 mclabel eval best-of-n --keys
 mclabel quickstart --keys
 ```

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from mclabel.config import BestOfNConfig, JudgeConfig, LabelConfig, TrainConfig, load_config
+from mclabel.config import (
+    BestOfNConfig,
+    JudgeConfig,
+    LabelConfig,
+    SearchConfig,
+    TrainConfig,
+    load_config,
+)
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.policy import with_examples
@@ -20,8 +27,13 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
         "train": TrainConfig,
         "eval": BestOfNConfig,
         "judge": JudgeConfig,
+        "search": SearchConfig,
     }
-    given = {"train": ["labels=[runs/labels]"], "judge": ["solutions=runs/labels"]}
+    given = {
+        "train": ["labels=[runs/labels]"],
+        "judge": ["solutions=runs/labels"],
+        "search": ["scorer.prm=runs/prm"],
+    }
     folder = path.parent.name
     load_config(kinds[folder], path, ["out=somewhere", *given.get(folder, [])])
     assert path.read_text().startswith("# mclabel ")

@@ -19,6 +19,7 @@ from mclabel.config import (
     LabelConfig,
     QuickstartConfig,
     ScoreConfig,
+    SearchConfig,
     TrainConfig,
     load_config,
 )
@@ -30,7 +31,7 @@ from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS = (
-    *(LabelConfig, TrainConfig, ScoreConfig, JudgeConfig),
+    *(LabelConfig, TrainConfig, ScoreConfig, JudgeConfig, SearchConfig),
     *(BestOfNConfig, QuickstartConfig),
 )
 

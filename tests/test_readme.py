@@ -13,7 +13,14 @@ import click
 import pytest
 
 from mclabel.cli import main
-from mclabel.config import BestOfNConfig, JudgeConfig, LabelConfig, TrainConfig, load_config
+from mclabel.config import (
+    BestOfNConfig,
+    JudgeConfig,
+    LabelConfig,
+    SearchConfig,
+    TrainConfig,
+    load_config,
+)
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [
@@ -74,6 +81,7 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
         "train": TrainConfig,
         "best-of-n": BestOfNConfig,
         "judge": JudgeConfig,
+        "search": SearchConfig,
     }
     given = context.params
     places = [f"{name}={given[name]}" for name in ("solutions", "out") if verb == "judge"]

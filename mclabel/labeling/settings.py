@@ -20,16 +20,24 @@ def _posterior() -> EstimatorSettings:
     return PosteriorEstimator.Settings()
 
 
-class LabelSettings(Settings):
-    """How problems are labelled."""
+class SampledSettings(Settings):
+    """How solutions are sampled, split into steps and graded."""
 
     seed: int = Field(0, ge=0)
     """Random seed for sampling. The same seed gives the same completions if the engine samples
     reproducibly."""
+    split: StepSplitter = StepSplitter()
+    """Where the steps of solutions end."""
+    checker: CheckerField = Field(default_factory=default_checker)
+    """Name of the checker, which compares the answers of completions to the gold answer. Its
+    settings are the other keys of `checker`."""
+
+
+class LabelSettings(SampledSettings):
+    """How problems are labelled."""
+
     solutions: SolutionSettings = SolutionSettings()
     """Which solutions are labelled."""
-    split: StepSplitter = StepSplitter()
-    """Where their steps end."""
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="posterior")] = Field(
         default_factory=_posterior
     )
@@ -40,9 +48,6 @@ class LabelSettings(Settings):
     own: those from which the `strongest` recovers (the most costly one), from which `any`
     recovers, or from which `all` do. `estimator.kind=posterior` judges on all of them together and
     does not use it."""
-    checker: CheckerField = Field(default_factory=default_checker)
-    """Name of the checker, which compares the answers of completions to the gold answer. Its
-    settings are the other keys of `checker`."""
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop the job at the first input row or problem that cannot be labelled. If false, it is left
     out and listed in the output."""

@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.checkers.base import CheckerField, default_checker
-from mclabel.data.steps import StepSplitter
+from mclabel.labeling.settings import SampledSettings
 from mclabel.search.base import MethodSettings
 from mclabel.search.scorers.base import StepScorerSettings
-from mclabel.settings import Chosen, Settings, rule
+from mclabel.settings import Chosen, rule
 
 STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
 """By the way of splitting: the texts with which a step ends."""
@@ -27,14 +26,9 @@ def _method() -> MethodSettings:
     return BeamSearch.Settings()
 
 
-class SearchSettings(Settings):
+class SearchSettings(SampledSettings):
     """How problems are searched."""
 
-    seed: int = Field(0, ge=0)
-    """Random seed for sampling and for the method's own draws."""
-    split: StepSplitter = StepSplitter()
-    """Where steps end. A search stops at the end of a step, so it knows lines (`line`) and
-    paragraphs (`blank_line`) alone."""
     step_tokens: int | None = Field(None, ge=1)
     """Maximum number of tokens in a step: a longer one is cut, and the rest is the next step. null
     sets no limit."""
@@ -54,9 +48,6 @@ class SearchSettings(Settings):
     """Maximum number of tokens that are sampled for a problem, whatever comes of them. Of these,
     as many as one solution may take are kept to finish the best beginning, where none is finished.
     null sets no limit but the method's own."""
-    checker: CheckerField = Field(default_factory=default_checker)
-    """Name of the checker, which grades the finished solutions and decides which answers are
-    equivalent. Its settings are the other keys of `checker`."""
 
     @rule
     def _steps_end_where_they_are_seen_to(self) -> str | None:

@@ -284,5 +284,5 @@ def test_an_actor_that_is_killed_costs_no_row(
 def test_a_folder_of_labels_is_no_place_for_scores(prm: str, tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [row(0)])
     assert score_into(prm, source, tmp_path / "run").exit_code == 0
-    with pytest.raises(ShardError, match="holds no labels"):
+    with pytest.raises(ShardError, match="holds scores, not labels"):
         read_scored_input(str(tmp_path / "run"))
