@@ -78,7 +78,6 @@ async def search_problem(
     *,
     priority: int = 0,
     journal: SearchJournal | None = None,
-    on_tokens: Callable[[int], None] = lambda count: None,
 ) -> Found:
     """Search for solutions to one problem.
 
@@ -87,31 +86,29 @@ async def search_problem(
         shared: with the other problems on the engine.
         priority: of this problem's completions in the engine, lower first.
         journal: has completions of an earlier attempt, and receives those of this one.
-        on_tokens: called with the tokens of each completion that the engine has sampled.
 
     Raises:
         EngineError: the engine died.
         DataError: the problem leaves no room for a solution, or cannot be scored.
     """
-    search = _Search(problem, shared, priority=priority, journal=journal, on_tokens=on_tokens)
-    return await search.run()
+    return await ProblemSearch(problem, shared, priority=priority, journal=journal).run()
 
 
-class _Search:
-    """The search of one problem."""
+class ProblemSearch:
+    """The search of one problem, as `search_problem` runs it."""
 
     def __init__(
         self,
         problem: Problem,
         shared: Searching,
         *,
-        priority: int,
-        journal: SearchJournal | None,
-        on_tokens: Callable[[int], None],
+        priority: int = 0,
+        journal: SearchJournal | None = None,
     ) -> None:
+        """Prepare to search; see `search_problem`."""
         settings, policy = shared.settings, shared.policy
         self._problem, self._shared, self._priority = problem, shared, priority
-        self._journal, self._on_tokens = journal, on_tokens
+        self._journal = journal
         self._policy, self._settings = policy, settings
         self._prompt = policy.prompt_ids(problem.text)
         self._most = int(policy.room(len(self._prompt), 0))
@@ -120,10 +117,10 @@ class _Search:
                 f"problem {problem.id}: its prompt of {len(self._prompt):,} tokens leaves no room "
                 "for a solution"
             )
-        self._tree = SearchTree()
-        self._method = CheckedMethod(
+        self.tree = SearchTree()
+        self.method = CheckedMethod(
             settings.search,
-            self._tree.nodes[ROOT].node,
+            self.tree.nodes[ROOT].node,
             seed=sampling_seed(settings.seed, problem.id, "method", 0),
         )
         reserve = 0 if settings.tokens is None else min(self._most, settings.tokens)
@@ -142,7 +139,7 @@ class _Search:
                 if not self._is_spent:
                     running |= {
                         asyncio.create_task(self._continued(one.node, one.steps))
-                        for one in self._method.wanted()
+                        for one in self.method.wanted()
                         for _ in range(one.count)
                     }
                 if not running:
@@ -150,18 +147,18 @@ class _Search:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     if (arrived := task.result()) is not None:
-                        self._method.record(*arrived)
+                        self.method.record(*arrived)
         finally:
             for task in running:
                 task.cancel()
         finished = {
-            name: entry.node for name, entry in self._tree.nodes.items() if entry.node.is_finished
+            name: entry.node for name, entry in self.tree.nodes.items() if entry.node.is_finished
         }
-        weights = self._method.result(finished)
+        weights = self.method.result(finished)
         if not weights:
             weights = await self._finish_one()
         return Found(
-            tree=self._tree,
+            tree=self.tree,
             weights=weights,
             cost=self._whole_cost(weights),
             is_spent=self._is_spent,
@@ -171,21 +168,21 @@ class _Search:
         """Continue a beginning once; None where the limit of tokens does not allow it."""
         number = self._num_asked.get(parent, 0)
         self._num_asked[parent] = number + 1
-        if (piece := await self._sampled(parent, number, steps)) is None:
+        if (piece := await self.sampled(parent, number, steps)) is None:
             return None
-        entry, is_new = self._tree.add(parent, piece)
+        entry, is_new = self.tree.add(parent, piece)
         if not is_new:
             repeated = self._cost.num_repeated + piece.num_sampled
             self._cost = replace(self._cost, num_repeated=repeated)
         name = entry.node.id
         if name not in self._scoring:
-            self._scoring[name] = asyncio.ensure_future(self._scored(parent, name))
+            self._scoring[name] = asyncio.ensure_future(self.scored(parent, name))
         return parent, await self._scoring[name]
 
     async def _finish_one(self) -> dict[str, float]:
         """Finish the best beginning of a search that has ended without a solution."""
-        open_nodes = [entry.node for entry in self._tree.nodes.values() if entry.node.is_open]
-        best = max(open_nodes, key=lambda node: (self._method.value(node), node.depth, node.id))
+        open_nodes = [entry.node for entry in self.tree.nodes.values() if entry.node.is_open]
+        best = max(open_nodes, key=lambda node: (self.method.value(node), node.depth, node.id))
         if self._settings.tokens is not None:
             self._purse = Purse(self._reserve + int(self._purse.left))
         arrived = await self._continued(best.id, None)
@@ -193,9 +190,9 @@ class _Search:
 
     # Sampling
 
-    async def _sampled(self, parent: str, number: int, num_steps: int | None) -> Piece | None:
+    async def sampled(self, parent: str, number: int, num_steps: int | None) -> Piece | None:
         """Some steps after a beginning; None where no token may be sampled any more."""
-        before = self._tree.ids(parent)
+        before = self.tree.ids(parent)
         splitter, fresh, steps = self._settings.split, _Fresh(start=len(before)), 0
         stop = () if num_steps is None else STOPS[splitter.by]
         while True:
@@ -280,25 +277,24 @@ class _Search:
             num_sampled=self._cost.num_sampled + spent,
             num_requests=self._cost.num_requests + 1,
         )
-        self._on_tokens(spent)
         if self._journal is not None:
             self._journal.add(key, found)
         return found
 
     # Scoring
 
-    async def _scored(self, parent: str, name: str) -> Node:
+    async def scored(self, parent: str, name: str) -> Node:
         """The node with its scores; one that cannot go on and is no result needs none."""
-        entry, before = self._tree.nodes[name], self._tree.nodes[parent]
+        entry, before = self.tree.nodes[name], self.tree.nodes[parent]
         if entry.node.is_cut:
             return entry.node
         if not entry.steps:
-            return self._tree.scored(name, before.node.scores, before.kept)
+            return self.tree.scored(name, before.node.scores, before.kept)
         found = await self._shared.scorer.score(
             Beginning(
                 problem=self._problem,
-                steps=self._tree.steps(name),
-                ids=self._tree.ids(name),
+                steps=self.tree.steps(name),
+                ids=self.tree.ids(name),
                 num_new=len(entry.steps),
                 parent=before.kept,
             )
@@ -308,12 +304,12 @@ class _Search:
             num_scored=self._cost.num_scored + found.num_computed,
             num_score_cached=self._cost.num_score_cached + found.num_cached,
         )
-        return self._tree.scored(name, found.scores, found.kept)
+        return self.tree.scored(name, found.scores, found.kept)
 
     def _whole_cost(self, weights: Mapping[str, float]) -> SearchCost:
-        used = {part.node.id for name in weights for part in self._tree.path(name)}
-        num_used = sum(self._tree.nodes[name].num_sampled for name in used)
-        for entry in self._tree.sampled():
+        used = {part.node.id for name in weights for part in self.tree.path(name)}
+        num_used = sum(self.tree.nodes[name].num_sampled for name in used)
+        for entry in self.tree.sampled():
             entry.kept = None  # keys and values: of no use now
         return replace(self._cost, num_pruned=self._cost.num_sampled - num_used)
 

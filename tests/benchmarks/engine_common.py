@@ -69,7 +69,8 @@ class LoadedPolicy:
         completion = await self._policy.sample(
             prompt, prefix, seed=seed, priority=priority, **limited(max_tokens, stop)
         )
-        self.num_tokens += len(completion.ids) + (completion.finish_reason == "stop")
+        ended = completion.finish_reason == "stop" and not completion.at_stop
+        self.num_tokens += len(completion.ids) + ended
         return completion
 
     async def forget(self) -> None:

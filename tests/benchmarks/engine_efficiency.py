@@ -49,7 +49,7 @@ def main() -> None:
     if size is not BenchmarkSize.QUICK:
         count = 2 if size is BenchmarkSize.SMOKE else 480
         with tempfile.TemporaryDirectory(prefix="mclabel-50m-") as folder:
-            _random_model(Path(folder))
+            random_model(Path(folder))
             large = asyncio.run(_compare(folder, count, repeats, rollouts=2, max_tokens=24))
     table = Table("model", "job tokens/s", "flat tokens/s", "ratio (all)", "under 256 live", "lag")
     for name, found in [("bundled, 1M", small), ("random, 50M", large)]:
@@ -116,7 +116,7 @@ def _under(pairs: Pairs) -> float:
     return statistics.median(job.share_under_full for job in pairs[0])
 
 
-def _random_model(folder: Path) -> None:
+def random_model(folder: Path) -> None:
     """A Llama of 50M random weights under the bundled tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.resources import EngineResources
@@ -21,6 +22,7 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder, scorer_finge
 from mclabel.prm.scoring.score import check_scores
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
+from mclabel.settings import OPERATIONAL
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
@@ -36,6 +38,10 @@ class PrmScorer(StepScorer):
     class Settings(StepScorerSettings, ScorerSettings):
         """A trained PRM."""
 
+        reuse: Annotated[bool, OPERATIONAL] = True
+        """Whether a PRM in this process keeps what it has computed for a beginning, and computes
+        new tokens alone. false reads every beginning from its first token, for comparison."""
+
     settings: Settings
 
     def __init__(self, settings: Settings) -> None:
@@ -46,6 +52,8 @@ class PrmScorer(StepScorer):
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prm")
         self._scorer: Any = None
         self._incremental: IncrementalPRM | None = None
+        self.seconds = 0.0
+        """Time that the PRM has computed."""
         self._waiting: list[tuple[Beginning, asyncio.Future[Scored]]] = []
         self._running: asyncio.Task[None] | None = None
 
@@ -94,7 +102,7 @@ class PrmScorer(StepScorer):
         from mclabel.prm.scoring.incremental import IncrementalPRM, is_incremental
 
         self._scorer = scorer = load_scorer(self.settings, threads=self._threads)
-        if is_incremental(scorer):
+        if self.settings.reuse and is_incremental(scorer):
             self._incremental = IncrementalPRM(scorer, threads=self._threads)
 
     async def _run(self) -> None:
@@ -124,6 +132,7 @@ class PrmScorer(StepScorer):
     def _score(self, asked: list[Beginning]) -> list[Scored | Exception]:
         import torch
 
+        began = time.perf_counter()
         try:
             incremental = [one for one in asked if self._shares_tokens(one)]
             found = dict(zip(map(id, incremental), self._extended(incremental), strict=True))
@@ -131,6 +140,7 @@ class PrmScorer(StepScorer):
             found.update(zip(map(id, whole), self._whole(whole), strict=True))
         except torch.OutOfMemoryError as error:
             raise EngineDied(f"the device has no memory left ({error})") from error
+        self.seconds += time.perf_counter() - began
         return [found[id(one)] for one in asked]
 
     def _shares_tokens(self, one: Beginning) -> bool:

@@ -1,0 +1,195 @@
+"""Does search pay, and how fast is it beside the raw engine and beside other ways to search?
+
+    python -m tests.benchmarks.search [--smoke | --quick] [--prm FOLDER] [--run FOLDER]
+
+Speed, all ways in turn on one loaded engine (vLLM where it is installed, else the embedded one):
+policy tokens a second of beam search, relative to the raw engine that is given whole solutions all
+at once, with a free scorer and steps of fixed length (random weights of 50M on vLLM, the bundled
+policy on the embedded engine), and with a PRM in this process, whose own time is told apart;
+problems a second, relative to one problem at a time with a barrier at every level and a PRM that
+reads from the first token, as search-and-learn does, and to a barrier over all problems together.
+
+Accuracy on test problems of arith: every method at several widths, relative to best-of-N at equal
+floating-point operations (the better of PRM-best and PRM-weighted vote), and with the truth as the
+scorer. Nothing is chosen on the test problems. Without `--prm` a PRM is trained first, from the
+bundled policy, on labels of other problems; with `--run` a folder that is kept, a benchmark that
+was stopped goes on. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mclabel import pipelines
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate
+from mclabel.config import LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.search.settings import SearchSettings
+from tests.benchmarks.engine_common import LoadedPolicy, engine_name, loaded_policy, watch
+from tests.benchmarks.search_ways import Way, by_levels, together
+from tests.benchmarks.sizes import BenchmarkSize, SizedParser
+
+BEAM = {"kind": "beam", "n": 16}
+STEP_TOKENS = 32
+"""Of a step of the model of random weights, which writes no lines."""
+
+FROM_ZERO = "barrier, from the first token"
+ONE_BY_ONE = "one by one, from the first token"
+
+
+def main() -> None:
+    parser = SizedParser(__doc__)
+    parser.add_argument("--prm", type=Path, help="a PRM from the bundled policy")
+    parser.add_argument("--run", type=Path, help="keep what is made in this folder")
+    args = parser.read()
+    size: BenchmarkSize = args.size
+    with tempfile.TemporaryDirectory() as folder:
+        work = args.run or Path(folder)
+        prm = args.prm or _trained(work, size)
+        summary = asyncio.run(_speed(prm, size))
+    print(json.dumps(summary))
+
+
+def _trained(work: Path, size: BenchmarkSize) -> Path:
+    """A PRM as the quickstart trains it, on labels of training problems."""
+    keys = [
+        *("problems=arith", "problems.split=train", "estimator=posterior", "ray.address=none"),
+        f"problems.limit={size.pick(smoke=6, quick=200, full=1000)}",
+        *("policy.temperature=0.8", "policy.max_tokens=200", "policy.engine.max_live=1024"),
+        "completers=[{model: 'arith:strong', max_tokens: 200, temperature: 0.8}]",
+    ]
+    pipelines.label(
+        load_config(LabelConfig, None, [*keys, f"out={work / 'train'}"]), lambda state: None
+    )
+    more = size.pick(smoke=["max_steps=2"], quick=[], full=[])
+    train = [f"labels=[{work / 'train'}]", f"out={work / 'prm'}", *more]
+    config = load_config(TrainConfig, bundled_config("train/quickstart.yaml"), train)
+    pipelines.train(config, lambda step, total, loss: None)
+    return work / "prm"
+
+
+# Speed
+
+
+async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
+    console = Console(width=110)
+    free = SearchSettings.model_validate(
+        {"search": BEAM, "scorer": "constant", "step_tokens": STEP_TOKENS}
+    )
+    steered = SearchSettings.model_validate({"search": BEAM, "scorer": {"prm": str(prm)}})
+    anew = SearchSettings.model_validate(
+        {"search": BEAM, "scorer": {"prm": str(prm), "reuse": False}}
+    )
+    repeats = size.pick(smoke=1, quick=3, full=5)
+    with tempfile.TemporaryDirectory() as folder:
+        model = str(bundled_model("policy"))
+        if engine_name() == "vllm" and size is not BenchmarkSize.SMOKE:
+            from tests.benchmarks.engine_efficiency import random_model
+
+            model = folder
+            random_model(Path(folder))
+        problems = generate(size.pick(smoke=2, quick=32, full=96), seed=5, split="test")
+        async with loaded_policy(model, max_tokens=160) as policy:
+            ratios, _ = await _beside_raw(policy, free, problems, repeats)
+    console.print(f"engine {engine_name()}, free scorer: {_shown(ratios)} of the raw engine")
+    count = size.pick(smoke=2, quick=64, full=200)
+    problems = generate(count, seed=6, split="test")
+    async with loaded_policy("arith:policy", max_tokens=160) as policy:
+        bundled, _ = await _beside_raw(policy, free, problems, repeats)
+        with_prm, ways = await _beside_raw(policy, steered, problems, repeats)
+        share = statistics.median(way.scorer_seconds / way.seconds for way in ways)
+        console.print(
+            f"bundled policy: free scorer {_shown(bundled)}, with a PRM {_shown(with_prm)} of the "
+            f"raw engine; the PRM computes {share:.0%} of the time, beside the engine"
+        )
+        few = size.pick(smoke=1, quick=8, full=24)
+        some = problems[:few]
+        ways_to_search: dict[str, Callable[[], Awaitable[Way]]] = {
+            "together": lambda: together(policy, steered, problems),
+            "barrier": lambda: by_levels(policy, steered, problems, at_a_time=count),
+            FROM_ZERO: lambda: by_levels(policy, anew, problems, at_a_time=count),
+            ONE_BY_ONE: lambda: by_levels(policy, anew, some, at_a_time=1),
+        }
+        compared: dict[str, list[Way]] = {}
+        for _ in range(repeats):
+            for name, search in ways_to_search.items():
+                await policy.forget()
+                compared.setdefault(name, []).append(await search())
+    console.print(_table(compared))
+    times = {name: _times(compared["together"], ways) for name, ways in compared.items()}
+    return {
+        "ratio_free_scorer": round(statistics.median(ratios), 3),
+        "ratio_free_scorer_bundled": round(statistics.median(bundled), 3),
+        "ratio_prm": round(statistics.median(with_prm), 3),
+        "prm_share_of_time": round(share, 3),
+        "times_search_and_learn": times[ONE_BY_ONE],
+        "times_barrier": times["barrier"],
+        "times_barrier_from_the_first_token": times[FROM_ZERO],
+        "engine": engine_name(),
+    }
+
+
+async def _beside_raw(
+    policy: LoadedPolicy, settings: SearchSettings, problems: Sequence[Any], repeats: int
+) -> tuple[list[float], list[Way]]:
+    """Policy tokens a second of searches, relative to whole solutions at once, in turn."""
+    ratios, ways = [], []
+    await together(policy, settings, problems[:2])  # warm
+    for _ in range(repeats):
+        await policy.forget()
+        way = await together(policy, settings, problems)
+        raw = await _whole(policy, problems, way.num_tokens)
+        ratios.append(way.tokens_per_s / raw)
+        ways.append(way)
+    return ratios, ways
+
+
+async def _whole(policy: LoadedPolicy, problems: Sequence[Any], num_tokens: int) -> float:
+    """Tokens a second of whole solutions, asked for all at once, about as many tokens."""
+    await policy.forget()
+    prompts = [policy.prompt_ids(problem.text) for problem in problems]
+    probe = await asyncio.gather(*(policy.sample(one, (), seed=0) for one in prompts))
+    each = max(1, round(num_tokens / (sum(len(one.ids) for one in probe) + len(probe))))
+    await policy.forget()
+    async with watch(policy) as watched:
+        await asyncio.gather(
+            *(policy.sample(one, (), seed=seed) for one in prompts for seed in range(each))
+        )
+    return watched.run(policy, 0).tokens_per_s
+
+
+def _times(ours: Sequence[Way], others: Sequence[Way]) -> float:
+    pairs = zip(ours, others, strict=True)
+    return round(statistics.median(a.problems_per_s / b.problems_per_s for a, b in pairs), 2)
+
+
+def _shown(ratios: Sequence[float]) -> str:
+    return f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
+
+
+def _table(compared: dict[str, list[Way]]) -> Table:
+    table = Table(title="The same beam search, driven in several ways, in turn")
+    for column in ("way", "problems/s", "ours is faster by", "PRM tokens a problem", "right"):
+        table.add_column(column, justify="left" if column == "way" else "right")
+    for name, ways in compared.items():
+        table.add_row(
+            name,
+            f"{statistics.median(way.problems_per_s for way in ways):.2f}",
+            f"{_times(compared['together'], ways):.2f}",
+            f"{statistics.median(way.num_scored / way.num_problems for way in ways):,.0f}",
+            f"{statistics.mean(way.accuracy for way in ways):.3f}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Ways to drive a search, side by side on one engine and one PRM.
+
+`together` is ours: a coroutine a problem, and no barrier between them. `by_levels` waits for all
+samples of a level before it scores any, and for all scores before the next level: with one problem
+at a time and a PRM that reads from the first token it is how search-and-learn searches
+(huggingface/search-and-learn, `search_batch_size: 1`); with all problems together it is the same
+without the queue of problems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mclabel.checkers import make_checker
+from mclabel.engines import Policy
+from mclabel.records import Problem
+from mclabel.search.checked import CheckedScorer
+from mclabel.search.problem import Found, ProblemSearch, Searching, search_problem
+from mclabel.search.scorers.prm import PrmScorer
+from mclabel.search.settings import SearchSettings
+from mclabel.search.task import graded_search
+from mclabel.work.desk import Desk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """What one way of searching gave."""
+
+    seconds: float
+    num_problems: int
+    num_tokens: int
+    """Sampled by the policy."""
+    num_scored: int
+    """Tokens that the PRM computed."""
+    scorer_seconds: float
+    """Time that the PRM computed, beside the engine."""
+    accuracy: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Policy tokens a second."""
+        return self.num_tokens / self.seconds
+
+    @property
+    def problems_per_s(self) -> float:
+        """Problems a second."""
+        return self.num_problems / self.seconds
+
+
+async def together(policy: Policy, settings: SearchSettings, problems: Sequence[Problem]) -> Way:
+    """All problems on one engine, none of which waits for another."""
+    scorer = await _started(settings)
+    shared = Searching(policy=policy, scorer=scorer, settings=settings)
+    began = time.perf_counter()
+    found = await asyncio.gather(
+        *(search_problem(one, shared, priority=i) for i, one in enumerate(problems))
+    )
+    return await _way(policy, shared, problems, found, time.perf_counter() - began)
+
+
+async def by_levels(
+    policy: Policy, settings: SearchSettings, problems: Sequence[Problem], *, at_a_time: int
+) -> Way:
+    """Some problems at a time, with a barrier after the samples and after the scores of a level."""
+    scorer = await _started(settings)
+    shared = Searching(policy=policy, scorer=scorer, settings=settings)
+    found: list[Found] = []
+    began = time.perf_counter()
+    for start in range(0, len(problems), at_a_time):
+        some = [ProblemSearch(one, shared) for one in problems[start : start + at_a_time]]
+        found += await _levels(some)
+    return await _way(policy, shared, problems, found, time.perf_counter() - began)
+
+
+async def _levels(searches: Sequence[ProblemSearch]) -> list[Found]:
+    while asked := [
+        (search, one.node, number, one.steps)
+        for search in searches
+        for one in search.method.wanted()
+        for number in range(one.count)
+    ]:
+        pieces = await asyncio.gather(*(s.sampled(node, i, steps) for s, node, i, steps in asked))
+        arrived = []
+        for (search, node, _, _), piece in zip(asked, pieces, strict=True):
+            assert piece is not None  # there is no limit
+            entry, _ = search.tree.add(node, piece)
+            arrived.append((search, node, entry.node.id))
+        fresh = dict.fromkeys(arrived)
+        nodes = dict(
+            zip(
+                fresh,
+                await asyncio.gather(*(s.scored(p, name) for s, p, name in fresh)),
+                strict=True,
+            )
+        )
+        for search, node, name in arrived:
+            search.method.record(node, nodes[search, node, name])
+    return [await search.run() for search in searches]  # nothing is wanted: it only sums up
+
+
+async def _started(settings: SearchSettings) -> CheckedScorer:
+    scorer = CheckedScorer(settings.scorer)
+    await scorer.start()
+    return scorer
+
+
+async def _way(
+    policy: Policy,
+    shared: Searching,
+    problems: Sequence[Problem],
+    found: Sequence[Found],
+    seconds: float,
+) -> Way:
+    checker, desk = make_checker(shared.settings.checker), Desk()
+    graded = [
+        await graded_search(
+            problem, policy.prompt_ids(problem.text), one, shared.settings, checker, desk
+        )
+        for problem, one in zip(problems, found, strict=True)
+    ]
+    desk.close()
+    own = shared.scorer.scorer
+    spent = own.seconds if isinstance(own, PrmScorer) else 0.0
+    await shared.scorer.close()
+    return Way(
+        seconds=seconds,
+        num_problems=len(problems),
+        num_tokens=sum(one.cost.num_sampled for one in found),
+        num_scored=sum(one.cost.num_scored for one in found),
+        scorer_seconds=spent,
+        accuracy=sum(one.tree is not None and one.tree.is_right for one in graded) / len(graded),
+    )
