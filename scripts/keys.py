@@ -16,6 +16,7 @@ from mclabel.config import (
     QuickstartConfig,
     ScoreConfig,
     SearchConfig,
+    SearchEvalConfig,
     TrainConfig,
 )
 from mclabel.config.keys import Key, configuration_keys
@@ -29,6 +30,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel judge": JudgeConfig,
     "mclabel search": SearchConfig,
     "mclabel eval best-of-n": BestOfNConfig,
+    "mclabel eval search": SearchEvalConfig,
     "mclabel quickstart": QuickstartConfig,
 }
 HEAD = """# Every key
@@ -44,6 +46,7 @@ mclabel score --keys
 mclabel judge --keys
 mclabel search --keys
 mclabel eval best-of-n --keys
+mclabel eval search --keys
 mclabel quickstart --keys
 ```
 
@@ -75,7 +78,7 @@ def page() -> str:
         parts.append(f"## {verb}\n\n{_line(configuration.__doc__)}\n")
         keys = sorted(configuration_keys(configuration, built_in=True), key=_group)
         for group, found in groupby(keys, key=_group):
-            parts.append(f"### {verb.split()[-1]}: {group or 'the job itself'}\n\n{_table(found)}")
+            parts.append(f"### {_short(verb)}: {group or 'the job itself'}\n\n{_table(found)}")
     return "\n".join(parts)
 
 
@@ -90,6 +93,13 @@ def _often_set() -> str:
         rows.append(f"| `{name}={example}` | {default} | {meaning}. |")
     text = "These are the keys of a labelling job that are set most often."
     return "\n".join(["## The ten keys that people set\n", text, "", *rows, ""])
+
+
+def _short(verb: str) -> str:
+    """The last word of a verb, or the last two where the last one is a verb itself."""
+    *_, group, last = verb.split()
+    is_verb = group != "mclabel" and f"mclabel {last}" in CONFIGURATIONS
+    return f"{group} {last}" if is_verb else last
 
 
 def _group(key: Key) -> str:

@@ -82,6 +82,14 @@ def _best(*changes: str) -> Callable[[World, str, str], list[str]]:
     return command
 
 
+def _searches(*changes: str) -> Callable[[World, str, str], list[str]]:
+    def command(w: World, value: str, out: str) -> list[str]:
+        filled = [change.replace("VALUE", json.dumps(value)) for change in changes]
+        return ["eval", "search", w["searches.yaml"], f"out={out}", *filled]
+
+    return command
+
+
 def _submit(w: World, address: str, *more: str) -> list[str]:
     out = ["out=/shared/out", "problems.source=/shared/p.jsonl"]
     return ["submit", "label", w["label.yaml"], *out, "--address", address, *more]
@@ -280,6 +288,15 @@ VERBS: dict[str, dict[str, Slot]] = {
         "overrides: trust_remote_code": Slot(("x", ""), _best("trust_remote_code=[VALUE]")),
         "overrides: out": Slot("output", _best("out=VALUE")),
     },
+    "eval search": {
+        "config": Slot("document", lambda w, v, out: ["eval", "search", v, f"out={out}"]),
+        "overrides": Slot(OVERRIDES, lambda w, v, out: ["eval", "search", w["searches.yaml"], v]),
+        "overrides: methods": Slot(("", "x", "../x"), _searches("methods={VALUE: x}")),
+        "overrides: problems.source": Slot("rows", _searches("problems={source: VALUE}")),
+        "overrides: scorer.prm": Slot("run", _searches("scorer.kind=prm", "scorer.prm=VALUE")),
+        "overrides: out": Slot("output", _searches("out=VALUE")),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: [*_searches()(w, v, out), "--allow", v]),
+    },
     "eval labels": {
         "shards": Slot("run", lambda w, v, out: ["eval", "labels", v], _unread),
         "truth": Slot("rows", lambda w, v, out: ["eval", "labels", w["arith"], "--truth",
@@ -359,6 +376,7 @@ HARMLESS = {
     *(("score", "keys"), ("judge", "keys"), ("judge", "strict"), ("judge", "accept_changes")),
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
     *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),
+    *(("eval search", "shape"), ("eval search", "keys")),
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
     *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
     ("completion", "shell"),

@@ -10,6 +10,7 @@ from mclabel.config import (
     JudgeConfig,
     LabelConfig,
     SearchConfig,
+    SearchEvalConfig,
     TrainConfig,
     load_config,
 )
@@ -35,7 +36,10 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
         "search": ["scorer.prm=runs/prm"],
     }
     folder = path.parent.name
-    load_config(kinds[folder], path, ["out=somewhere", *given.get(folder, [])])
+    kind = kinds[folder]
+    if path.read_text().startswith("# mclabel eval search "):
+        folder, kind = "search", SearchEvalConfig
+    load_config(kind, path, ["out=somewhere", *given.get(folder, [])])
     assert path.read_text().startswith("# mclabel ")
 
 

@@ -18,6 +18,7 @@ from mclabel.config import (
     JudgeConfig,
     LabelConfig,
     SearchConfig,
+    SearchEvalConfig,
     TrainConfig,
     load_config,
 )
@@ -68,6 +69,7 @@ def test_there_are_commands_to_check() -> None:
 def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> None:
     verb, *arguments = words
     command: click.Command = main.commands[verb]
+    is_evaluation = verb == "eval"
     while isinstance(command, click.Group):
         verb = arguments.pop(0)
         command = command.commands[verb]
@@ -81,7 +83,7 @@ def test_verbs_exist_and_configurations_load(page: str, words: list[str]) -> Non
         "train": TrainConfig,
         "best-of-n": BestOfNConfig,
         "judge": JudgeConfig,
-        "search": SearchConfig,
+        "search": SearchEvalConfig if is_evaluation else SearchConfig,
     }
     given = context.params
     places = [f"{name}={given[name]}" for name in ("solutions", "out") if verb == "judge"]

@@ -1,4 +1,4 @@
-"""The verbs of `mclabel eval`: best of N, labels, ProcessBench."""
+"""The verbs of `mclabel eval`: best of N, searches, labels, ProcessBench."""
 
 from __future__ import annotations
 
@@ -92,6 +92,44 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
             highlight=False,
         )
     console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
+
+
+@evaluate.command(name="search")
+@configuration("SearchEvalConfig")
+@_FORMAT
+def eval_search(
+    config: str, overrides: tuple[str, ...], allow: tuple[str, ...], shape: str
+) -> None:
+    """Compare search methods with each other, and with best-of-N at equal cost.
+
+    CONFIG is a YAML file whose keys can be overridden, such as best_of_n=[4,16,64]. Each method is
+    a run of `mclabel search` in a folder of `out`. The command writes search.json and a plot of
+    accuracy against cost to `out`. Running it again resumes an interrupted comparison.
+    """
+    from mclabel import pipelines
+    from mclabel.config import SearchEvalConfig, load_config
+    from mclabel.report.terminal.job_progress import EvaluationProgress
+    from mclabel.report.terminal.search_tables import search_grids
+
+    checked = load_config(SearchEvalConfig, config, overrides, allow=allow)
+    with EvaluationProgress(console if shape == "table" else errors) as progress:
+        report = pipelines.eval_search(checked, progress.on_search)
+    _print_figures(report, search_grids(report.result), shape)
+    if report.num_left_out:
+        errors.print(
+            f"{report.num_left_out:,} problems are left out; the reasons are in the rejects.jsonl "
+            f"of the runs in {checked.out}",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    errors.print(
+        f"Figures: {checked.out}/search.json, plot: {checked.out}/search.png",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 @evaluate.command(name="labels")

@@ -12,6 +12,7 @@ from mclabel.config.load import bundled_config, check_config, config_file, load_
 from mclabel.config.quickstart import QuickstartConfig
 from mclabel.config.score import ScoreConfig
 from mclabel.config.search import SearchConfig
+from mclabel.config.search_eval import SearchEvalConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
 from mclabel.work.settings import BudgetConfig, RayConfig
@@ -25,6 +26,7 @@ __all__ = [
     "RayConfig",
     "ScoreConfig",
     "SearchConfig",
+    "SearchEvalConfig",
     "Settings",
     "TrainConfig",
     "bundled_config",

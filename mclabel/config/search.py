@@ -10,13 +10,13 @@ from mclabel.config.label import MAX_BLOCK, arith_problems
 from mclabel.config.score import RunsHere
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
-from mclabel.search.settings import SearchSettings
+from mclabel.search.settings import SearchSettings, SteeredSettings
 from mclabel.settings import OPERATIONAL, at_most, rule
 from mclabel.work.settings import BudgetConfig
 
 
-class SearchConfig(SearchSettings, RunsHere):
-    """A job that searches for solutions to problems, steered by a scorer of steps."""
+class SharedSearchConfig(SteeredSettings, RunsHere):
+    """What a search and a comparison of searches have in common."""
 
     out: Annotated[str, OPERATIONAL]
     """Output folder or object store URL. The same path resumes an interrupted run."""
@@ -39,7 +39,6 @@ class SearchConfig(SearchSettings, RunsHere):
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop the job at the first input row or problem that cannot be searched. If false, it is left
     out and listed in the output."""
-    budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
 
     @rule
     def _one_solution_fits(self) -> str | None:
@@ -60,3 +59,9 @@ class SearchConfig(SearchSettings, RunsHere):
                 "Lower it"
             )
         return None
+
+
+class SearchConfig(SearchSettings, SharedSearchConfig):
+    """A job that searches for solutions to problems, steered by a scorer of steps."""
+
+    budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()

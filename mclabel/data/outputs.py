@@ -23,6 +23,7 @@ RUN_FILES = ("run.json", "rejects.jsonl", "spent.json", "progress.jsonl", "finis
 TRAINING_FOLDERS = ("checkpoints", "model", "model.partial", "tensorboard", "ray")
 TRAINING_FILES = ("train.json", "log.jsonl")
 BEST_OF_N_FOLDERS = ("samples", "scores")
+SEARCH_EVAL_FILES = ("search.json", "search.png", "search.svg", "provenance.json")
 BEST_OF_N_FILES = ("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json")
 
 

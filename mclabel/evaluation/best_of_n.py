@@ -108,7 +108,7 @@ def best_of_n(
     """
     if not problems or len({len(p.keys) for p in problems}) != 1:
         raise ValueError("need at least one problem, and as many samples of each")
-    problems = _with_pass_rate(problems)
+    problems = with_pass_rate(problems)
     num_samples = len(problems[0].keys)
     sizes = [2**i for i in range(num_samples.bit_length()) if 2**i < num_samples] + [num_samples]
     by_problem = [
@@ -132,20 +132,20 @@ def best_of_n(
             for name in problems[0].scores
         },
         over_optimisation={
-            name: _over_optimisation(table[name], weights) for name in problems[0].scores
+            name: over_optimisation_of(table[name], weights) for name in problems[0].scores
         },
         groups={
             kind: {
                 name: _group(table, [p.groups.get(kind) == name for p in problems], seed)
                 for name in names
             }
-            for kind, names in _kinds(problems).items()
+            for kind, names in kinds_of(problems).items()
         },
         references=tuple(references),
     )
 
 
-def _with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
+def with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
     """With the fifth that each problem falls in; equal pass rates fall in the same one."""
     rates = np.array([sum(p.right) / len(p.right) for p in problems])
     fifths = np.searchsorted(np.quantile(rates, [0.2, 0.4, 0.6, 0.8]), rates, side="left")
@@ -155,7 +155,7 @@ def _with_pass_rate(problems: Sequence[ProblemSamples]) -> list[ProblemSamples]:
     ]
 
 
-def _kinds(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
+def kinds_of(problems: Sequence[ProblemSamples]) -> dict[str, list[str]]:
     """The groups of every kind that divides the problems."""
     found = groups_by_key(
         problems,
@@ -200,7 +200,7 @@ def _differences(
     methods = [method for method in table if method not in (RANDOM, PASS)]
     return {
         one: {
-            other: _difference(table[one][size] - table[other][size], weights)
+            other: paired_difference(table[one][size] - table[other][size], weights)
             for other in methods
             if other != one
         }
@@ -208,7 +208,13 @@ def _differences(
     }
 
 
-def _difference(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Difference:
+def paired_difference(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Difference:
+    """The mean of differences, with its interval.
+
+    Args:
+        values: accuracy of one method less that of another [problems].
+        weights: of the resamples [resamples, problems].
+    """
     means = weights @ values / len(values)
     low, high = interval(means, len(values))
     tail = min((means <= 0).sum(), (means >= 0).sum()) + 1
@@ -220,14 +226,20 @@ def _difference(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Di
     )
 
 
-def _over_optimisation(
+def over_optimisation_of(
     by_size: Mapping[int, NDArray[np.float64]], weights: NDArray[np.float64]
 ) -> OverOptimisation:
+    """Where more samples stop to help.
+
+    Args:
+        by_size: accuracy by N [problems].
+        weights: of the resamples [resamples, problems].
+    """
     best = max(by_size, key=lambda size: by_size[size].mean())
     last = max(by_size)
     return OverOptimisation(
         best_size=best,
         best=float(by_size[best].mean()),
         last=float(by_size[last].mean()),
-        fall=_difference(by_size[last] - by_size[best], weights),
+        fall=paired_difference(by_size[last] - by_size[best], weights),
     )

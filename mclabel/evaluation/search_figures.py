@@ -24,8 +24,11 @@ class ModelSizes:
         The prompt counts once, as it is computed once where the engine keeps prefixes. Attention is
         not counted.
         """
-        by_policy = cost.num_prompt + cost.num_sampled
-        return 2.0 * (self.policy * by_policy + self.scorer * cost.num_scored)
+        return self.flops_of(cost.num_prompt + cost.num_sampled, cost.num_scored)
+
+    def flops_of(self, by_policy: float, by_scorer: float) -> float:
+        """The same of tokens that each model computes."""
+        return 2.0 * (self.policy * by_policy + self.scorer * by_scorer)
 
 
 @dataclass(frozen=True, kw_only=True)

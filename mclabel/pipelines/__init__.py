@@ -5,6 +5,7 @@ The one place where configurations meet library code, shared by the command line
 
 from mclabel.pipelines.best_of_n import best_of_n
 from mclabel.pipelines.combine import combine
+from mclabel.pipelines.eval_search import eval_search
 from mclabel.pipelines.exchange import ExportReport, export_run, import_file
 from mclabel.pipelines.export_tables import TablesReport, export_tables
 from mclabel.pipelines.forecast import forecast, run_pilot
@@ -21,6 +22,7 @@ __all__ = [
     "TablesReport",
     "best_of_n",
     "combine",
+    "eval_search",
     "export_run",
     "export_tables",
     "forecast",

@@ -26,17 +26,12 @@ def _method() -> MethodSettings:
     return BeamSearch.Settings()
 
 
-class SearchSettings(SampledSettings):
-    """How problems are searched."""
+class SteeredSettings(SampledSettings):
+    """How problems are searched, whatever the method."""
 
     step_tokens: int | None = Field(None, ge=1)
     """Maximum number of tokens in a step: a longer one is cut, and the rest is the next step. null
     sets no limit."""
-    search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
-        default_factory=_method
-    )
-    """Name of the method, which decides which beginnings of solutions are continued. Its settings
-    are the other keys of `search`."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
     """Name of the scorer of beginnings: `prm` (with `scorer.prm`, the folder of a PRM), `constant`,
     or `exact`. Its settings are the other keys of `scorer`."""
@@ -64,3 +59,13 @@ class SearchSettings(SampledSettings):
                 "Remove it"
             )
         return None
+
+
+class SearchSettings(SteeredSettings):
+    """How problems are searched."""
+
+    search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
+        default_factory=_method
+    )
+    """Name of the method, which decides which beginnings of solutions are continued. Its settings
+    are the other keys of `search`."""

@@ -60,6 +60,9 @@ class World:
             "train.yaml": "base: arith:strong\nhead: likelihood\nmax_steps: 1\n",
             "best.yaml": "problems: {source: arith, limit: 1}\nsamples: 1\nray: {address: none}\n"
             "policy: {max_tokens: 4}\n",
+            "searches.yaml": "problems: {source: arith, limit: 1}\nscorer: {kind: constant}\n"
+            "policy: {max_tokens: 4}\nmethods: {a: {kind: beam, n: 1, width: 1}}\n"
+            "best_of_n: [1]\n",
             "env.yaml": "env_vars: {A: b}\n",
         }
         for name, text in self.files.items():

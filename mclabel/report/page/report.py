@@ -21,6 +21,7 @@ from mclabel.report.page.headline import headline
 from mclabel.report.page.health import health_part
 from mclabel.report.page.html import Html, join, page, ranged, section, table, tag
 from mclabel.report.page.training import read_training, setting, training_part
+from mclabel.report.page.trees import trees_part
 from mclabel.report.runs import Run, find_runs
 from mclabel.report.terminal.solutions import QUALITY_ROWS
 
@@ -82,6 +83,7 @@ def make_report(runs: Sequence[Run]) -> str:
         ]
         if (kinds := _kinds(labelled)) is not None:
             sections.append(("kinds", "By kind of problem", kinds))
+    sections += _trees(runs)
     for number, (run_name, report) in enumerate(chosen.items()):
         name = f"Best of N: {run_name}" if len(chosen) > 1 else "Best of N"
         sections.append((f"choice-{number}", name, best_of_n_part(report, f"n{number}")))
@@ -101,6 +103,16 @@ def make_report(runs: Sequence[Run]) -> str:
         tag("nav", tag("ol", *links), aria_label="Sections"),
         body,
     )
+
+
+def _trees(runs: Sequence[Run]) -> list[tuple[str, str, Html]]:
+    """A section for each run of a search."""
+    found = [(run, trees_part(run.store)) for run in runs if run.kind == "labels"]
+    return [
+        (f"trees-{number}", f"Trees: {run.name}", part)
+        for number, (run, part) in enumerate(found)
+        if part is not None
+    ]
 
 
 def _what_was_run(runs: Sequence[RunFacts]) -> Html:

@@ -214,6 +214,14 @@ class EvaluationProgress:
         self._job = self._job or JobProgress(stage)
         self._job(state)
 
+    def on_search(self, name: str, state: JobState) -> None:
+        """Show the state of one of several searches."""
+        before = self._stage
+        stage = self._open(f"search {name}", "problems", is_forecast=True)
+        if stage is not before or self._job is None:
+            self._job = JobProgress(stage)
+        self._job(state)
+
     def on_score(self, name: str, done: int, total: int) -> None:
         """Show how far a scorer is."""
         self._open(f"score {name}", "distinct solutions").update(done, total)

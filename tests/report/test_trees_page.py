@@ -1,0 +1,139 @@
+"""Trees of searches in the report: what is shown, how it is marked, and that nothing escapes."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from mclabel.data.shards.store import Store
+from mclabel.data.shards.trees import StoredCost, StoredNode, StoredTree, write_trees
+from mclabel.report.page import trees as page
+from mclabel.report.page.report import write_report
+from mclabel.report.page.trees import trees_part
+from tests.support.shown import HOSTILE, plain_run, solution, write_run
+
+
+def node(
+    name: str, parent: str = "", *, text: str = "", weight: float | None = None, right: bool = False
+) -> StoredNode:
+    return StoredNode(
+        id=name,
+        parent=parent,
+        depth=1,
+        num_tokens=1,
+        steps=(text or name,),
+        scores=(0.25,),
+        count=2,
+        num_sampled=2,
+        is_finished=weight is not None,
+        is_cut=False,
+        weight=weight,
+        score=None if weight is None else 0.25,
+        outcome=None if weight is None else "right" if right else "wrong",
+        prediction=None if weight is None else text or "7",
+    )
+
+
+def tree(
+    problem: str, *nodes: StoredNode, chosen: str | None = None, text: str = "?"
+) -> StoredTree:
+    cost = dict.fromkeys(StoredCost.__dataclass_fields__, 0)
+    return StoredTree(
+        problem_id=problem,
+        problem=text,
+        answer=text,
+        meta={},
+        nodes=nodes,
+        chosen=chosen,
+        is_spent=False,
+        cost=StoredCost(**cost),
+    )
+
+
+def run_of(folder: Path, *trees: StoredTree) -> str:
+    write_trees(Store(str(folder), create=True), "0" * 16, "test", trees, {})
+    return write_run(folder, [solution(0, ["so\n"], [0])], None)
+
+
+def shown(folder: Path, *trees: StoredTree) -> str:
+    part = trees_part(Store(run_of(folder, *trees)))
+    assert part is not None
+    return part.markup
+
+
+SMALL = tree(
+    "one",
+    node("start"),
+    node("given-up"),
+    node("end", "start", weight=2, right=True),
+    node("other", "start", weight=1),
+    node("left", "start"),
+    chosen="end",
+)
+
+
+def test_nodes_are_nested_and_marked(tmp_path: Path) -> None:
+    markup = shown(tmp_path / "run", SMALL)
+    assert markup.count("<details") == 1
+    opened = re.search(r'<details class="node" open="">(.*?)</details>', markup, re.DOTALL)
+    assert opened is not None
+    summary, inside = opened[1].split("</summary>")
+    assert "start" in summary and "score 0.25, sampled 2 times" in summary
+    leaves = re.findall(r'<div class="(node[^"]*)">(.*?)</div>', inside)
+    assert [kind for kind, _ in leaves] == ["node leaf", "node leaf", "node pruned leaf"]
+    assert 'chip right">right: 7, weight 2<' in leaves[0][1] and ">chosen<" in leaves[0][1]
+    assert 'chip wrong">wrong: 7, weight 1<' in leaves[1][1] and ">chosen<" not in leaves[1][1]
+    assert '<div class="node pruned leaf"><span class="prose">given-up<' in markup
+
+
+def test_one_tree_of_each_kind_is_shown(tmp_path: Path) -> None:
+    missed = [node("bad", weight=1), node("good", weight=1, right=True)]
+    markup = shown(
+        tmp_path / "run",
+        SMALL,
+        tree("two", *SMALL.nodes, chosen="end"),
+        tree("three", *missed, chosen="bad"),
+        tree("four", node("unfinished")),
+    )
+    assert re.findall(r"<h3>(.*?)</h3>", markup) == [
+        "one: the result is right",
+        "three: a right one was not chosen",
+        "four: none is right",
+    ]
+
+
+def test_size_is_bounded_and_the_result_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MAX_NODES", 5)
+    many = [node(f"n{i}", text="x" * 5000) for i in range(100)]
+    result = [node("a"), node("b", "a"), node("c", "b", weight=1)]
+    markup = shown(tmp_path / "run", tree("big", *many, *result, chosen="c"))
+    assert len(re.findall(r'class="node[ "]', markup)) == 5
+    assert "98 nodes are left out" in markup and ">chosen<" in markup
+    assert "x" * page.MAX_SHOWN not in markup
+    chain = [node(f"d{i}", f"d{i - 1}" if i else "") for i in range(3000)]
+    monkeypatch.setattr(page, "MAX_NODES", 4000)
+    deep = shown(tmp_path / "deep", tree("deep", *chain))
+    assert len(re.findall(r'class="node[ "]', deep)) == page.MAX_LEVELS
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_text_of_a_model_stays_text(name: str, tmp_path: Path) -> None:
+    text = HOSTILE[name]
+    nodes = [node("a", text=text), node("b", "a", text=text, weight=1)]
+    folder = tmp_path / "run"
+    markup = shown(folder, tree(text[:50], *nodes, chosen="b", text=text))
+    tags = set(re.findall(r"<(\w+)", markup))
+    assert tags == {"article", "h3", "p", "details", "summary", "span", "div"}
+    assert not re.search(r"<[^>]* on\w+=", markup)
+    assert "\u202e" not in unescape(markup) and "\x1b" not in markup
+    written = write_report([str(folder)], str(tmp_path / "report.html")).read_text()
+    assert 'href="#trees-0"' in written and markup in written
+
+
+def test_other_runs_have_no_trees(tmp_path: Path) -> None:
+    assert trees_part(Store(plain_run(tmp_path / "run"))) is None
