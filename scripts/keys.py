@@ -16,6 +16,7 @@ from mclabel.config import (
     QuickstartConfig,
     ScoreConfig,
     SearchConfig,
+    ServeSearchConfig,
     TrainConfig,
 )
 from mclabel.config.keys import Key, configuration_keys
@@ -28,6 +29,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel score": ScoreConfig,
     "mclabel judge": JudgeConfig,
     "mclabel search": SearchConfig,
+    "mclabel serve-search": ServeSearchConfig,
     "mclabel eval best-of-n": BestOfNConfig,
     "mclabel quickstart": QuickstartConfig,
 }
@@ -43,6 +45,7 @@ mclabel train --keys
 mclabel score --keys
 mclabel judge --keys
 mclabel search --keys
+mclabel serve-search --keys
 mclabel eval best-of-n --keys
 mclabel quickstart --keys
 ```

@@ -20,6 +20,7 @@ from mclabel.config import (
     QuickstartConfig,
     ScoreConfig,
     SearchConfig,
+    ServeSearchConfig,
     TrainConfig,
     load_config,
 )
@@ -32,7 +33,7 @@ from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS = (
     *(LabelConfig, TrainConfig, ScoreConfig, JudgeConfig, SearchConfig),
-    *(BestOfNConfig, QuickstartConfig),
+    *(ServeSearchConfig, BestOfNConfig, QuickstartConfig),
 )
 
 
