@@ -210,6 +210,27 @@ VERBS: dict[str, dict[str, Slot]] = {
         "address": Slot(("x y", "127.0.0.1:9"), lambda w, v, out: [
             "score", w["prm"], w["solutions.jsonl"], "--address", v, "-o", out]),
     },
+    "search": {
+        "config": Slot("rows", lambda w, v, out: ["search", v, f"out={out}"]),
+        "overrides": Slot(
+            ("x", "=", "nothing=1", "search=x", "search=os:system", "search.n=0", "tokens=1",
+             "search=beam search.width=0", "scorer=x", "scorer.score=2", "split.by=step",
+             "step_tokens=0", "choose=x", "search.every=0", "search.aggregate=x", "seed=-1"),
+            lambda w, v, out: ["search", w["search.yaml"], f"out={out}", *v.split()],
+        ),
+        "overrides: out": Slot("output", lambda w, v, out: [
+            "search", w["search.yaml"], f"out={json.dumps(v)}"], _damaged_or_new),
+        "overrides: problems.source": Slot("rows", lambda w, v, out: [
+            "search", w["search.yaml"], f"problems.source={json.dumps(v)}", f"out={out}"],
+            _rows_are_optional),
+        "overrides: scorer.prm": Slot("run", lambda w, v, out: [
+            "search", w["search.yaml"], "scorer=prm", f"scorer.prm={json.dumps(v)}",
+            f"out={out}"]),
+        "allow": Slot(("1", "a b", "a:b:c"), lambda w, v, out: [
+            "search", w["search.yaml"], f"out={out}", "--allow", v]),
+        "address": Slot(("nowhere", "http://localhost:1"), lambda w, v, out: [
+            "search", w["search.yaml"], "--address", v, f"out={out}"]),
+    },
     "judge": {
         "solutions": Slot("rows", lambda w, v, out: ["judge", v, "-o", out]),
         "solutions, a run": Slot("run", lambda w, v, out: ["judge", v, "-o", out], _unread),
@@ -354,6 +375,7 @@ HARMLESS = {
     *(("train", "look"), ("eval processbench", "rule")),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("combine", "rule"),
+    *(("search", "keys"), ("search", "strict"), ("search", "accept_changes")),
     *(("score", "keys"), ("judge", "keys"), ("judge", "strict"), ("judge", "accept_changes")),
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
     *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),

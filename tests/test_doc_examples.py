@@ -19,11 +19,14 @@ from mclabel.cli import main
 from mclabel.components import find_component
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
+from mclabel.data.shards.store import Store
+from mclabel.data.shards.trees import read_trees
 from mclabel.judges.opinions import OpinionRun
 from tests.support.labelled import arith_rows, write_run
+from tests.support.searches import check_trees
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("extending", "extending-checker", "extending-formats", "extending-judge")
+PAGES = ("extending", "extending-checker", "extending-formats", "extending-judge", "search")
 NAMES = [f"shown_{page.replace('-', '_')}" for page in PAGES]
 
 
@@ -81,6 +84,20 @@ def test_the_settings_of_an_estimator() -> None:
     assert settings().most == 8 and settings(most=4).summary
     with pytest.raises(ValidationError, match="greater than or equal to 2"):
         settings(most=1)
+
+
+def test_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (DOCS / "search.md").read_text(encoding="utf-8")
+    command = re.search(r"^PYTHONPATH=\. mclabel (.*?)\n```", page, re.MULTILINE | re.DOTALL)
+    assert command
+    typed = command[1].replace("\\\n", " ").replace("my_search:", "shown_search:")
+    typed = typed.replace("configs/", f"{DOCS.parent}/configs/")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, shlex.split(typed))
+    assert done.exit_code == 0, done.output
+    trees = list(read_trees(Store("runs/greedy")))
+    assert len(trees) == 4 and all(tree.chosen is not None for tree in trees)
+    check_trees(trees, [tree.problem_id for tree in trees])
 
 
 def test_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from mclabel.errors import ConfigError, ShardError
 
 RUN_FOLDERS = (
-    *("labels", "rollouts", "priors", "journals", "rejects", "drivers", "plan"),
+    *("labels", "rollouts", "trees", "priors", "journals", "rejects", "drivers", "plan"),
     *("compacted", "merged", "merged/labels", "merged/rollouts", ".partial"),
 )
 SCORE_FOLDERS = ("scores", "journals", "rejects", "drivers", "plan", ".partial")

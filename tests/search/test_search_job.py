@@ -177,3 +177,28 @@ def test_bad_input_is_one_clear_word(tmp_path: Path, keys: list[str], message: s
     result = run(*arith(tmp_path / "out", *keys))
     assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
     assert not (tmp_path / "out").exists()
+
+
+def test_damaged_trees_are_found_and_searched_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(*arith(out)).exit_code == 0
+    (tree,) = out.glob("trees/*.parquet")
+    before = list(read_trees(Store(str(out))))
+    content = bytearray(tree.read_bytes())
+    content[len(content) // 2] ^= 1
+    tree.write_bytes(bytes(content))
+    checked = run("verify", str(out))
+    said = " ".join(checked.output.split())
+    assert checked.exit_code and "run `mclabel search` again with the same settings" in said
+    compacted = run("compact", str(out))
+    assert compacted.exit_code == 2 and "so they are not merged" in " ".join(
+        compacted.output.split()
+    )
+    tree.unlink()
+    next(out.glob("labels/*.parquet")).unlink()
+    again = run(*arith(out))
+    assert again.exit_code == 0, again.output
+    assert {tree.problem_id for tree in read_trees(Store(str(out)))} == {
+        tree.problem_id for tree in before
+    }
+    assert run("verify", str(out)).exit_code == 0

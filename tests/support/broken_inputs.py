@@ -55,6 +55,8 @@ class World:
             "label.yaml": f"problems: {{source: {folder}/problems.jsonl}}\nblock_problems: 1\n"
             "policy: {engine: scripted}\nray: {address: none}\n"
             "solutions: {per_problem: 2}\nestimator: {kind: fixed, rollouts: 2}\n",
+            "search.yaml": "problems: {source: arith, limit: 1}\nscorer: {kind: constant}\n"
+            "policy: {max_tokens: 4}\nsearch: {kind: best_of_n, n: 1}\n",
             "train.yaml": "base: arith:strong\nhead: likelihood\nmax_steps: 1\n",
             "best.yaml": "problems: {source: arith, limit: 1}\nsamples: 1\nray: {address: none}\n"
             "policy: {max_tokens: 4}\n",

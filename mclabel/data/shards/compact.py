@@ -35,6 +35,7 @@ from mclabel.data.shards.recount import disagreements
 from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.data.shards.shard import read_shard, write_rollouts, write_shard
 from mclabel.data.shards.store import Store
+from mclabel.data.shards.trees import has_trees
 from mclabel.errors import DamagedFile, ShardError
 
 _OWN = (
@@ -87,8 +88,13 @@ def compact(
 
     Raises:
         DamagedFile: a shard is damaged, or its labels disagree with its rollouts.
-        ShardError: another merge was faster.
+        ShardError: another merge was faster, or the run is one of a search.
     """
+    if has_trees(store):
+        raise ShardError(
+            f"{store.location}: holds the trees of a search, which belong to its shards one by "
+            "one, so they are not merged. Raise block_problems in the next search for fewer shards"
+        )
     before = read_catalog(store)
     if any(_unused(store, before)):  # of a merge that was killed: what replaced it must be whole
         for file in filter(_is_merged, before.files):

@@ -35,6 +35,11 @@ def remedy(name: str) -> str:
                 "Delete it and run `mclabel judge` again with the same settings, which judges its "
                 "block again"
             )
+        case ["trees"]:
+            return (
+                f"Delete it and labels/{rest.partition('.')[0]}.parquet and run `mclabel search` "
+                "again with the same settings, which searches its block again"
+            )
         case ["rollouts"]:
             return (
                 f"Labels can be read without it. To restore the rollouts, delete it and labels/"

@@ -21,6 +21,7 @@ from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.damage import damaged
 from mclabel.data.shards.digest import check_parquet, parquet_with_digest
 from mclabel.data.shards.labels import label_tables
+from mclabel.data.shards.plan import planned_blocks
 from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 
@@ -176,7 +177,7 @@ def sweep_trees(store: Store) -> None:
     """Remove the trees of all attempts that have lost; called while none is under way."""
     if not store.names(FOLDER):
         return
-    kept = {_name(*place) for place in _committed(store)}
+    kept = {_name(*place) for place in committed_trees(store)}
     for name in set(store.names(FOLDER)) - kept:
         store.delete(name)
 
@@ -197,26 +198,38 @@ def read_trees(store: Store) -> Iterator[StoredTree]:
         raise ShardError(
             f"{store.location}: holds no trees/*.parquet. Give the `out` of `mclabel search`"
         )
-    for block, attempt in _committed(store):
-        name = _name(block, attempt)
-        content = store.read(name)
-        if content is None:
-            raise damaged(store, name, "missing, though its block is done")
-        if check_parquet(content) != "sound":
-            raise damaged(store, name)
-        try:
-            table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
-            version = json.loads(table.schema.metadata[_METADATA_KEY])["version"]
-            if version != VERSION:
-                raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
-            found = [_tree(row) for row in table.select(TREES_SCHEMA.names).to_pylist()]
-        except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-            fault = f"damaged, or not a file of trees ({error})"
-            raise damaged(store, name, fault) from error
-        yield from found
+    plan = planned_blocks(store)
+    for block, attempt in committed_trees(store):
+        left_out = frozenset() if plan is None else plan.superseded.get(block, frozenset())
+        yield from (
+            tree for tree in read_block(store, block, attempt) if tree.problem_id not in left_out
+        )
 
 
-def _committed(store: Store) -> Iterator[tuple[str, str]]:
+def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
+    """The trees of one block.
+
+    Raises:
+        DamagedFile: the file is missing or damaged; says what to do.
+    """
+    name = _name(block_id, attempt)
+    content = store.read(name)
+    if content is None:
+        raise damaged(store, name, "missing, though its block is done")
+    if check_parquet(content) != "sound":
+        raise damaged(store, name)
+    try:
+        table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
+        version = json.loads(table.schema.metadata[_METADATA_KEY])["version"]
+        if version != VERSION:
+            raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
+        return [_tree(row) for row in table.select(TREES_SCHEMA.names).to_pylist()]
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        fault = f"damaged, or not a file of trees ({error})"
+        raise damaged(store, name, fault) from error
+
+
+def committed_trees(store: Store) -> Iterator[tuple[str, str]]:
     """Blocks whose labels are there, and the attempts that won."""
     if read_catalog(store).files:
         for metadata, _ in label_tables(store):

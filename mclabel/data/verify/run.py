@@ -27,6 +27,7 @@ from mclabel.data.shards.recount import disagreements
 from mclabel.data.shards.shard import read_shard, shard_has_digest
 from mclabel.data.shards.solution_rows import row_shards_of
 from mclabel.data.shards.store import Store
+from mclabel.data.shards.trees import committed_trees, has_trees, read_block
 from mclabel.data.verify.doubles import Doubles, name_hashes
 from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.planned import PlannedProblems
@@ -57,6 +58,7 @@ def verify(
     work = _Verifying(store, found, files)
     work.shards(on_progress)
     work.priors()
+    work.trees()
     work.journals()
     return found
 
@@ -226,6 +228,16 @@ class _Verifying:
             try:
                 if read_priors(self._store, identity) is None:
                     self.found.add(damaged(self._store, priors_name(identity), "no file of priors"))
+            except DamagedFile as error:
+                self.found.add(error)
+
+    def trees(self) -> None:
+        """Check the trees of a search."""
+        if not has_trees(self._store) or self._unread:
+            return
+        for block, attempt in committed_trees(self._store):
+            try:
+                read_block(self._store, block, attempt)
             except DamagedFile as error:
                 self.found.add(error)
 
