@@ -17,6 +17,7 @@ from mclabel.config import (
     ScoreConfig,
     SearchConfig,
     SearchEvalConfig,
+    ServeSearchConfig,
     TrainConfig,
 )
 from mclabel.config.keys import Key, configuration_keys
@@ -29,6 +30,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel score": ScoreConfig,
     "mclabel judge": JudgeConfig,
     "mclabel search": SearchConfig,
+    "mclabel serve-search": ServeSearchConfig,
     "mclabel eval best-of-n": BestOfNConfig,
     "mclabel eval search": SearchEvalConfig,
     "mclabel quickstart": QuickstartConfig,
@@ -45,6 +47,7 @@ mclabel train --keys
 mclabel score --keys
 mclabel judge --keys
 mclabel search --keys
+mclabel serve-search --keys
 mclabel eval best-of-n --keys
 mclabel eval search --keys
 mclabel quickstart --keys

@@ -95,6 +95,10 @@ def _submit(w: World, address: str, *more: str) -> list[str]:
     return ["submit", "label", w["label.yaml"], *out, "--address", address, *more]
 
 
+def _serve(w: World, *arguments: str) -> list[str]:
+    return ["serve-search", "configs/search/arith-beam.yaml", *arguments]
+
+
 NOBODY = "http://127.0.0.1:9"
 BAD_NAMES = ("", "x y", "../x", ".x", "x.", "a:b:c", "x;y")
 OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
@@ -276,6 +280,22 @@ VERBS: dict[str, dict[str, Slot]] = {
         "prm": Slot("run", lambda w, v, out: ["serve", v]),
         "vllm_arguments": Slot("run", lambda w, v, out: ["serve", v, "--port", "1"]),
     },
+    "serve-search": {
+        "config": Slot("document", lambda w, v, out: ["serve-search", v, "scorer=constant"],
+                       lambda name: name in ("empty", "torn-parquet")),
+        "overrides": Slot(("x", "scorer=exact", "search.kind=os:system", "seed=" + "9" * 5000,
+                           "policy.max_tokens=0", "scorer.prm=nowhere"),
+                          lambda w, v, out: _serve(w, v)),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: _serve(w, "--allow", v)),
+        "host": Slot(("0.0.0.0", "::", "999.1.1.1", "x y", ""),
+                     lambda w, v, out: _serve(w, "scorer=constant", "--host", v)),
+        "port": Slot(("0", "x", "99999", BUSY),
+                     lambda w, v, out: _serve(w, "scorer=constant", "--port", v)),
+        "token_env": Slot(("NO_SUCH_TOKEN", "", "A=B"),
+                          lambda w, v, out: _serve(w, "scorer=constant", "--token-env", v)),
+        "max_live": Slot(("0", "x", ""), lambda w, v, out: _serve(w, "--max-live", v)),
+        "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _serve(w, "--max-waiting", v)),
+    },
     "eval best-of-n": {
         "config": Slot("document", lambda w, v, out: ["eval", "best-of-n", v, f"out={out}"]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["eval", "best-of-n", w["best.yaml"], v]),
@@ -379,7 +399,7 @@ HARMLESS = {
     *(("eval search", "shape"), ("eval search", "keys")),
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
     *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
-    ("completion", "shell"),
+    *(("completion", "shell"), ("serve-search", "keys"), ("serve-search", "name")),
 }
 """Flags, choices that click checks, and ids that are looked for: no value can break them."""
 
@@ -401,6 +421,10 @@ def test_every_parameter_of_every_verb_has_a_case() -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("world"))
+
+
+async def _served(*arguments: object) -> None:
+    return None
 
 
 def _values(kind: str, world: World, folder: Path) -> dict[str, str]:
@@ -443,6 +467,7 @@ def test_a_broken_input_is_one_message(
     monkeypatch.setattr(
         "mclabel.report.viewer.view._run", lambda *arguments: None
     )  # it serves for ever
+    monkeypatch.setattr("mclabel.pipelines.serve_search._run", _served)  # so does this
     values = (
         {value: value for value in slot.values}
         if isinstance(slot.values, tuple)

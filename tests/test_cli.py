@@ -200,6 +200,9 @@ def test_every_numeric_option_of_every_verb_is_known_here() -> None:
         ("eval", "processbench", "--seed"),
         ("show", "--limit"),
         ("view", "--port"),
+        ("serve-search", "--port"),
+        ("serve-search", "--max-live"),
+        ("serve-search", "--max-waiting"),
     }
 
 

@@ -21,6 +21,7 @@ from mclabel.config import (
     ScoreConfig,
     SearchConfig,
     SearchEvalConfig,
+    ServeSearchConfig,
     TrainConfig,
     load_config,
 )
@@ -33,7 +34,7 @@ from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS = (
     *(LabelConfig, TrainConfig, ScoreConfig, JudgeConfig, SearchConfig),
-    *(BestOfNConfig, SearchEvalConfig, QuickstartConfig),
+    *(ServeSearchConfig, BestOfNConfig, SearchEvalConfig, QuickstartConfig),
 )
 
 

@@ -89,7 +89,7 @@ def completion(shell: str) -> None:
 for _command in (
     *(label.label, label.submit, label.compact, label.regrade),
     *(judge.judge, judge.combine),
-    search.search,
+    *(search.search, search.serve_search),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
     *(evaluate, check.check, verify.verify, simulate),
     *(look.show, look.labels, look.report, look.view),

@@ -1,4 +1,4 @@
-"""The verb `search`."""
+"""The verbs `search` and `serve-search`."""
 
 from __future__ import annotations
 
@@ -67,3 +67,69 @@ def search(
         )
     for line in pipelines.search_lines(checked.out):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@click.command("serve-search")
+@configuration("ServeSearchConfig")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=8790, show_default=True, type=click.IntRange(1, 65535), help="Port of it."
+)
+@click.option(
+    "--token-env",
+    metavar="NAME",
+    help="Variable of the environment that holds the token which clients must send as their API "
+    "key. Without one, only this machine can ask.",
+)
+@click.option("--name", help="Name of the model that clients ask for; by default policy.model.")
+@click.option(
+    "--max-live",
+    default=8,
+    show_default=True,
+    type=click.IntRange(1, 4096),
+    help="Maximum number of searches under way at the same time.",
+)
+@click.option(
+    "--max-waiting",
+    default=64,
+    show_default=True,
+    type=click.IntRange(0, 65536),
+    help="Maximum number of requests that wait for a search to end. More are refused (429).",
+)
+def serve_search(
+    config: str,
+    overrides: tuple[str, ...],
+    host: str,
+    port: int,
+    token_env: str | None,
+    name: str | None,
+    max_live: int,
+    max_waiting: int,
+    allow: tuple[str, ...],
+) -> None:
+    """Serve searched solutions to OpenAI clients.
+
+    CONFIG is a YAML file as of `mclabel search`; keys that only a job has, such as problems and
+    out, are ignored. The server answers POST /v1/chat/completions: the user message is the
+    problem, and the answer is the solution that the search has chosen. `n` asks for several, and
+    `search`, `choose`, `tokens`, `seed` and `max_tokens` change the search of one request. Other
+    sampling parameters must be left out or equal the policy's.
+    """
+    from mclabel.config import ServeSearchConfig, load_config
+    from mclabel.pipelines.serve_search import Place, token_of
+    from mclabel.pipelines.serve_search import serve_search as serve
+    from mclabel.search.server.searcher import Limits
+
+    checked = load_config(ServeSearchConfig, config, overrides, allow=allow)
+
+    def say(address: str, stop: object) -> None:
+        line = f"Serving {name or checked.policy.model} at {address}\nStop with Ctrl-C."
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+    serve(
+        checked,
+        place=Place(host=host, port=port, token=token_of(token_env)),
+        name=name,
+        limits=Limits(max_live=max_live, max_waiting=max_waiting),
+        on_ready=say,
+    )

@@ -11,7 +11,7 @@ from mclabel.config.label import LabelConfig
 from mclabel.config.load import bundled_config, check_config, config_file, load_config, load_content
 from mclabel.config.quickstart import QuickstartConfig
 from mclabel.config.score import ScoreConfig
-from mclabel.config.search import SearchConfig
+from mclabel.config.search import SearchConfig, ServeSearchConfig
 from mclabel.config.search_eval import SearchEvalConfig
 from mclabel.config.train import TrainConfig
 from mclabel.settings import Settings
@@ -27,6 +27,7 @@ __all__ = [
     "ScoreConfig",
     "SearchConfig",
     "SearchEvalConfig",
+    "ServeSearchConfig",
     "Settings",
     "TrainConfig",
     "bundled_config",

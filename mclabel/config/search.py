@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mclabel.config.label import MAX_BLOCK, arith_problems
 from mclabel.config.score import RunsHere
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
-from mclabel.engines.settings import PolicySettings
-from mclabel.search.settings import SearchSettings, SteeredSettings
-from mclabel.settings import OPERATIONAL, at_most, rule
+from mclabel.search.settings import PolicySearchSettings, PolicySteeredSettings
+from mclabel.settings import OPERATIONAL, at_most
 from mclabel.work.settings import BudgetConfig
 
 
-class SharedSearchConfig(SteeredSettings, RunsHere):
+class SharedSearchConfig(PolicySteeredSettings, RunsHere):
     """What a search and a comparison of searches have in common."""
 
     out: Annotated[str, OPERATIONAL]
@@ -24,8 +23,6 @@ class SharedSearchConfig(SteeredSettings, RunsHere):
         default_factory=arith_problems
     )
     """Name of the reader of the problems; by default it follows from `source`."""
-    policy: PolicySettings = PolicySettings()
-    """What writes the solutions."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
@@ -40,28 +37,24 @@ class SharedSearchConfig(SteeredSettings, RunsHere):
     """Stop the job at the first input row or problem that cannot be searched. If false, it is left
     out and listed in the output."""
 
-    @rule
-    def _one_solution_fits(self) -> str | None:
-        if self.tokens is not None and self.tokens < self.policy.max_tokens:
-            return (
-                f"tokens={self.tokens}: is less than policy.max_tokens={self.policy.max_tokens}, "
-                "so that not even one solution is sure to fit. Raise tokens, or lower "
-                "policy.max_tokens"
-            )
-        return None
 
-    @rule
-    def _a_step_is_no_longer_than_a_solution(self) -> str | None:
-        if self.step_tokens is not None and self.step_tokens > self.policy.max_tokens:
-            return (
-                f"step_tokens={self.step_tokens}: is more than "
-                f"policy.max_tokens={self.policy.max_tokens}, which a whole solution may have. "
-                "Lower it"
-            )
-        return None
-
-
-class SearchConfig(SearchSettings, SharedSearchConfig):
+class SearchConfig(PolicySearchSettings, SharedSearchConfig):
     """A job that searches for solutions to problems, steered by a scorer of steps."""
 
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()
+
+
+class ServeSearchConfig(PolicySearchSettings):
+    """A server that answers a problem with its searched solution.
+
+    Keys of `mclabel search` that mean nothing here, such as `problems` and `out`, are left out, so
+    that the file of a job can be served as it stands.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_keys_of_a_job(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        of_a_job = SearchConfig.model_fields.keys() - cls.model_fields.keys()
+        return {key: value for key, value in content.items() if key not in of_a_job}

@@ -153,7 +153,11 @@ class HfEngine(ModelEngine):
         with self._wake:
             heapq.heappush(self._queue, (priority, number, row))
             self._wake.notify()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            row.max_tokens = 0  # nobody wants it any more: its next token is its last
+            raise
 
     def stats(self) -> EngineStats:
         """A snapshot of the decoder's counters."""

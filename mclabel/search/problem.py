@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
@@ -23,6 +24,8 @@ from mclabel.search.scorers.base import Beginning
 from mclabel.search.settings import STOPS, SearchSettings
 from mclabel.search.tree import Piece, SearchTree
 from mclabel.seeds import sampling_seed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,8 @@ class Searching:
     settings: SearchSettings
     ends: tuple[str, ...] = ()
     """Texts with which the policy ends a solution, beside its end tokens."""
+    max_tokens: int | None = None
+    """Maximum number of tokens in a solution; None is what the policy allows."""
 
 
 async def search_problem(
@@ -111,7 +116,7 @@ class ProblemSearch:
         self._journal = journal
         self._policy, self._settings = policy, settings
         self._prompt = policy.prompt_ids(problem.text)
-        self._most = int(policy.room(len(self._prompt), 0))
+        self._most = self._room(0)
         if self._most < 1:
             raise DataError(
                 f"problem {problem.id}: its prompt of {len(self._prompt):,} tokens leaves no room "
@@ -138,7 +143,7 @@ class ProblemSearch:
             while True:
                 if not self._is_spent:
                     running |= {
-                        asyncio.create_task(self._continued(one.node, one.steps))
+                        _silent(asyncio.create_task(self._continued(one.node, one.steps)))
                         for one in self.method.wanted()
                         for _ in range(one.count)
                     }
@@ -231,7 +236,9 @@ class ProblemSearch:
         return fresh
 
     def _room(self, num_prefix: int) -> int:
-        return int(self._policy.room(len(self._prompt), num_prefix))
+        room = int(self._policy.room(len(self._prompt), num_prefix))
+        most = self._shared.max_tokens
+        return room if most is None else max(0, min(room, most - num_prefix))
 
     async def _part(
         self,
@@ -317,6 +324,12 @@ class ProblemSearch:
         """Tokens that the engine has sampled: an end token is not among the ids."""
         by_text = completion.at_stop or any(text in completion.text for text in self._shared.ends)
         return len(completion.ids) + (completion.finish_reason == "stop" and not by_text)
+
+
+def _silent(task: asyncio.Task[T]) -> asyncio.Task[T]:
+    """A task whose error is not reported where another one has ended the search before it."""
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return task
 
 
 class _Fresh:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.settings import SampledSettings
 from mclabel.search.base import MethodSettings
 from mclabel.search.scorers.base import StepScorerSettings
@@ -61,6 +62,33 @@ class SteeredSettings(SampledSettings):
         return None
 
 
+class PolicySteeredSettings(SteeredSettings):
+    """How a search is steered, and which policy it samples from."""
+
+    policy: PolicySettings = PolicySettings()
+    """What writes the solutions."""
+
+    @rule
+    def _one_solution_fits(self) -> str | None:
+        if self.tokens is not None and self.tokens < self.policy.max_tokens:
+            return (
+                f"tokens={self.tokens}: is less than policy.max_tokens={self.policy.max_tokens}, "
+                "so that not even one solution is sure to fit. Raise tokens, or lower "
+                "policy.max_tokens"
+            )
+        return None
+
+    @rule
+    def _a_step_is_no_longer_than_a_solution(self) -> str | None:
+        if self.step_tokens is not None and self.step_tokens > self.policy.max_tokens:
+            return (
+                f"step_tokens={self.step_tokens}: is more than "
+                f"policy.max_tokens={self.policy.max_tokens}, which a whole solution may have. "
+                "Lower it"
+            )
+        return None
+
+
 class SearchSettings(SteeredSettings):
     """How problems are searched."""
 
@@ -69,3 +97,7 @@ class SearchSettings(SteeredSettings):
     )
     """Name of the method, which decides which beginnings of solutions are continued. Its settings
     are the other keys of `search`."""
+
+
+class PolicySearchSettings(SearchSettings, PolicySteeredSettings):
+    """How problems are searched, and by which policy."""

@@ -1,0 +1,1 @@
+"""A server of the chat completions interface that answers with searched solutions."""

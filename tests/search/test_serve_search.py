@@ -1,0 +1,467 @@
+"""The server of searched solutions, asked by the client that people point at it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import openai
+import pytest
+
+from mclabel.config import ServeSearchConfig
+from mclabel.data.readers.generated import ArithReader
+from mclabel.errors import ConfigError, EngineDied
+from mclabel.pipelines.serve_search import Place, serve_search
+from mclabel.search import SEARCHES
+from mclabel.search.server import searcher as searcher_module
+from mclabel.search.server.searcher import Limits, Searcher
+
+POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
+SEARCH = {"kind": "beam", "n": 4, "width": 2}
+HANGING = {"engine": {"kind": "scripted", "hang_after": 0}, "max_tokens": 1000}
+PROBLEM = next(iter(ArithReader(ArithReader.Settings(limit=1)).rows()))[1].text
+USER = [{"role": "user", "content": PROBLEM}]
+WAIT_S = 120.0
+
+
+@dataclass
+class Running:
+    """A server in a thread of its own."""
+
+    url: str = ""
+    searchers: list[Searcher] = field(default_factory=list)
+    error: BaseException | None = None
+    thread: threading.Thread | None = None
+    stop: Callable[[], None] = lambda: None
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2].partition("/")[0])
+
+    def client(self, key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0)
+
+    def ask(self, **more: Any) -> Any:
+        given = {"model": "arith:policy", "messages": USER, **more}
+        return self.client().chat.completions.create(**given)
+
+    def post(self, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        head = {"content-type": "application/json", **names}
+        connection.request("POST", "/v1/chat/completions", body, head)
+        answer = connection.getresponse()
+        content = json.loads(answer.read())
+        connection.close()
+        return answer.status, content
+
+    def hanging(self, **more: Any) -> http.client.HTTPConnection:
+        """A connection on which an answer is awaited."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        body = json.dumps({"model": "arith:policy", "messages": USER, **more})
+        head = {"content-type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", body, head)
+        return connection
+
+
+@contextmanager
+def serving(
+    *,
+    policy: dict[str, Any] = POLICY,
+    limits: Limits | None = None,
+    token: str | None = None,
+    **more: Any,
+) -> Iterator[Running]:
+    content = {"policy": policy, "search": SEARCH, "scorer": "constant", **more}
+    config = ServeSearchConfig.model_validate(content)
+    running, ready, stops = Running(), threading.Event(), list[Callable[[], None]]()
+
+    class Seen(Searcher):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            running.searchers.append(self)
+
+    def on_ready(url: str, stop: Callable[[], None]) -> None:
+        running.url, running.stop = url, stop
+        stops.append(stop)
+        ready.set()
+
+    def serve() -> None:
+        try:
+            serve_search(
+                config,
+                place=Place(port=0, token=token),
+                limits=limits or Limits(),
+                on_ready=on_ready,
+            )
+        except BaseException as error:
+            running.error = error
+        ready.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mclabel.pipelines.serve_search.Searcher", Seen)
+        running.thread = threading.Thread(target=serve, daemon=True)
+        running.thread.start()
+        assert ready.wait(WAIT_S)
+        assert stops, running.error
+        try:
+            yield running
+        finally:
+            stops[0]()
+            running.thread.join(WAIT_S)
+            assert not running.thread.is_alive()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with serving() as running:
+        yield running
+    assert running.error is None
+
+
+def test_a_problem_is_answered_with_its_searched_solution(server: Running) -> None:
+    answer = server.ask()
+    [choice] = answer.choices
+    assert choice.finish_reason == "stop" and "\\boxed{" in choice.message.content
+    search = answer.search
+    assert search["method"] == "beam" and search["num_finished"] >= 1
+    assert search["scores"] == [0.5] * len(search["scores"]) and search["scores"]
+    assert answer.usage.completion_tokens == search["tokens"]["sampled"]
+    assert search["tokens"]["sampled"] > search["tokens"]["pruned"] >= 0
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + search["tokens"]["sampled"]
+    again = server.ask()
+    assert again.choices[0].message.content == choice.message.content
+    other = server.ask(seed=7)
+    assert other.search["tokens"] != search["tokens"]
+
+
+def test_the_model_is_listed_and_another_is_not_found(server: Running) -> None:
+    assert [one.id for one in server.client().models.list()] == ["arith:policy"]
+    with pytest.raises(openai.NotFoundError, match="Ask for 'arith:policy'"):
+        server.ask(model="gpt-4o")
+
+
+def test_many_are_answered_together(server: Running) -> None:
+    async def ask_all() -> list[Any]:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="none") as client:
+            create = client.chat.completions.create
+            requests = [
+                create(model="arith:policy", messages=USER, seed=seed)  # type: ignore[arg-type]
+                for seed in range(12)
+            ]
+            return await asyncio.gather(*requests)
+
+    answers = asyncio.run(ask_all())
+    assert len({one.id for one in answers}) == 12
+    assert all(one.choices[0].finish_reason == "stop" for one in answers)
+
+
+def test_a_stream_holds_the_same_solution(server: Running) -> None:
+    whole = server.ask()
+    chunks = list(server.ask(stream=True, stream_options={"include_usage": True}))
+    text = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
+    assert text == whole.choices[0].message.content
+    assert len(chunks) > 4
+    assert chunks[-1].usage == whole.usage and chunks[-1].choices == []
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-2].search == whole.search
+
+
+def test_several_solutions_differ_and_the_chosen_one_is_first(server: Running) -> None:
+    extra = {"search": {"kind": "best_of_n", "n": 8}, "choose": "majority"}
+    one, two = server.ask(extra_body=extra), server.ask(n=2, extra_body=extra)
+    texts = [choice.message.content for choice in two.choices]
+    assert len(set(texts)) == 2 and texts[0] == one.choices[0].message.content
+    assert [choice.index for choice in two.choices] == [0, 1]
+    streamed: dict[int, str] = {}
+    for chunk in server.ask(n=2, stream=True, extra_body=extra):
+        for choice in chunk.choices:
+            found = streamed.get(choice.index, "") + (choice.delta.content or "")
+            streamed[choice.index] = found
+    assert list(streamed.values()) == texts
+    many = server.ask(n=100, extra_body=extra)
+    assert len(many.choices) == len({c.message.content for c in many.choices}) <= 8
+
+
+@pytest.mark.parametrize("method", list(SEARCHES))
+def test_every_built_in_method_is_a_request_away(server: Running, method: str) -> None:
+    answer = server.ask(extra_body={"search": method, "tokens": 2000})
+    assert answer.search["method"] == method
+    assert answer.search["tokens"]["sampled"] <= 2000
+
+
+def test_a_solution_is_no_longer_than_asked_for(server: Running) -> None:
+    answer = server.ask(max_tokens=5, extra_body={"search": {"n": 2}})
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.search["num_finished"] == 0 and answer.search["scores"] == []
+    assert 0 < answer.usage.completion_tokens <= 256 * 160
+
+
+SYSTEM = {"role": "system", "content": "You are a pirate."}
+REFUSED = [
+    ({"temperature": 0.1}, r"temperature=0.1: the server uses 0.8 for every request"),
+    ({"top_p": 0.5, "stop": ["x"]}, r"top_p=0.5: .* 1.0 .*; stop=\[\"x\"\]: the server uses \[\]"),
+    ({"n": 0}, "n: must be at least 1"),
+    ({"n": 1000}, "n: must be at most 128"),
+    ({"seed": -1}, "seed: must be at least 0"),
+    ({"messages": []}, "must be one user message"),
+    ({"messages": [*USER, *USER]}, "no place for earlier turns"),
+    ({"messages": [SYSTEM, *USER]}, "the server's own, which sends none"),
+    ({"messages": [{"role": "user", "content": "  "}]}, "is empty"),
+    ({"messages": [{"role": "user", "content": "x" * 40_000}]}, "at most 32768 characters"),
+    ({"messages": [{"role": "user", "content": "1 + 1 " * 4_000}]}, "leaves no room"),
+    ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "tools="),
+    ({"extra_body": {"whatever": 1}}, "whatever: unknown key"),
+    ({"extra_body": {"search": {"kind": "os:system"}}}, "cannot name other code"),
+    ({"extra_body": {"search": "mclabel.search.methods.beam:BeamSearch"}}, "cannot name other"),
+    ({"extra_body": {"search": {"kind": ["x"]}}}, "search.kind"),
+    ({"extra_body": {"search": {"nn": 3}}}, "nn: unknown key"),
+    ({"extra_body": {"search": {"n": 10**6}}}, "must be at most 4,096"),
+    ({"extra_body": {"tokens": 100}}, "not even one solution is sure to fit"),
+    ({"extra_body": {"tokens": 10**9}}, "must be at most 40960"),
+    ({"extra_body": {"choose": "worst"}}, "choose: must be"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_what_cannot_be_heeded_is_refused(
+    server: Running, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=message):
+        server.ask(**changes)
+
+
+def test_what_is_equal_to_the_servers_own_is_heeded(server: Running) -> None:
+    parts = [{"role": "user", "content": [{"type": "text", "text": PROBLEM}]}]
+    same = {"temperature": 0.8, "top_p": 1, "presence_penalty": 0, "stop": None, "user": "me"}
+    answer = server.ask(messages=parts, **same, max_completion_tokens=4096)
+    assert answer.choices[0].message.content == server.ask().choices[0].message.content
+
+
+HOSTILE = [
+    (b"", 400, "no valid JSON"),
+    (b"[]", 400, "must be an object"),
+    (b"\xff\xfe{}", 400, "no valid JSON"),
+    (b'{"model": NaN}', 400, "NaN is no JSON"),
+    (b'{"seed": ' + b"9" * 5000 + b"}", 400, "no valid JSON"),
+    (b"[" * 200_000, 400, "nested too deeply"),
+    (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, 400, "nested too deeply"),
+    (b"{" + b" " * 10_000_000 + b"}", 413, "larger than 1,048,576 bytes"),
+    (
+        b'{"model": "arith:policy", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        400,
+        "must be a text of valid Unicode",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"), HOSTILE, ids=[str(i) for i, _ in enumerate(HOSTILE)]
+)
+def test_hostile_bodies(server: Running, body: bytes, status: int, message: str) -> None:
+    found, content = server.post(body)
+    assert found == status
+    assert message in content["error"]["message"]
+    assert server.ask(max_tokens=40).choices  # it still serves
+
+
+def test_other_pages_cannot_use_a_server_without_a_token(server: Running) -> None:
+    body = json.dumps({"model": "arith:policy", "messages": USER}).encode()
+    assert server.post(body, host="evil.example")[0] == 421
+    assert server.post(body, content_type="text/plain")[0] == 415
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_S)
+    connection.request("OPTIONS", "/v1/chat/completions")
+    answer = connection.getresponse()
+    assert answer.status == 405 and "error" in json.loads(answer.read())
+
+
+def test_a_wrong_token_is_refused() -> None:
+    with serving(token="sesamé", policy=HANGING) as server:
+        for key in ("sesame", "x" * 5000):
+            with pytest.raises(openai.AuthenticationError, match="token"):
+                server.client(key).models.list()
+        status, _ = server.post(b"{}")
+        assert status == 401
+        status, _ = server.post(b"{}", authorization="Bearer sesamé".encode().decode("latin-1"))
+        assert status == 400
+
+
+def test_too_many_are_turned_away() -> None:
+    with serving(policy=HANGING, limits=Limits(max_live=1, max_waiting=1)) as server:
+        held = [server.hanging(), server.hanging()]
+        until(lambda: server.searchers[0].num_searches == 2)
+        with pytest.raises(openai.RateLimitError, match="Ask again later") as refused:
+            server.ask()
+        assert refused.value.response.headers["retry-after"] == "5"
+        with pytest.raises(openai.RateLimitError):
+            list(server.ask(stream=True))
+        held[0].close()
+        until(lambda: server.searchers[0].num_searches == 1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_ends_its_search(stream: bool) -> None:
+    with serving(policy=HANGING) as server:
+        [searcher] = server.searchers
+        engine = searcher._policy
+        connection = server.hanging(stream=stream)
+        until(lambda: engine.stats().num_live == 4)
+        connection.close()
+        until(lambda: searcher.num_searches == 0)
+        until(lambda: engine.stats().num_live == 0)
+
+
+def test_the_engine_drops_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled model on the embedded engine, whose steps are held until the client is gone."""
+    step, go = threading.Event(), threading.Event()
+    from mclabel.engines.decoder import SharedPrefixDecoder
+
+    real = SharedPrefixDecoder.step
+
+    def held(decoder: SharedPrefixDecoder) -> Any:
+        step.set()
+        assert go.wait(WAIT_S)
+        return real(decoder)
+
+    monkeypatch.setattr(SharedPrefixDecoder, "step", held)
+    with serving() as server:
+        [searcher] = server.searchers
+        connection = server.hanging()
+        assert step.wait(WAIT_S)
+        connection.close()
+        until(lambda: searcher.num_searches == 0)
+        go.set()
+        until(lambda: searcher._policy.stats().num_live == 0)
+        assert searcher._policy.stats().num_sampled_tokens <= 2 * SEARCH["n"]  # type: ignore[operator]
+
+
+def test_comments_keep_a_stream_alive_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mclabel.search.server.app.KEEP_ALIVE_S", 0.01)
+    with serving(policy=HANGING) as server:
+        answer = server.hanging(stream=True).getresponse()
+        assert answer.getheader("content-type", "").startswith("text/event-stream")
+        lines = [answer.readline() for _ in range(6)]
+        assert lines == [b": searching\n", b"\n"] * 3
+        server.stop()
+        rest = answer.read().decode()
+        last = [line for line in rest.splitlines() if line and not line.startswith(":")]
+        assert [json.loads(line.removeprefix("data: "))["error"]["message"] for line in last] == [
+            "the server ends"
+        ]
+
+
+def test_a_dead_engine_ends_the_server() -> None:
+    policy = {"engine": {"kind": "scripted", "crash_rate": 1}, "max_tokens": 1000}
+    with serving(policy=policy) as server:
+        with pytest.raises(openai.InternalServerError, match="the engine died") as refused:
+            server.ask()
+        assert refused.value.status_code == 503
+        assert server.thread is not None
+        server.thread.join(WAIT_S)
+        assert isinstance(server.error, EngineDied)
+
+
+def test_a_fault_of_the_server_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*arguments: object, **more: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    with serving(policy=HANGING) as server:
+        monkeypatch.setattr(searcher_module, "search_problem", broken)
+        with pytest.raises(openai.InternalServerError, match="a fault of the server"):
+            server.ask()
+        with pytest.raises(openai.APIError, match="a fault of the server"):
+            list(server.ask(stream=True))
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "message"),
+    [
+        (Place(host="0.0.0.0", port=0), {}, "clients need a token"),
+        (Place(port=0), {"scorer": "exact"}, "knows the truth of problems of arith alone"),
+        (Place(host="192.0.2.1", port=0, token="x"), {}, "cannot be listened on"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_at_the_start(
+    place: Place, more: dict[str, Any], message: str
+) -> None:
+    config = ServeSearchConfig.model_validate({"policy": POLICY, "scorer": "constant", **more})
+    with pytest.raises(ConfigError, match=message):
+        serve_search(config, place=place, limits=Limits(), on_ready=lambda url, stop: stop())
+
+
+def test_the_file_of_a_job_is_served_as_it_stands() -> None:
+    job = {"out": "runs/x", "problems": {"source": "arith"}, "block_problems": 3}
+    assert ServeSearchConfig.model_validate({"scorer": "constant", **job}).policy.max_tokens == 512
+    with pytest.raises(ValueError, match="block_of_problems"):
+        ServeSearchConfig.model_validate({"scorer": "constant", "block_of_problems": 3})
+
+
+@contextmanager
+def command(*keys: str) -> Iterator[tuple[subprocess.Popen[str], Running]]:
+    """`mclabel serve-search` as a process of its own."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = ["configs/search/arith-beam.yaml", "scorer=constant", *keys, "--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "mclabel", "serve-search", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "http://" in line:
+                break
+        else:
+            raise AssertionError(process.communicate())
+        yield process, Running(url=f"http://127.0.0.1:{port}/v1")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
+    engine = "policy.engine={kind: scripted, hang_after: 0}"
+    with command(engine, "policy.max_tokens=1000") as (process, server):
+        answer = server.hanging(stream=True)
+        assert answer.getresponse().status == 200
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0, out + errors
+        assert errors == ""
+
+
+def test_a_dead_engine_ends_the_command_with_one_line() -> None:
+    engine = "policy.engine={kind: scripted, crash_rate: 1}"
+    with command(engine, "policy.max_tokens=1000") as (process, server):
+        with pytest.raises(openai.InternalServerError, match="the engine died"):
+            server.ask()
+        out, errors = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 2, out + errors
+        assert errors.splitlines() == [
+            "mclabel: policy.engine=scripted: the engine died, as its settings want"
+        ]
