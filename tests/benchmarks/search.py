@@ -32,7 +32,13 @@ from rich.table import Table
 from mclabel import pipelines
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
-from mclabel.config import LabelConfig, TrainConfig, bundled_config, load_config
+from mclabel.config import (
+    LabelConfig,
+    SearchEvalConfig,
+    TrainConfig,
+    bundled_config,
+    load_config,
+)
 from mclabel.search.settings import SearchSettings
 from tests.benchmarks.engine_common import LoadedPolicy, engine_name, loaded_policy, watch
 from tests.benchmarks.search_ways import Way, by_levels, together
@@ -42,6 +48,15 @@ BEAM = {"kind": "beam", "n": 16}
 STEP_TOKENS = 32
 """Of a step of the model of random weights, which writes no lines."""
 
+METHODS: dict[str, dict[str, Any]] = {
+    "beam": {"width": 2},
+    "dvts": {"width": 4, "every": 2},
+    "rebase": {},
+    "particle": {},
+    "mcts": {},
+}
+CHOSEN = "dvts"
+"""The method that was best on 300 validation problems."""
 FROM_ZERO = "barrier, from the first token"
 ONE_BY_ONE = "one by one, from the first token"
 
@@ -55,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = args.run or Path(folder)
         prm = args.prm or _trained(work, size)
-        summary = asyncio.run(_speed(prm, size))
+        summary = asyncio.run(_speed(prm, size)) | _accuracy(prm, work, size)
     print(json.dumps(summary))
 
 
@@ -75,6 +90,51 @@ def _trained(work: Path, size: BenchmarkSize) -> Path:
     config = load_config(TrainConfig, bundled_config("train/quickstart.yaml"), train)
     pipelines.train(config, lambda step, total, loss: None)
     return work / "prm"
+
+
+# Accuracy
+
+
+def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
+    """Methods at two widths beside best-of-N, on test problems."""
+    few, many = size.pick(smoke=(4, 8), quick=(4, 16), full=(16, 64))
+    methods = {
+        f"{kind}-{n}": {"kind": kind, "n": n, **more}
+        for kind, more in METHODS.items()
+        for n in (few, many)
+    }
+    keys = {
+        "problems": {"source": "arith", "split": "test", "seed": 77},
+        "policy": {"model": "arith:policy", "temperature": 0.8, "max_tokens": 200},
+        "scorer": {"kind": "prm", "prm": str(prm)},
+        "best_of_n": sorted({1, 4, few, many}),
+        "methods": methods,
+        "oracle": size is not BenchmarkSize.QUICK,
+        "block_problems": 32,
+        "out": str(work / "searches"),
+    }
+    limit = size.pick(smoke=4, quick=60, full=1000)
+    given = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+    more = [f"problems.limit={limit}", "policy.engine={kind: hf, max_live: 1024}"]
+    config = load_config(SearchEvalConfig, None, [*given, *more])
+    found = pipelines.eval_search(config, lambda name, state: None).result
+    rows: dict[str, dict[str, Any]] = {"accuracy": {}, "best_minus_best_of_n": {}, "oracle": {}}
+    for one in found.methods:
+        kind, budget = one.name.rsplit("-", 1)
+        rows["oracle" if one.is_oracle else "accuracy"].setdefault(kind, {})[budget] = _three(
+            one.accuracy
+        )
+        if one.reference is not None and kind == CHOSEN:
+            rows["best_minus_best_of_n"][budget] = _three(one.reference.less)
+    rows["best_of_n"] = {
+        str(point.size): {name: _three(value) for name, value in point.accuracy.items()}
+        for point in found.reference
+    }
+    return rows
+
+
+def _three(found: Any) -> list[float]:
+    return [round(one, 4) for one in (found.value, found.low, found.high)]
 
 
 # Speed
@@ -119,11 +179,13 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
             FROM_ZERO: lambda: by_levels(policy, anew, problems, at_a_time=count),
             ONE_BY_ONE: lambda: by_levels(policy, anew, some, at_a_time=1),
         }
-        compared: dict[str, list[Way]] = {}
+        ledger, compared = True, dict[str, list[Way]]()
         for _ in range(repeats):
             for name, search in ways_to_search.items():
                 await policy.forget()
-                compared.setdefault(name, []).append(await search())
+                before = policy.stats().num_sampled_tokens
+                compared.setdefault(name, []).append(found := await search())
+                ledger &= policy.stats().num_sampled_tokens - before == found.num_tokens
     console.print(_table(compared))
     times = {name: _times(compared["together"], ways) for name, ways in compared.items()}
     return {
@@ -133,6 +195,7 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
         "prm_share_of_time": round(share, 3),
         "times_search_and_learn": times[ONE_BY_ONE],
         "times_barrier": times["barrier"],
+        "ledger_equal": ledger,
         "times_barrier_from_the_first_token": times[FROM_ZERO],
         "engine": engine_name(),
     }
