@@ -8,17 +8,17 @@ problems. What is sampled is written to the block's journal, so that a kill samp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
 from mclabel.errors import DataError
-from mclabel.records import Completion, Problem, Step
+from mclabel.records import Completion, Problem
 from mclabel.search.base import ROOT, Node
 from mclabel.search.checked import CheckedMethod, CheckedScorer
 from mclabel.search.journal import SearchJournal
+from mclabel.search.pieces import GrowingPiece
 from mclabel.search.purse import Purse
 from mclabel.search.scorers.base import Beginning
 from mclabel.search.settings import STOPS, SearchSettings
@@ -26,6 +26,9 @@ from mclabel.search.tree import Piece, SearchTree
 from mclabel.seeds import sampling_seed
 
 T = TypeVar("T")
+
+WHOLE = -1
+"""Part of a continuation that is sampled to the end of the solution in one piece."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +201,8 @@ class ProblemSearch:
     async def sampled(self, parent: str, number: int, num_steps: int | None) -> Piece | None:
         """Some steps after a beginning; None where no token may be sampled any more."""
         before = self.tree.ids(parent)
-        splitter, fresh, steps = self._settings.split, _Fresh(start=len(before)), 0
+        splitter, steps = self._settings.split, 0
+        fresh = GrowingPiece(self._policy.decode, start=len(before))
         stop = () if num_steps is None else STOPS[splitter.by]
         while True:
             room = self._room(len(before) + len(fresh.ids))
@@ -206,8 +210,9 @@ class ProblemSearch:
                 return fresh.piece(is_finished=False, is_cut=True)
             most = room
             if num_steps is not None and self._settings.step_tokens is not None:
-                most = min(room, self._settings.step_tokens - fresh.num_in_step)
-            part = await self._part(parent, number, fresh.num_parts, before + fresh.ids, most, stop)
+                most = min(room, max(1, self._settings.step_tokens - fresh.num_in_step))
+            place = WHOLE if num_steps is None else fresh.num_parts
+            part = await self._part(parent, number, place, before + fresh.ids, most, stop)
             if part is None:
                 self._is_spent = True
                 return fresh.piece(is_finished=False, is_cut=True) if fresh.ids else None
@@ -216,23 +221,20 @@ class ProblemSearch:
                 break
             is_full = len(part.ids) >= room and not part.at_stop
             if num_steps is None or is_full:
-                return self._split(fresh, before, num_steps).piece(is_finished=False, is_cut=True)
+                return self._split(fresh, num_steps).piece(is_finished=False, is_cut=True)
             ended_early = not part.at_stop and len(part.ids) < most
             if ended_early:  # the limit of the problem's tokens
                 return fresh.piece(is_finished=False, is_cut=True)
-            is_cut_step = not part.at_stop
-            if fresh.close_step(least=splitter.min_tokens, by_force=is_cut_step):
+            if fresh.close_step(least=splitter.min_tokens, by_force=not part.at_stop):
                 steps += 1
             if steps == num_steps:
                 return fresh.piece(is_finished=False, is_cut=False)
-        return self._split(fresh, before, num_steps).piece(is_finished=True, is_cut=False)
+        return self._split(fresh, num_steps).piece(is_finished=True, is_cut=False)
 
-    def _split(self, fresh: _Fresh, before: Sequence[int], num_steps: int | None) -> _Fresh:
-        """Close the last step; of a solution sampled to its end find all steps."""
+    def _split(self, fresh: GrowingPiece, num_steps: int | None) -> GrowingPiece:
+        """Of a solution sampled to its end find all steps; else they are known."""
         if num_steps is None:
-            fresh.split(self._settings.split, self._policy.decode)
-        else:
-            fresh.close_step(least=1, by_force=True)
+            fresh.split(self._settings.split)
         return fresh
 
     def _room(self, num_prefix: int) -> int:
@@ -330,59 +332,3 @@ def _silent(task: asyncio.Task[T]) -> asyncio.Task[T]:
     """A task whose error is not reported where another one has ended the search before it."""
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return task
-
-
-class _Fresh:
-    """What is sampled after a beginning, as it grows."""
-
-    def __init__(self, *, start: int) -> None:
-        self._start = start
-        self.ids: tuple[int, ...] = ()
-        self._steps: list[Step] = []
-        self._text = ""
-        """Of the step that is not closed."""
-        self._closed = self.num_parts = self._num_sampled = 0
-
-    @property
-    def num_in_step(self) -> int:
-        """Tokens of the step that is not closed."""
-        return len(self.ids) - self._closed
-
-    def add(self, part: Completion, num_sampled: int) -> None:
-        """Take a completion in, for which so many tokens were sampled."""
-        self.ids += part.ids
-        self._text += part.text
-        self.num_parts += 1
-        self._num_sampled += num_sampled
-
-    def close_step(self, *, least: int, by_force: bool) -> bool:
-        """End a step here, if what was sampled is one.
-
-        Args:
-            least: tokens of a step.
-            by_force: whether it ends here in any case, if there is any text.
-        """
-        is_one = bool(self._text.strip()) and self.num_in_step >= least
-        if not (is_one or (by_force and self._text)):
-            return False
-        self._steps.append(Step(text=self._text, end=self._start + len(self.ids)))
-        self._text, self._closed = "", len(self.ids)
-        return True
-
-    def split(self, splitter: StepSplitter, decode: Callable[[Sequence[int]], str]) -> None:
-        """Find the steps of all that was sampled."""
-        found = splitter.split(self.ids, self._text, decode)
-        self._steps = [replace(step, end=self._start + step.end) for step in found]
-        self._text, self._closed = "", len(self.ids)
-
-    def piece(self, *, is_finished: bool, is_cut: bool) -> Piece:
-        """What was sampled; the text of a step that is cut belongs to it."""
-        if self._text:
-            self.close_step(least=1, by_force=True)
-        return Piece(
-            ids=self.ids,
-            steps=tuple(self._steps),
-            is_finished=is_finished,
-            is_cut=is_cut,
-            num_sampled=self._num_sampled,
-        )
