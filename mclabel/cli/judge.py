@@ -7,8 +7,7 @@ import json
 import click
 
 from mclabel.cli.options import ALLOW, Share, settings
-from mclabel.cli.output import console, errors
-from mclabel.exits import EXIT_BUDGET, fail
+from mclabel.cli.output import console, fail_if_stopped, say_left_out
 from mclabel.judges.consensus.rules import POSTERIOR, RULES
 
 RULE_NAMES = (POSTERIOR, *RULES)
@@ -80,22 +79,8 @@ def judge(
     console.print(judge_words(checked), highlight=False, markup=False, soft_wrap=True)
     with job_progress(console, "judge", "solutions") as progress:
         report = pipelines.judge(checked, progress, accept_changes=accept_changes)
-    if report.num_rejected:
-        errors.print(
-            f"{report.num_rejected:,} rows could not be judged; the reasons are in "
-            f"{out}/rejects.jsonl",
-            style="yellow",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-    if report.stopped_by is not None:
-        fail(
-            f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of "
-            f"{report.num_blocks:,} blocks are left. Finished blocks are saved. Run the same "
-            "command with a larger budget to continue",
-            EXIT_BUDGET,
-        )
+    say_left_out(report, "rows could not be judged", out)
+    fail_if_stopped(report)
     for line in opinion_counts(out).lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from mclabel.cli.options import configuration
-from mclabel.cli.output import console, errors
-from mclabel.exits import EXIT_BUDGET, fail
+from mclabel.cli.output import console, fail_if_stopped, say_left_out
 
 
 @click.command()
@@ -49,22 +48,8 @@ def search(
     checked = load_config(SearchConfig, config, [*named, *overrides], allow=allow)
     with job_progress(console, "search", "problems") as progress:
         report = pipelines.search(checked, progress, accept_changes=accept_changes)
-    if report.num_rejected:
-        errors.print(
-            f"{report.num_rejected:,} problems were left out; the reasons are in "
-            f"{checked.out}/rejects.jsonl",
-            style="yellow",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-    if report.stopped_by is not None:
-        fail(
-            f"stopped by {report.stopped_by}: {report.num_blocks_left:,} of "
-            f"{report.num_blocks:,} blocks are left. Finished blocks are saved. Run the same "
-            "command with a larger budget to continue",
-            EXIT_BUDGET,
-        )
+    say_left_out(report, "problems were left out", checked.out)
+    fail_if_stopped(report)
     for line in pipelines.search_lines(checked.out):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

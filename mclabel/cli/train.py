@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mclabel.cli.options import configuration, settings
-from mclabel.cli.output import console, errors
+from mclabel.cli.output import console, errors, fail_if_stopped
 from mclabel.data.exchange import FORMATS, PARQUET
-from mclabel.exits import EXIT_BUDGET, fail
 from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.formats import OWN_FORMAT
 
@@ -219,13 +218,7 @@ def score(
             click.echo(f"row {reject.row} ({reject.reason}): {bounded(reject.detail)}", err=True)
         return
     job = report.job
-    if job.stopped_by is not None:
-        fail(
-            f"stopped by {job.stopped_by}: {job.num_blocks_left:,} of {job.num_blocks:,} blocks "
-            "are left. Finished blocks are saved. Run the same command with a larger budget to "
-            "continue",
-            EXIT_BUDGET,
-        )
+    fail_if_stopped(job)
     click.echo(f"{report.num_scored} solutions scored, written to {out}")
     if job.num_rejected:
         place = f"{out}.rejects.jsonl" if out.endswith(".jsonl") else f"{out}/rejects.jsonl"
