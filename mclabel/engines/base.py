@@ -9,15 +9,19 @@ derives from `Engine` has defaults for all but the sampling. docs/extending.md w
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mclabel.components import component_name
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.engines.settings import EngineSettings, PolicySettings
+from mclabel.errors import EngineError
 from mclabel.records import Completion
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NO_ROOM = Completion(ids=(), text="", finish_reason="length")
 """The completion of a prefix that leaves no room for new tokens."""
@@ -267,6 +271,22 @@ class Engine(Policy):
     def max_token_chars(self) -> int:
         """A bound that the tokens of any tokenizer keep."""
         return MAX_TOKEN_CHARS
+
+    async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the model's weights, and forget all that was computed with the old ones.
+
+        For reinforcement learning. Nothing may be sampled meanwhile.
+
+        Args:
+            weights: tensors of the model by the names that transformers gives them.
+
+        Raises:
+            EngineError: the engine cannot, it is sampling, or the tensors are not the model's.
+        """
+        raise EngineError(
+            f"policy.engine={component_name('engines', type(self))}: cannot take new weights while "
+            "it runs. Choose policy.engine=hf or policy.engine=vllm"
+        )
 
     def stats(self) -> EngineStats:
         """Return empty statistics."""

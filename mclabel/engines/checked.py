@@ -7,8 +7,8 @@ a message, and an engine that died is loaded again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from mclabel.boundary import Boundary, shown
 from mclabel.engines.base import Engine, EngineStats, PolicyPreview, limited
@@ -17,11 +17,22 @@ from mclabel.engines.settings import PolicySettings
 from mclabel.errors import ComponentError
 from mclabel.records import Completion, FinishReason
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 T = TypeVar("T")
 
 MAX_ID = 2**31 - 1
 """Largest token id that shards hold."""
-MAY_TAKE_LONG = ("model_identity", "model_commit", "check_model", "preview", "start", "close")
+MAY_TAKE_LONG = (
+    "model_identity",
+    "model_commit",
+    "check_model",
+    "preview",
+    "start",
+    "update_weights",
+    "close",
+)
 """Methods that may load or fetch a model."""
 _REASONS = get_args(FinishReason)
 
@@ -143,6 +154,9 @@ class CheckedEngine(Engine):
 
     def stats(self) -> EngineStats:
         return self._given("stats", EngineStats, self._engine.stats)
+
+    async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
+        await self._awaited("update_weights", lambda: self._engine.update_weights(weights))
 
     async def close(self) -> None:
         await self._awaited("close", lambda: self._engine.close())

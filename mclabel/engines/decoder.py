@@ -12,7 +12,7 @@ Single-threaded; the caller owns the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -96,6 +96,24 @@ class SharedPrefixDecoder:
         """Lanes that have parted from others and wait for a slot."""
         self._num_live = 0
         self.num_sampled_tokens = 0
+
+    @torch.no_grad()
+    def update_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the model's weights, and forget all that was computed with the old ones.
+
+        Args:
+            weights: by the model's names; no rollout is live.
+
+        Raises:
+            EngineError: they are not the model's.
+        """
+        assert not self._num_live, "rollouts are live"
+        try:
+            self._model.load_state_dict(dict(weights))
+        except RuntimeError as error:
+            raise EngineError(f"the new weights are not those of this model: {error}") from error
+        self._prefixes.clear()
+        self._held.clear()
 
     @property
     def num_live(self) -> int:

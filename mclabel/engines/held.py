@@ -67,6 +67,11 @@ class HeldRollouts:
             _, oldest = self._by_ids.popitem(last=False)
             self._num_bytes -= oldest.content.nbytes
 
+    def clear(self) -> None:
+        """Forget all rollouts."""
+        self._by_ids.clear()
+        self._num_bytes = 0
+
     def get(self, context: tuple[int, ...]) -> Held | None:
         """What was computed for all but the last id of a context, if it is held."""
         if (held := self._by_ids.get(context[:-1])) is not None:

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from mclabel.engines.base import NO_ROOM, EngineStats
@@ -24,6 +24,8 @@ from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from mclabel.engines.cascade import Row
     from mclabel.engines.decoder import SharedPrefixDecoder
 
@@ -158,6 +160,15 @@ class HfEngine(ModelEngine):
         except asyncio.CancelledError:
             row.max_tokens = 0  # nobody wants it any more: its next token is its last
             raise
+
+    async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the model's weights; see `Engine.update_weights`."""
+        assert self._decoder is not None, "start() first"
+        if self._failure is not None:
+            raise self._dead()
+        if self._futures or self._queue or self._decoder.num_live:
+            raise EngineError("policy.engine=hf: takes no new weights while it samples")
+        await asyncio.to_thread(self._decoder.update_weights, weights)
 
     def stats(self) -> EngineStats:
         """A snapshot of the decoder's counters."""

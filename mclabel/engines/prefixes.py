@@ -71,6 +71,10 @@ class PrefixCache:
         self._prefixes[found.ids] = found
         return found
 
+    def clear(self) -> None:
+        """Forget all prefixes."""
+        self._prefixes.clear()
+
     @property
     def num_bytes(self) -> int:
         """Memory of the prefixes that are kept."""

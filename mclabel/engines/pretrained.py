@@ -10,7 +10,7 @@ becomes one message.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,6 +192,23 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
     _opened(path)
     return load_file(path)
+
+
+def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Write tensors as a model's file in safetensors, those that are tied once.
+
+    Args:
+        weights: by name.
+        folder: that is there.
+    """
+    from safetensors.torch import save_file
+
+    kept, seen = {}, set()
+    for name, tensor in weights.items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            kept[name] = tensor.detach().contiguous().cpu()
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def check_device(device: str, key: str = "device") -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,7 +22,7 @@ from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.loading import load_beside
 from mclabel.engines.model import ModelEngine
 from mclabel.engines.output_tail import OutputTail
-from mclabel.engines.pretrained import check_weights
+from mclabel.engines.pretrained import check_weights, save_weights
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import Device, DeviceSettings, PolicySettings
 from mclabel.engines.text import StopTexts, ended_ids, model_end_ids
@@ -38,6 +39,9 @@ from mclabel.records import Completion
 from mclabel.seeds import engine_seed
 from mclabel.settings import OPERATIONAL, Harmless, rule
 from mclabel.stop import free_orphaned, shared_memory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _NUMBERS = Harmless(
     lambda value: isinstance(value, int | float | None),
@@ -169,6 +173,24 @@ class VllmEngine(ModelEngine):
         assert output is not None
         choice = output.outputs[0]
         return self._completion(tuple(choice.token_ids), choice.finish_reason, stop)
+
+    async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the model's weights; see `Engine.update_weights`.
+
+        They go through a file in memory that all processes of the engine on this node read.
+        """
+        if self._num_unfinished:
+            raise EngineError("policy.engine=vllm: takes no new weights while it samples")
+        memory = Path("/dev/shm")
+        with TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            await asyncio.to_thread(save_weights, weights, Path(folder))
+            try:
+                await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+            except Exception as error:  # whatever a worker raises
+                raise EngineError(
+                    f"policy.engine=vllm: could not take the new weights: {error}"
+                ) from error
+        await self._engine.reset_prefix_cache()
 
     def stats(self) -> EngineStats:
         """A snapshot of vLLM's counters."""

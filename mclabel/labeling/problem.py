@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from mclabel.checkers import Checker
 from mclabel.data.readers.remote import read_text
 from mclabel.data.readers.rows import RejectReason
-from mclabel.data.steps import StepSplitter, split_steps
 from mclabel.engines import Policy
 from mclabel.errors import DataError
 from mclabel.estimators import (
@@ -37,10 +36,10 @@ from mclabel.labeling.prompts import prompts_for
 from mclabel.labeling.rollouts import EstimatorRun, NoRoom, Sampler, roll_out
 from mclabel.labeling.sampling import Sampled, sample_solutions
 from mclabel.labeling.settings import LabelSettings
+from mclabel.labeling.solutions import given_solution, sampled_solution
 from mclabel.labeling.source import SourceRun
 from mclabel.records import (
     AUTHOR,
-    Completion,
     Counts,
     GivenSolution,
     LabeledSolution,
@@ -49,7 +48,6 @@ from mclabel.records import (
     Rollout,
     Solution,
 )
-from mclabel.seeds import content_id, sampling_seed
 from mclabel.work.desk import Desk
 
 
@@ -180,7 +178,6 @@ async def label_problem(
     chosen = settings.solutions.balance is not None and not given
     if known is not None:
         chosen = known.rows[0].chosen_by_outcome
-    sampling = _how_sampled(sampled, chosen_by_outcome=chosen)
     samplers = [
         replace(
             sampler,
@@ -192,6 +189,38 @@ async def label_problem(
         )
         for number, (one, ids) in enumerate(zip(shared.rolling_out, their_prompts, strict=True))
     ]
+    sampling = _how_sampled(sampled, chosen_by_outcome=chosen)
+    labels = await label_sampled(shared, samplers, prompt, solutions, sampling, lesson=lesson)
+    labels.num_tokens += sampled.num_tokens
+    return labels
+
+
+async def label_sampled(
+    shared: Shared,
+    samplers: Sequence[Sampler],
+    prompt: tuple[int, ...],
+    solutions: Sequence[Solution],
+    sampling: Sampling,
+    *,
+    lesson: Lesson | None = None,
+) -> ProblemLabels:
+    """Label solutions of one problem that are there.
+
+    Args:
+        shared: with the other problems on the engine.
+        samplers: of the problem, one for each model that rolls out.
+        prompt: of the policy that wrote the solutions.
+        solutions: of the problem.
+        sampling: how they came about.
+        lesson: what the run's learner will be taught of the problem; None for nothing.
+
+    Returns:
+        The labels; their tokens are those of rollouts.
+
+    Raises:
+        EngineError: the engine died.
+        DataError: if strict, the solutions cannot be labelled.
+    """
     if lesson is not None:
         await lesson.turn()
     try:
@@ -199,20 +228,17 @@ async def label_problem(
     except (NoRoom, Inexpressible) as error:
         reason = "solution_too_long" if isinstance(error, NoRoom) else "other_tokens"
         why = RejectReason(reason, str(error))
-        return _left_out(problem, why, settings, num_tokens=sampled.num_tokens)
+        return _left_out(samplers[0].problem, why, shared.settings)
     if lesson is not None:
         await lesson.teach(run.checked, paths, num_tokens=labels.num_tokens)
-    labels.num_tokens += sampled.num_tokens
     return labels
 
 
-def _left_out(
-    problem: Problem, why: RejectReason, settings: LabelSettings, *, num_tokens: int = 0
-) -> ProblemLabels:
+def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> ProblemLabels:
     """A problem without labels; an error if the job is to stop at one."""
     if settings.strict:
         raise DataError(f"problem {problem.id}: {why.detail}")
-    return ProblemLabels(labeled=[], rollouts=[], num_tokens=num_tokens, set_aside=why)
+    return ProblemLabels(labeled=[], rollouts=[], set_aside=why)
 
 
 async def _solutions(
@@ -223,11 +249,12 @@ async def _solutions(
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
     if given:
         solutions = [
-            await _given(sampler, one, index, splitter, thinks) for index, one in enumerate(given)
+            await given_solution(sampler, one, index, splitter, thinks)
+            for index, one in enumerate(given)
         ]
         return solutions, Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
     sampled = await sample_solutions(
-        lambda index: _sampled(sampler, index, splitter, thinks),
+        lambda index: sampled_solution(sampler, index, splitter, thinks),
         count=settings.solutions.per_problem,
         balance=settings.solutions.balance,
         max_samples=settings.solutions.most_samples,
@@ -321,64 +348,3 @@ async def _estimate(
         num_taken=len(run.rollouts) - len(sampled),
     )
     return labels, paths, run
-
-
-async def _sampled(sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool) -> Solution:
-    problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
-    known = None if journal is None else journal.take_solution(problem.id, index)
-    if known is not None and not known.failed:
-        return known.solution
-    if known is not None:
-        completion = known.completion
-    else:
-        seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
-        completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
-    grade = await sampler.grade(completion)
-    steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
-    solution = Solution(
-        id=content_id("solution", problem.id, index),
-        problem_id=problem.id,
-        sample_index=index,
-        text=completion.text,
-        ids=completion.ids,
-        steps=steps,
-        finish_reason=completion.finish_reason,
-        origin="sampled",
-        prediction=grade.prediction,
-        outcome=grade.outcome,
-    )
-    if known is None:
-        sampler.on_completion(grade.outcome)
-    if journal is not None:
-        journal.add_solution(solution, failed=grade.failed)
-    return solution
-
-
-async def _given(
-    sampler: Sampler, given: GivenSolution, index: int, splitter: StepSplitter, thinks: bool
-) -> Solution:
-    problem, policy = sampler.problem, sampler.policy
-    ids = policy.encode(given.text)
-    if policy.decode(ids) != given.text:
-        raise DataError(
-            f"problem {problem.id}, solution {index}: the policy's tokenizer does not give the "
-            "text back, so its steps have no exact token boundaries. Remove it or mend its text"
-        )
-    if given.step_ends is None:
-        steps = splitter.split(ids, given.text, policy.decode, opened=thinks)
-    else:
-        steps = split_steps(ids, given.text, given.step_ends, policy.decode)
-    completion = Completion(ids=ids, text=given.text, finish_reason="stop")
-    grade = await sampler.grade(completion)
-    return Solution(
-        id=content_id("solution", problem.id, index),
-        problem_id=problem.id,
-        sample_index=index,
-        text=given.text,
-        ids=ids,
-        steps=steps,
-        finish_reason="stop",
-        origin="given",
-        prediction=grade.prediction,
-        outcome=grade.outcome,
-    )

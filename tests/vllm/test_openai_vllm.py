@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -94,11 +94,13 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
     """What the server says it read, and what it sampled."""
     calls, completion = Calls(), OpenAIEngine._completion
 
-    def recording(one: OpenAIEngine, answer: dict[str, Any], context: Any) -> Completion:
+    def recording(
+        one: OpenAIEngine, answer: dict[str, Any], context: Any, stop: Sequence[str] = ()
+    ) -> Completion:
         choice = answer["choices"][0]
         if len(context) != len(one.prompt_ids("What is 1 + 1?")) or choice["token_ids"][1:]:
             calls.made.append((tuple(choice["prompt_token_ids"]), tuple(choice["token_ids"])))
-        return completion(one, answer, context)
+        return completion(one, answer, context, stop)
 
     one = policy(model, url, temperature=TEMPERATURE, max_tokens=40)
     probe = asyncio.run(_probe_context(one))

@@ -28,7 +28,7 @@ pytestmark = [
     ("dtype", "changes", "most"),
     [
         ("float32", ["head=token", "extra_layers=2", "backbone_lr=0"], 1e-3),
-        ("bfloat16", ["head=token", "backbone_lr=1.0e-4"], 2e-2),
+        ("bfloat16", ["head=token", "backbone_lr=1.0e-4"], 1e-2),
         ("float32", ["head=likelihood", "backbone_lr=0", "head_lr=0.03"], 1e-3),
     ],
 )
@@ -48,6 +48,11 @@ def test_step_scores_are_those_of_transformers(
     assert [len(a) for a in ours] == [len(a) for a in theirs]
     flat = np.concatenate(ours)
     assert flat.std() > 0.01  # there is something to agree on
-    assert np.abs(flat - np.concatenate(theirs)).max() < most
+    # Both round to the dtype, each in an order of its own, which differs between processors.
+    exact = np.concatenate(PRM.load(prm, dtype="float32").score_encoded(encoded))
+    rounding = np.abs(flat - exact).max()
+    apart = np.abs(flat - np.concatenate(theirs))
+    assert apart.max() < most + 3 * rounding
+    assert apart.mean() < most
     with pytest.raises(EngineError, match="cannot be reached"):
         client.score_encoded(encoded[:1])

@@ -137,3 +137,28 @@ def test_an_engine_that_cannot_load_says_why(changes: dict[str, Any], message: s
     policy = engine(settings, max_model_len=max_model_len)
     with pytest.raises(EngineError, match=message):
         asyncio.run(policy.start())
+
+
+def test_new_weights_are_sampled_from_and_nothing_of_the_old_ones_is_kept() -> None:
+    from transformers import AutoModelForCausalLM
+
+    prompts = [one.text for one in generate(4, seed=6, split="test")]
+
+    async def samples(one: VllmEngine) -> list[Completion]:
+        return list(
+            await asyncio.gather(
+                *(one.sample(one.prompt_ids(text), (), seed=i) for i, text in enumerate(prompts))
+            )
+        )
+
+    async def run() -> None:
+        one = engine(temperature=0, max_tokens=60)
+        await one.start()
+        before = await samples(one)
+        for name in ("strong", "policy"):
+            model = AutoModelForCausalLM.from_pretrained(str(bundled_model(name)))
+            await one.update_weights(model.state_dict())
+            assert (await samples(one) == before) == (name == "policy")
+        await one.close()
+
+    asyncio.run(run())

@@ -1,0 +1,92 @@
+"""The solutions to be labelled: sampled by the policy or given, split into steps and graded."""
+
+from __future__ import annotations
+
+from mclabel.data.steps import StepSplitter, split_steps
+from mclabel.errors import DataError
+from mclabel.labeling.rollouts import Sampler
+from mclabel.records import Completion, GivenSolution, Solution
+from mclabel.seeds import content_id, sampling_seed
+
+
+async def sampled_solution(
+    sampler: Sampler, index: int, splitter: StepSplitter, thinks: bool
+) -> Solution:
+    """A solution that the policy samples, or has sampled as the journal says.
+
+    Args:
+        sampler: of the problem.
+        index: among the problem's solutions.
+        splitter: of the solution.
+        thinks: whether the prompt ends where the policy's thinking begins.
+    """
+    problem, policy, journal = sampler.problem, sampler.policy, sampler.journal
+    known = None if journal is None else journal.take_solution(problem.id, index)
+    if known is not None and not known.failed:
+        return known.solution
+    if known is not None:
+        completion = known.completion
+    else:
+        seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
+        completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
+    grade = await sampler.grade(completion)
+    steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
+    solution = Solution(
+        id=content_id("solution", problem.id, index),
+        problem_id=problem.id,
+        sample_index=index,
+        text=completion.text,
+        ids=completion.ids,
+        steps=steps,
+        finish_reason=completion.finish_reason,
+        origin="sampled",
+        prediction=grade.prediction,
+        outcome=grade.outcome,
+    )
+    if known is None:
+        sampler.on_completion(grade.outcome)
+    if journal is not None:
+        journal.add_solution(solution, failed=grade.failed)
+    return solution
+
+
+async def given_solution(
+    sampler: Sampler, given: GivenSolution, index: int, splitter: StepSplitter, thinks: bool
+) -> Solution:
+    """A solution from elsewhere, in the policy's tokens.
+
+    Args:
+        sampler: of the problem.
+        given: its text, and where its steps end if that is known.
+        index: among the problem's solutions.
+        splitter: of the solution.
+        thinks: whether the prompt ends where the policy's thinking begins.
+
+    Raises:
+        DataError: the policy's tokenizer does not give the text back.
+    """
+    problem, policy = sampler.problem, sampler.policy
+    ids = policy.encode(given.text)
+    if policy.decode(ids) != given.text:
+        raise DataError(
+            f"problem {problem.id}, solution {index}: the policy's tokenizer does not give the "
+            "text back, so its steps have no exact token boundaries. Remove it or mend its text"
+        )
+    if given.step_ends is None:
+        steps = splitter.split(ids, given.text, policy.decode, opened=thinks)
+    else:
+        steps = split_steps(ids, given.text, given.step_ends, policy.decode)
+    completion = Completion(ids=ids, text=given.text, finish_reason="stop")
+    grade = await sampler.grade(completion)
+    return Solution(
+        id=content_id("solution", problem.id, index),
+        problem_id=problem.id,
+        sample_index=index,
+        text=given.text,
+        ids=ids,
+        steps=steps,
+        finish_reason="stop",
+        origin="given",
+        prediction=grade.prediction,
+        outcome=grade.outcome,
+    )

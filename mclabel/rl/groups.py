@@ -1,0 +1,94 @@
+"""Groups of solutions under the current policy: several of one problem, as GRPO compares them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mclabel.checkers import Checker
+from mclabel.data.steps import StepSplitter
+from mclabel.engines import Policy
+from mclabel.labeling.rollouts import Sampler
+from mclabel.labeling.solutions import sampled_solution
+from mclabel.records import Outcome, Problem, Solution
+from mclabel.work.desk import Desk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Solutions of one problem that the current policy sampled, whatever their outcomes."""
+
+    problem: Problem
+    prompt: tuple[int, ...]
+    """Ids of the rendered problem."""
+    solutions: tuple[Solution, ...]
+
+
+class LivePolicy:
+    """The current policy on its engine, and what grades its solutions.
+
+    Everything that is kept of a solution rests on the weights that wrote it: after new weights,
+    groups of older ones are of no use.
+    """
+
+    def __init__(
+        self, policy: Policy, checker: Checker, desk: Desk, *, splitter: StepSplitter | None = None
+    ) -> None:
+        """Sample from a policy.
+
+        Args:
+            policy: started.
+            checker: of its answers.
+            desk: where grading and decisions are computed.
+            splitter: of its solutions.
+        """
+        self.policy, self.checker, self.desk = policy, checker, desk
+        self.splitter = splitter or StepSplitter()
+
+    def sampler(self, problem: Problem, *, seed: int) -> Sampler:
+        """What samples completions of a problem, and grades them.
+
+        Args:
+            problem: with its gold answer.
+            seed: of the draws.
+        """
+        return Sampler(
+            problem=problem,
+            prompt=self.policy.prompt_ids(problem.text),
+            policy=self.policy,
+            run_seed=seed,
+            priority=0,
+            on_completion=lambda outcome: None,
+            journal=None,
+            checker=self.checker,
+            desk=self.desk,
+        )
+
+    async def group(self, problem: Problem, size: int, *, seed: int) -> Group:
+        """Sample a group.
+
+        Args:
+            problem: with its gold answer.
+            size: solutions of the group.
+            seed: of the draws.
+
+        Raises:
+            EngineError: the engine died.
+        """
+        sampler = self.sampler(problem, seed=seed)
+        thinks = self.splitter.begins_in(self.policy.decode(sampler.prompt))
+        drawn = (sampled_solution(sampler, index, self.splitter, thinks) for index in range(size))
+        return Group(
+            problem=problem, prompt=sampler.prompt, solutions=tuple(await asyncio.gather(*drawn))
+        )
+
+    async def groups(self, problems: Sequence[Problem], size: int, *, seed: int) -> list[Group]:
+        """Sample groups of several problems side by side; see `group`."""
+        found = (self.group(problem, size, seed=seed) for problem in problems)
+        return list(await asyncio.gather(*found))
+
+
+def reward_of(solution: Solution) -> float:
+    """The reward of a solution's outcome: 1 if it is right, else 0, cut and ungraded included."""
+    return float(solution.outcome is Outcome.RIGHT)

@@ -1,0 +1,239 @@
+"""Values of the steps of solutions under the current policy, for credit (VinePPO, 2410.01679).
+
+Two kinds of evidence, both of the current weights alone: rollouts that an estimator asks for, and
+the group itself. Each other solution of the group that went through a state is a free rollout of
+it (RTMC, 2604.11037). A solution's own outcome is never evidence of a value of its own: a baseline
+that it moved would bias the gradient. Nothing is taken over from weights before: what an estimator
+learns over problems, it learns anew at each call.
+
+Where an estimator counts a fixed number of rollouts, these and the group's free ones are drawn
+alike and are counted together, so the value is the unbiased share of both. Where it stopped by what
+it saw, its own value stands, and free rollouts do not enter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mclabel.estimators import RunLearner
+from mclabel.labeling.decisions import Decisions
+from mclabel.labeling.labeled import Sampling
+from mclabel.labeling.lessons import Lesson, Lessons
+from mclabel.labeling.problem import Shared, label_sampled, run_learner
+from mclabel.labeling.settings import LabelSettings
+from mclabel.records import Counts, LabeledSolution, Outcome, Solution, StepLabel, total_counts
+from mclabel.rl.groups import Group, LivePolicy, reward_of
+from mclabel.seeds import prefix_id
+from mclabel.stats.values import StepEstimate, TruncatedPolicy, estimate_fixed
+
+BY_COUNT = "fixed"
+"""Source of a label whose number of rollouts was known before: its counts are all it rests on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolutionValues:
+    """What is known along one solution."""
+
+    states: tuple[StepEstimate, ...]
+    """Of the bare problem, then after each step: one more than there are steps. The last is the
+    outcome's reward, and certain."""
+    first_error: int | None
+    """Index of the first wrong step, by the estimator's rule; None where it finds none."""
+
+    @property
+    def values(self) -> tuple[float | None, ...]:
+        """In [0, 1]; None where a value is not known."""
+        return tuple(one.value if one.value is not None else one.mean for one in self.states)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupValues:
+    """What is known of a group, and what it cost."""
+
+    solutions: tuple[SolutionValues, ...]
+    """In the order of the group."""
+    num_tokens: int
+    """Sampled for it, beside the group's own."""
+    num_rollouts: int
+    not_valued: str | None = None
+    """Why there are no values but the group's own."""
+
+
+class LiveValues:
+    """Estimates values on the engine of the current policy."""
+
+    def __init__(
+        self,
+        live: LivePolicy,
+        settings: LabelSettings,
+        *,
+        free_rollouts: bool = True,
+        outcomes: bool = False,
+    ) -> None:
+        """Estimate values of a policy's steps.
+
+        Args:
+            live: the policy.
+            settings: with the estimator.
+            free_rollouts: whether the group's other solutions count as rollouts.
+            outcomes: whether the estimator takes the solutions' own outcomes as evidence. That
+                helps to find a first error, and makes the values biased as baselines.
+        """
+        self._live, self._settings = live, settings
+        self._free, self._outcomes = free_rollouts, outcomes
+
+    async def of(self, groups: Sequence[Group], *, seed: int) -> list[GroupValues]:
+        """Values of groups that the present weights have sampled.
+
+        Args:
+            groups: estimated side by side.
+            seed: of the rollouts.
+
+        Raises:
+            EngineError: the engine died.
+        """
+        live = self._live
+        settings = self._settings.model_copy(update={"seed": seed})
+        learner = run_learner(settings)
+        shared = Shared(
+            policy=live.policy,
+            settings=settings,
+            checker=live.checker,
+            desk=live.desk,
+            decisions=Decisions(live.desk),
+            learner=learner,
+        )
+        if learner is None:
+            return list(await asyncio.gather(*(self._group(one, shared, None) for one in groups)))
+        lessons = Lessons(learner, live.desk)
+        fitting = asyncio.Lock()
+        begun = [(one, lessons.begin(len(one.solutions))) for one in groups]
+        learning = (
+            self._taught(group, shared, lesson, lessons, learner, fitting)
+            for group, lesson in begun
+        )
+        return list(await asyncio.gather(*learning))
+
+    async def _taught(
+        self,
+        group: Group,
+        shared: Shared,
+        lesson: Lesson,
+        lessons: Lessons,
+        learner: RunLearner,
+        fitting: asyncio.Lock,
+    ) -> GroupValues:
+        """A group's values, from which those of later groups learn."""
+        try:
+            found = await self._group(group, shared, lesson)
+        finally:
+            await lesson.leave()
+        async with fitting:
+            if learner.is_due:
+                with lessons.learning():
+                    await asyncio.to_thread(learner.fit)
+        return found
+
+    async def _group(self, group: Group, shared: Shared, lesson: Lesson | None) -> GroupValues:
+        solutions = [one for one in group.solutions if one.steps]
+        truncated = self._settings.estimator.truncated
+        sampling = Sampling(
+            siblings=Counts(),
+            num_sampled=len(group.solutions),
+            num_sampled_right=0,
+            chosen_by_outcome=not self._outcomes,
+        )
+        labels = await label_sampled(
+            shared,
+            [self._live.sampler(group.problem, seed=shared.settings.seed)],
+            group.prompt,
+            solutions,
+            sampling,
+            lesson=lesson,
+        )
+        rows: Sequence[LabeledSolution | None] = labels.labeled or [None] * len(solutions)
+        free = FreeRollouts(group) if self._free else None
+        by_id = {
+            solution.id: _along(solution, row, free, truncated)
+            for solution, row in zip(solutions, rows, strict=True)
+        }
+        return GroupValues(
+            solutions=tuple(by_id.get(one.id) or _without_steps(one) for one in group.solutions),
+            num_tokens=labels.num_tokens,
+            num_rollouts=len(labels.rollouts),
+            not_valued=None if labels.set_aside is None else labels.set_aside.detail,
+        )
+
+
+class FreeRollouts:
+    """The solutions of a group as rollouts of the states that they went through."""
+
+    def __init__(self, group: Group) -> None:
+        """Count them.
+
+        Args:
+            group: whose solutions were sampled whatever their outcomes.
+        """
+        self._problem_id = group.problem.id
+        self._through: Counter[tuple[str, Outcome]] = Counter()
+        for solution in group.solutions:
+            for state in self._states(solution):
+                self._through[state, solution.outcome] += 1
+
+    def _states(self, solution: Solution) -> list[str]:
+        """Ids of the bare problem and of the prefixes after all steps but the last."""
+        ends = (0, *(step.end for step in solution.steps[:-1]))
+        return [prefix_id(self._problem_id, solution.ids[:end]) for end in ends]
+
+    def without(self, solution: Solution) -> list[Counts]:
+        """Outcomes of the group's other solutions, by the states that `solution` went through."""
+        found = []
+        for state in self._states(solution):
+            counts = Counts()
+            for outcome in Outcome:
+                others = self._through[state, outcome] - (outcome is solution.outcome)
+                for _ in range(others):
+                    counts = counts.plus(outcome)
+            found.append(counts)
+        return found
+
+
+def _along(
+    solution: Solution,
+    row: LabeledSolution | None,
+    free: FreeRollouts | None,
+    truncated: TruncatedPolicy,
+) -> SolutionValues:
+    """The states of a solution with at least one step."""
+    given = free.without(solution) if free else [Counts()] * len(solution.steps)
+    root = total_counts([given[0], Counts() if row is None else row.root])
+    states = [estimate_fixed(root, truncated=truncated)]
+    labels: Sequence[StepLabel | None] = [None] * len(solution.steps) if row is None else row.steps
+    for label, others in zip(labels[:-1], given[1:], strict=True):
+        states.append(_state(label, others, truncated))
+    return SolutionValues(
+        states=(*states, _certain(solution)),
+        first_error=None if row is None else row.first_error,
+    )
+
+
+def _state(label: StepLabel | None, others: Counts, truncated: TruncatedPolicy) -> StepEstimate:
+    """The value after a step but the last, by the estimator's label and the group's others."""
+    if label is None or label.source == BY_COUNT:
+        own = Counts() if label is None else label.counts
+        return estimate_fixed(total_counts([own, others]), truncated=truncated)
+    if label.value is None and label.mean is None:
+        return estimate_fixed(others, truncated=truncated)
+    return StepEstimate(value=label.value, low=label.low, high=label.high, mean=label.mean)
+
+
+def _without_steps(solution: Solution) -> SolutionValues:
+    return SolutionValues(states=(_certain(solution),), first_error=None)
+
+
+def _certain(solution: Solution) -> StepEstimate:
+    reward = reward_of(solution)
+    return StepEstimate(value=reward, low=reward, high=reward)
