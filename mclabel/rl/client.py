@@ -1,7 +1,7 @@
 """A client of the reward server (`mclabel serve-rewards`). Needs nothing but Python.
 
-    client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
-    (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
+client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
+(rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 """
 
 from __future__ import annotations
