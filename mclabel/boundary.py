@@ -46,6 +46,7 @@ _PAGES = {
     "judges": "docs/extending-judge.md",
     "readers": "docs/extending-formats.md",
     "formats": "docs/extending-formats.md",
+    "credits": "docs/rl.md",
 }
 _PAGE = "docs/extending.md"
 

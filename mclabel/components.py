@@ -31,6 +31,7 @@ BUILT_IN: Mapping[str, str] = {
     "judges": "mclabel.judges:JUDGES",
     "searches": "mclabel.search:SEARCHES",
     "scorers": "mclabel.search.scorers:SCORERS",
+    "credits": "mclabel.rl.credits:CREDITS",
     "readers": "mclabel.data.readers:READERS",
     "formats": "mclabel.data.exchange:FORMATS",
     "targets": "mclabel.prm.examples.targets:TARGETS",

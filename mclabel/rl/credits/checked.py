@@ -1,0 +1,132 @@
+"""Where credits come in: what they are given, and what they give, is checked in this one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+from mclabel.boundary import Boundary, shown
+from mclabel.errors import ConfigError, DataError
+from mclabel.rl.credits.base import Credit, CreditSettings, Segment, StepEvidence
+
+
+class CheckedCredit:
+    """A credit whose segments are checked."""
+
+    def __init__(self, settings: CreditSettings) -> None:
+        """Make the credit that settings name.
+
+        Raises:
+            ConfigError: they name no credit.
+            ComponentError: it cannot be made.
+        """
+        target = credit_class(settings)
+        self.name, self.needs = settings.kind, target.needs
+        self._boundary = Boundary.around("credits", target)
+        with self._boundary.calling("__init__"):
+            self._credit = target(settings)
+
+    def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
+        """The credit of every solution of a group, in order; see `Credit.assign`.
+
+        Raises:
+            DataError: the group is empty, or what is known of a solution is none or not enough.
+            ComponentError: the credit gives something else than segments that cover all steps.
+        """
+        check_group(group)
+        for number, one in enumerate(group):
+            for need in self.needs - {"first_error"}:  # of which None says that there is no error
+                if getattr(one, need) is None:
+                    raise DataError(
+                        f"solution {number} of the group: has no {need}, which the credit "
+                        f"{self.name} needs. Give them, or choose another credit"
+                    )
+        with self._boundary.calling("assign"):
+            found = self._credit.assign(group)
+        if not isinstance(found, Sequence) or len(found) != len(group):
+            raise self._boundary.broken(
+                "assign",
+                f"gave {shown(found)}, must give a sequence of segments for each of "
+                f"{len(group)} solutions",
+            )
+        return [self._segments(own, one) for own, one in zip(found, group, strict=True)]
+
+    def _segments(self, found: object, one: StepEvidence) -> tuple[Segment, ...]:
+        if not isinstance(found, Sequence) or not all(isinstance(part, Segment) for part in found):
+            raise self._boundary.broken("assign", f"gave {shown(found)}, must give Segments")
+        ends = [part.end for part in found]
+        whole = (ends[-1] if ends else 0) == one.num_steps
+        rising = all(a < b for a, b in zip([0, *ends], ends, strict=False))
+        if not (whole and rising and all(type(end) is int for end in ends)):
+            raise self._boundary.broken(
+                "assign",
+                f"gave segments that end at {shown(ends)}, must give ends that rise from 1 or more "
+                f"to the number of steps, which is {one.num_steps}",
+            )
+        for part in found:
+            if not (isinstance(part.credit, int | float) and isfinite(part.credit)):
+                raise self._boundary.broken(
+                    "assign", f"gave the credit {shown(part.credit)}, must give a finite number"
+                )
+        return tuple(found)
+
+
+def check_group(group: Sequence[StepEvidence]) -> None:
+    """See that what is known of a group's solutions can be.
+
+    Raises:
+        DataError: the group is empty, a list has another length than it must, or a number lies
+            outside [0, 1].
+    """
+    if not group:
+        raise DataError("the group holds no solution: give one or more")
+    for number, one in enumerate(group):
+        if fault := _fault(one):
+            raise DataError(f"solution {number} of the group: {fault}")
+
+
+def _fault(one: StepEvidence) -> str | None:
+    """What is wrong with what is known of a solution."""
+    if one.num_steps < 0:
+        return f"num_steps={one.num_steps}: must be 0 or more"
+    if not _is_share(one.reward):
+        return f"reward={one.reward}: must be a number in [0, 1]"
+    lists = {"values": (one.values, one.num_steps + 1), "scores": (one.scores, one.num_steps)}
+    for name, (numbers, length) in lists.items():
+        if numbers is None:
+            continue
+        if len(numbers) != length:
+            return f"{len(numbers)} {name} for {one.num_steps} steps: must be {length}"
+        for i, number in enumerate(numbers):
+            if not (_is_share(number) or (number is None and name == "values")):
+                return f"{name}[{i}]={number}: must be a number in [0, 1]"
+    if one.values is not None and one.num_steps and one.values[-1] != one.reward:
+        return (
+            f"values[{one.num_steps}]={one.values[-1]}: the value after the last step must be the "
+            f"reward, which is {one.reward}"
+        )
+    if one.first_error is not None and not 0 <= one.first_error < one.num_steps:
+        return (
+            f"first_error={one.first_error}: must be the index of one of {one.num_steps} steps, "
+            "or None"
+        )
+    return None
+
+
+def _is_share(number: object) -> bool:
+    return isinstance(number, int | float) and 0 <= number <= 1
+
+
+def credit_class(settings: CreditSettings) -> type[Credit]:
+    """The class that settings name.
+
+    Raises:
+        ConfigError: it is no credit.
+    """
+    target = settings.component
+    if not (isinstance(target, type) and issubclass(target, Credit)):
+        raise ConfigError(
+            f"credit.kind={settings.kind}: must be a class derived from "
+            "mclabel.rl.credits.base.Credit (docs/rl.md)"
+        )
+    return target

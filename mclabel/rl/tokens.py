@@ -1,0 +1,65 @@
+"""From steps to tokens: one number a token, for trainers. Needs nothing but Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+def token_ends(
+    ids: Sequence[int], ends: Sequence[int], decode: Callable[[Sequence[int]], str]
+) -> list[int]:
+    """Where steps end in a trainer's tokens.
+
+    A token belongs to the step in which its last character lies. Tokens behind the last step, such
+    as the end token, belong to the last step.
+
+    Args:
+        ids: of the completion, in the trainer's tokens.
+        ends: characters of the completion's text where its steps end, rising.
+        decode: text of ids, in which special tokens are left out.
+
+    Returns:
+        One position for each step, exclusive, rising, the last is `len(ids)`.
+    """
+    if not ends:
+        return []
+    found: list[int] = []
+    low = 0
+    for end in ends[:-1]:
+        high = len(ids)
+        while low < high:  # the first position whose text is as long as the step's end
+            middle = (low + high) // 2
+            if len(decode(ids[:middle])) < end:
+                low = middle + 1
+            else:
+                high = middle
+        found.append(low)
+    return [*found, len(ids)]
+
+
+def spread(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
+    """Advantages: each token has the credit of its step.
+
+    Args:
+        credits: one a step.
+        ends: positions behind the last token of each step, rising.
+        num_tokens: of the completion, 0 are put behind the last step.
+    """
+    tokens: list[float] = []
+    for credit, end in zip(credits, ends, strict=True):
+        tokens += [float(credit)] * (end - len(tokens))
+    return tokens + [0.0] * (num_tokens - len(tokens))
+
+
+def at_ends(credits: Sequence[float], ends: Sequence[int], num_tokens: int) -> list[float]:
+    """Rewards: each step's credit is at its last token. What falls on one token is added up.
+
+    Args:
+        credits: one a step.
+        ends: positions behind the last token of each step, rising.
+        num_tokens: of the completion.
+    """
+    tokens = [0.0] * num_tokens
+    for credit, end in zip(credits, ends, strict=True):
+        tokens[max(0, end - 1)] += float(credit)
+    return tokens

@@ -1,0 +1,296 @@
+"""Credits: worked by hand, and what holds of any group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import fsum, inf, nan
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from mclabel.errors import ComponentError, ConfigError, DataError
+from mclabel.rl.credits import CREDITS
+from mclabel.rl.credits.base import Credit, CreditSettings, Segment, StepEvidence
+from mclabel.rl.credits.checked import CheckedCredit
+from mclabel.settings import Chosen
+
+
+def settings(kind: str, **keys: Any) -> CreditSettings:
+    found = Chosen("credits", default="outcome").settings({"kind": kind, **keys})
+    assert isinstance(found, CreditSettings)
+    return found
+
+
+def assigned(group: Sequence[StepEvidence], kind: str, **keys: Any) -> list[list[tuple[int, Any]]]:
+    """Ends and credits, these as approximations."""
+    found = CheckedCredit(settings(kind, **keys)).assign(group)
+    return [[(one.end, pytest.approx(one.credit)) for one in own] for own in found]
+
+
+def one(num_steps: int, reward: float, **more: Any) -> StepEvidence:
+    return StepEvidence(num_steps=num_steps, reward=reward, **more)
+
+
+def test_outcome() -> None:
+    group = [one(3, 1), one(2, 0), one(0, 0), one(1, 1)]
+    assert assigned(group, "outcome") == [[(3, 0.5)], [(2, -0.5)], [], [(1, 0.5)]]
+    third = 2 / 3
+    by_others = [[(3, third)], [(2, -third)], [], [(1, third)]]
+    assert assigned(group, "outcome", leave_one_out=True) == by_others
+    for leave_one_out in (False, True):
+        assert assigned([one(2, 1)], "outcome", leave_one_out=leave_one_out) == [[(2, 0)]]
+
+
+def test_first_error() -> None:
+    group = [one(3, 1, first_error=1), one(4, 0, first_error=2), one(2, 0), one(1, 0)]
+    share = 0.25
+    everywhere = [[(2, -share)], [(1, -share)]]
+    assert assigned(group, "first_error") == [[(3, 0.75)], [(2, 0), (4, -share)], *everywhere]
+    rewarded = [[(3, 0.75)], [(2, 0.125), (4, -share)], *everywhere]
+    assert assigned(group, "first_error", before=0.5) == rewarded
+    begins_wrong = [one(2, 0, first_error=0), one(2, 1)]
+    assert assigned(begins_wrong, "first_error", before=1) == [[(2, -0.5)], [(2, 0.5)]]
+
+
+def test_mc() -> None:
+    group = [
+        one(3, 1, values=(0.25, 0.5, 0.5, 1)),
+        one(4, 0, values=(0.25, None, 0.75, None, 0)),
+        one(0, 0, values=(0.25,)),
+    ]
+    assert assigned(group, "mc") == [
+        [(1, 0.25), (2, 0), (3, 0.5)],
+        [(2, 0.5), (4, -0.75)],
+        [],
+    ]
+    rootless = [one(2, 1, values=(None, 0.75, 1)), one(1, 1, values=(None, 1)), one(1, 0)]
+    rootless[2] = replace(rootless[2], values=(None, 0))
+    assert assigned(rootless, "mc") == [[(1, 0.25), (2, 0.25)], [(1, 0.5)], [(1, -1)]]
+    assert assigned(rootless[:1], "mc") == [[(1, 0), (2, 0.25)]]
+
+
+def test_prm_progress() -> None:
+    group = [one(2, 1, values=(0.5, 0.75, 1)), one(2, 0, values=(None, 0.5, 0))]
+    assert assigned(group, "prm_progress", alpha=2) == [[(1, 1), (2, 1)], [(1, -0.5), (2, -1.5)]]
+
+
+def test_prm_min() -> None:
+    group = [one(3, 1, scores=(0.5, 0.75, 0.625)), one(2, 0, scores=(1, 0.25)), one(0, 0)]
+    group[2] = replace(group[2], scores=())
+    # least scores .5, .25 and 0; outcomes 2/3, -1/3
+    first, second = 2 / 3 - 0.125, -1 / 3 - 0.25
+    expected = [[(1, 0.5 + first), (2, 0.625 + first), (3, 0.625 + first)]]
+    expected += [[(1, 0.25 + second), (2, 0.25 + second)], []]
+    assert assigned(group, "prm_min") == expected
+    scores_alone = assigned(group[:2], "prm_min", outcome_weight=0, process_weight=2)
+    assert scores_alone == [[(1, 0.5), (2, 0.75), (3, 0.75)], [(1, -0.5), (2, -0.5)]]
+    assert assigned(group[:1], "prm_min") == [[(1, 0), (2, 0), (3, 0)]]
+
+
+def test_prm_delta() -> None:
+    group = [one(3, 1, scores=(0.75, 0.5, 1)), one(1, 0, scores=(0.25,))]
+    assert assigned(group, "prm_delta") == [[(1, 0.75), (2, 0.25), (3, 1)], [(1, -0.75)]]
+    given = {"start": 0, "clip": 0.25, "outcome_weight": 2, "process_weight": 4}
+    assert assigned(group, "prm_delta", **given) == [[(1, 2), (2, 0), (3, 2)], [(1, 0)]]
+
+
+def test_prm_centred() -> None:
+    group = [
+        one(2, 1, scores=(0.5, 1)),
+        one(1, 1, scores=(0.25,)),
+        one(2, 0, scores=(1, 0)),
+        one(0, 0, scores=()),
+    ]
+    expected = [[(1, 0.5), (2, 0.75)], [(1, 0.375)], [(1, -0.25), (2, -0.75)], []]
+    assert assigned(group, "prm_centred", process_weight=0.5) == expected
+    with pytest.raises(ValidationError, match=r"less than or equal to 0\.5"):
+        _settings_class("prm_centred")(process_weight=0.6)
+
+
+def _settings_class(kind: str) -> Any:
+    return type(settings(kind))
+
+
+def test_prm_sum() -> None:
+    group = [one(3, 1, scores=(0.5, 0.75, 0.25)), one(1, 0, scores=(0.5,)), one(0, 0, scores=())]
+    found = assigned(group, "prm_sum")
+    middle = 2 / 3
+    assert found[0] == [(1, 1.5 - middle), (2, 1 - middle), (3, 0.25 - middle)]
+    assert found[1:] == [[(1, 0.5 - middle)], []]
+
+
+share = st.floats(0, 1)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> list[StepEvidence]:
+    """Groups of which everything is known, but some values."""
+    found = []
+    for _ in range(draw(st.integers(1, 6))):
+        num_steps = draw(st.integers(0, 8))
+        reward = draw(st.sampled_from([0.0, 1.0]) | share)
+        inner = draw(
+            st.lists(st.none() | share, min_size=max(0, num_steps - 1), max_size=num_steps)
+        )
+        values = (draw(st.none() | share), *inner[: max(0, num_steps - 1)])
+        found.append(
+            StepEvidence(
+                num_steps=num_steps,
+                reward=reward,
+                values=(*values, reward) if num_steps else values,
+                scores=tuple(draw(st.lists(share, min_size=num_steps, max_size=num_steps))),
+                first_error=draw(st.none() | st.integers(0, num_steps - 1)) if num_steps else None,
+            )
+        )
+    return found
+
+
+Found = list[tuple[Segment, ...]]
+
+
+def assign(group: Sequence[StepEvidence], kind: str, **keys: Any) -> Found:
+    return CheckedCredit(settings(kind, **keys)).assign(group)
+
+
+@pytest.mark.parametrize("kind", CREDITS)
+@given(group=groups(), data=st.data())
+def test_the_order_of_a_group_does_not_count(
+    kind: str, group: list[StepEvidence], data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(len(group))))
+    found = assign(group, kind)
+    again = assign([group[i] for i in order], kind)
+    for i, own in zip(order, again, strict=True):
+        assert [part.end for part in own] == [part.end for part in found[i]]
+        credits = [part.credit for part in found[i]]
+        assert [part.credit for part in own] == pytest.approx(credits, abs=1e-9)
+
+
+@given(groups())
+def test_outcomes_of_a_group_add_up_to_nothing(group: list[StepEvidence]) -> None:
+    group = [one for one in group if one.num_steps] or [StepEvidence(num_steps=1, reward=1)]
+    for leave_one_out in (False, True):
+        found = assign(group, "outcome", leave_one_out=leave_one_out)
+        assert fsum(part.credit for own in found for part in own) == pytest.approx(0, abs=1e-9)
+
+
+@given(groups())
+def test_credits_by_values_add_up_to_the_reward_less_the_roots_value(
+    group: list[StepEvidence],
+) -> None:
+    for one, own in zip(group, assign(group, "mc"), strict=True):
+        assert one.values is not None
+        if one.values[0] is not None and one.num_steps:
+            expected = one.reward - one.values[0]
+            assert fsum(part.credit for part in own) == pytest.approx(expected, abs=1e-9)
+
+
+@given(groups(), share, st.floats(0.01, 1))
+def test_changes_of_scores_add_up(group: list[StepEvidence], start: float, clip: float) -> None:
+    found = assign(group, "prm_delta", outcome_weight=0, start=start)
+    clipped = assign(group, "prm_delta", outcome_weight=0, start=start, clip=clip)
+    for one, own, less in zip(group, found, clipped, strict=True):
+        if one.scores:
+            gained = fsum(part.credit for part in own)
+            assert gained == pytest.approx(one.scores[-1] - start, abs=1e-9)
+            assert fsum(part.credit for part in less) <= gained + 1e-9
+
+
+@given(groups())
+def test_a_prm_never_overturns_an_outcome(group: list[StepEvidence]) -> None:
+    ranked = [
+        (one.reward, fsum(part.credit for part in own) / one.num_steps)
+        for one, own in zip(group, assign(group, "prm_centred"), strict=True)
+        if own
+    ]
+    for reward, credit in ranked:
+        for lower, other in ranked:
+            if reward - lower > 1e-9:
+                assert credit > other
+
+
+@given(groups())
+def test_an_error_moves_blame_and_makes_none(group: list[StepEvidence]) -> None:
+    outcomes, placed = assign(group, "outcome"), assign(group, "first_error")
+    for whole, own in zip(outcomes, placed, strict=True):
+        assert [part.credit for part in own[-1:]] == [part.credit for part in whole]
+        assert all(part.credit == 0 for part in own[:-1])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (one(2, nan), r"reward=nan: must be a number in \[0, 1\]"),
+        (one(2, 1.5), r"reward=1\.5"),
+        (one(-1, 1), r"num_steps=-1"),
+        (one(2, 1, scores=(0.5, nan)), r"solution 1 of the group: scores\[1\]=nan"),
+        (one(2, 1, scores=(inf, 0.5)), r"scores\[0\]=inf"),
+        (one(2, 1, scores=(0.5,)), r"1 scores for 2 steps: must be 2"),
+        (one(2, 1, values=(0.5, 1)), r"2 values for 2 steps: must be 3"),
+        (one(2, 1, values=(0.5, -0.1, 1)), r"values\[1\]=-0\.1"),
+        (one(2, 1, values=(0.5, None, 0.5)), r"must be the reward, which is 1"),
+        (one(2, 1, values=(0.5, None, None)), r"must be the reward"),
+        (one(2, 0, first_error=2), r"first_error=2: must be the index of one of 2 steps"),
+    ],
+)
+def test_what_cannot_be_known_is_refused(wrong: StepEvidence, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        assign([one(1, 1), wrong], "outcome")
+
+
+def test_a_credit_asks_for_what_it_needs() -> None:
+    with pytest.raises(DataError, match="solution 0 of the group: has no values"):
+        assign([one(1, 1)], "mc")
+    with pytest.raises(DataError, match="has no scores, which the credit prm_min needs"):
+        assign([one(1, 1)], "prm_min")
+    with pytest.raises(DataError, match="holds no solution"):
+        assign([], "outcome")
+
+
+class OwnCredit(Credit):
+    """Gives whatever it is told to."""
+
+    class Settings(CreditSettings):
+        """What it gives."""
+
+        given: str
+
+    def assign(self, group: Sequence[StepEvidence]) -> Any:
+        return eval(self.settings.given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("[()]", r"ends that rise .* number of steps, which is 3"),
+        ("[(Segment(end=2, credit=0),)]", r"end at \[2\]"),
+        ("[(Segment(end=3, credit=0), Segment(end=3, credit=0))]", r"end at \[3, 3\]"),
+        ("[(Segment(end=0, credit=0), Segment(end=3, credit=0))]", r"end at \[0, 3\]"),
+        ("[(Segment(end=3.0, credit=0),)]", r"end at \[3\.0\]"),
+        (
+            "[(Segment(end=3, credit=float('nan')),)]",
+            r"the credit nan \(float\), must give a finite number",
+        ),
+        ("[(Segment(end=3, credit='1'),)]", "must give a finite number"),
+        ("[(3, 0.5)]", "must give Segments"),
+        ("[]", "segments for each of 1 solutions"),
+        ("None", "segments for each of 1 solutions"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_a_credit_of_ones_own_is_checked(given: str, message: str) -> None:
+    kind = f"{__name__}:OwnCredit"
+    right = "[(Segment(end=1, credit=0.5), Segment(end=3, credit=-1))]"
+    assert assigned([one(3, 1)], kind, given=right) == [[(1, 0.5), (3, -1)]]
+    with pytest.raises(ComponentError, match=message):
+        assign([one(3, 1)], kind, given=given)
+
+
+def test_what_is_no_credit_is_refused() -> None:
+    found = TypeAdapter(CreditSettings).validate_python({"kind": "mclabel.records:Problem"})
+    with pytest.raises(ConfigError, match="must be a class derived from"):
+        CheckedCredit(found)
