@@ -17,6 +17,7 @@ from mclabel.config import (
     ScoreConfig,
     SearchConfig,
     SearchEvalConfig,
+    ServeRewardsConfig,
     ServeSearchConfig,
     TrainConfig,
 )
@@ -31,6 +32,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel judge": JudgeConfig,
     "mclabel search": SearchConfig,
     "mclabel serve-search": ServeSearchConfig,
+    "mclabel serve-rewards": ServeRewardsConfig,
     "mclabel eval best-of-n": BestOfNConfig,
     "mclabel eval search": SearchEvalConfig,
     "mclabel quickstart": QuickstartConfig,
@@ -48,6 +50,7 @@ mclabel score --keys
 mclabel judge --keys
 mclabel search --keys
 mclabel serve-search --keys
+mclabel serve-rewards --keys
 mclabel eval best-of-n --keys
 mclabel eval search --keys
 mclabel quickstart --keys

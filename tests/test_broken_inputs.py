@@ -99,6 +99,10 @@ def _serve(w: World, *arguments: str) -> list[str]:
     return ["serve-search", "configs/search/arith-beam.yaml", *arguments]
 
 
+def _rewards(*arguments: str) -> list[str]:
+    return ["serve-rewards", "configs/rl/serve-rewards.yaml", *arguments]
+
+
 NOBODY = "http://127.0.0.1:9"
 BAD_NAMES = ("", "x y", "../x", ".x", "x.", "a:b:c", "x;y")
 OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
@@ -296,6 +300,21 @@ VERBS: dict[str, dict[str, Slot]] = {
         "max_live": Slot(("0", "x", ""), lambda w, v, out: _serve(w, "--max-live", v)),
         "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _serve(w, "--max-waiting", v)),
     },
+    "serve-rewards": {
+        "config": Slot("document", lambda w, v, out: ["serve-rewards", v],
+                       lambda name: name in ("empty", "torn-parquet")),
+        "overrides": Slot(("x", "check=false", "credit=mc", "credit=prm_min", "credit=os:system",
+                           "credit={kind: outcome, x: 1}", "aggregate=log_odds", "prm=nowhere",
+                           "split.min_tokens=2", "around=[x]"),
+                          lambda w, v, out: _rewards(v)),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: _rewards("--allow", v)),
+        "host": Slot(("0.0.0.0", "::", "999.1.1.1", "x y", ""),
+                     lambda w, v, out: _rewards("--host", v)),
+        "port": Slot(("0", "x", "99999", BUSY), lambda w, v, out: _rewards("--port", v)),
+        "token_env": Slot(("NO_SUCH_TOKEN", "", "A=B"),
+                          lambda w, v, out: _rewards("--token-env", v)),
+        "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _rewards("--max-waiting", v)),
+    },
     "eval best-of-n": {
         "config": Slot("document", lambda w, v, out: ["eval", "best-of-n", v, f"out={out}"]),
         "overrides": Slot(OVERRIDES, lambda w, v, out: ["eval", "best-of-n", w["best.yaml"], v]),
@@ -400,6 +419,7 @@ HARMLESS = {
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
     *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
     *(("completion", "shell"), ("serve-search", "keys"), ("serve-search", "name")),
+    ("serve-rewards", "keys"),
 }
 """Flags, choices that click checks, and ids that are looked for: no value can break them."""
 
@@ -467,7 +487,8 @@ def test_a_broken_input_is_one_message(
     monkeypatch.setattr(
         "mclabel.report.viewer.view._run", lambda *arguments: None
     )  # it serves for ever
-    monkeypatch.setattr("mclabel.pipelines.serve_search._run", _served)  # so does this
+    for server in ("serve_search", "serve_rewards"):  # so do these
+        monkeypatch.setattr(f"mclabel.pipelines.{server}._run", _served)
     values = (
         {value: value for value in slot.values}
         if isinstance(slot.values, tuple)

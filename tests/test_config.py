@@ -11,6 +11,7 @@ from mclabel.config import (
     LabelConfig,
     SearchConfig,
     SearchEvalConfig,
+    ServeRewardsConfig,
     TrainConfig,
     load_config,
 )
@@ -29,6 +30,7 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
         "eval": BestOfNConfig,
         "judge": JudgeConfig,
         "search": SearchConfig,
+        "rl": ServeRewardsConfig,
     }
     given = {
         "train": ["labels=[runs/labels]"],
@@ -39,7 +41,8 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
     kind = kinds[folder]
     if path.read_text().startswith("# mclabel eval search "):
         folder, kind = "search", SearchEvalConfig
-    load_config(kind, path, ["out=somewhere", *given.get(folder, [])])
+    out = [] if folder == "rl" else ["out=somewhere"]
+    load_config(kind, path, [*out, *given.get(folder, [])])
     assert path.read_text().startswith("# mclabel ")
 
 

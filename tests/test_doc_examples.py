@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 import mclabel as mc
 from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.components import find_component
+from mclabel.config import ServeRewardsConfig
 from mclabel.data.readers.base import reader_settings
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import read_trees
 from mclabel.judges.opinions import OpinionRun
+from mclabel.pipelines.serve_rewards import serve_rewards
+from mclabel.rl.credits.checked import CheckedCredit
+from mclabel.rl.settings import CreditField
+from mclabel.serving.asked import Limits
+from mclabel.serving.place import Place
 from tests.support.labelled import arith_rows, write_run
 from tests.support.searches import check_trees
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("extending", "extending-checker", "extending-formats", "extending-judge", "search")
+PAGES = ("extending", "extending-checker", "extending-formats", "extending-judge", "search", "rl")
 NAMES = [f"shown_{page.replace('-', '_')}" for page in PAGES]
 
 
@@ -98,6 +106,27 @@ def test_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees = list(read_trees(Store("runs/greedy")))
     assert len(trees) == 4 and all(tree.chosen is not None for tree in trees)
     check_trees(trees, [tree.problem_id for tree in trees])
+
+
+def test_the_credit_and_the_client_of_rewards() -> None:
+    shown_rl = importlib.import_module("shown_rl")
+
+    credit = TypeAdapter(CreditField).validate_python("shown_rl:LastScore")
+    found = CheckedCredit(credit).assign(shown_rl.GROUP)
+    assert [[(one.end, one.credit) for one in own] for own in found] == [[(2, 0.25)], [(1, -0.25)]]
+    scored = []
+
+    def ask(url: str, stop: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                scored.extend(shown_rl.rewards("1 + 1", ["It is 2.", "It is 3."], "2", url=url))
+            finally:
+                stop()
+
+        threading.Thread(target=run, daemon=True).start()
+
+    serve_rewards(ServeRewardsConfig(), place=Place(port=0), limits=Limits(), on_ready=ask)
+    assert [one.credits for one in scored] == [(0.5,), (-0.5,)]
 
 
 def test_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

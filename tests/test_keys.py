@@ -21,6 +21,7 @@ from mclabel.config import (
     ScoreConfig,
     SearchConfig,
     SearchEvalConfig,
+    ServeRewardsConfig,
     ServeSearchConfig,
     TrainConfig,
     load_config,
@@ -34,7 +35,7 @@ from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS = (
     *(LabelConfig, TrainConfig, ScoreConfig, JudgeConfig, SearchConfig),
-    *(ServeSearchConfig, BestOfNConfig, SearchEvalConfig, QuickstartConfig),
+    *(ServeSearchConfig, ServeRewardsConfig, BestOfNConfig, SearchEvalConfig, QuickstartConfig),
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from mclabel.cli import check, judge, label, look, search, train, verify
+from mclabel.cli import check, judge, label, look, rl, search, train, verify
 from mclabel.cli.evaluate import evaluate
 from mclabel.cli.options import settings
 from mclabel.cli.output import console
@@ -89,7 +89,7 @@ def completion(shell: str) -> None:
 for _command in (
     *(label.label, label.submit, label.compact, label.regrade),
     *(judge.judge, judge.combine),
-    *(search.search, search.serve_search),
+    *(search.search, search.serve_search, rl.serve_rewards),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
     *(evaluate, check.check, verify.verify, simulate),
     *(look.show, look.labels, look.report, look.view),

@@ -101,9 +101,9 @@ def serve_search(
     sampling parameters must be left out or equal the policy's.
     """
     from mclabel.config import ServeSearchConfig, load_config
-    from mclabel.pipelines.serve_search import Place, token_of
     from mclabel.pipelines.serve_search import serve_search as serve
-    from mclabel.search.server.searcher import Limits
+    from mclabel.serving.asked import Limits
+    from mclabel.serving.place import Place, token_of
 
     checked = load_config(ServeSearchConfig, config, overrides, allow=allow)
 

@@ -22,6 +22,7 @@ from mclabel.errors import ConfigError, DataError, MclabelError
 from mclabel.pipelines.fleet import from_anywhere, make_fleet
 from mclabel.pipelines.identity import check_output, claim_output, versions
 from mclabel.pipelines.provenance import server_address, weights_of, write_provenance
+from mclabel.prm.scoring.batched import batch_tokens
 from mclabel.prm.scoring.formats import OWN_FORMAT
 from mclabel.prm.scoring.items import Solutions, none_left, read_scored_input
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
@@ -34,8 +35,6 @@ from mclabel.work.tally import JobReport, JobState
 from mclabel.work.worker import Worker
 
 FILE_SUFFIX = ".jsonl"
-_CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
-"""Tokens that a core, or a GPU, scores at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +132,7 @@ def _run(
         ),
         source=config.solutions,
         provenance={**provenance, **semantic.stamp()},
-        max_tokens=_CORE_TOKENS * num_cores if config.device == "cpu" else _GPU_TOKENS,
+        max_tokens=batch_tokens(config.device, num_cores),
         strict=config.strict,
     )
     claim_output(store, semantic, provenance)

@@ -6,8 +6,21 @@ client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOK
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from http.client import HTTPException
+from typing import Any
+
+MAX_TRIES = 8
+"""Requests for one call, where the server is not there yet or has too much to do."""
+FIRST_WAIT_S, LAST_WAIT_S = 0.25, 10.0
+"""Seconds before the second try, doubled from try to try, and at most."""
+MAX_SAID = 4_096
+"""Bytes of a refusal that are read."""
 
 
 class RewardError(RuntimeError):
@@ -56,19 +69,102 @@ class RewardClient:
     """Asks a reward server. Safe to use from several threads."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout_s: float = 120.0) -> None:
-        """Connect at the first request.
+        """Connect at the first request. A server that is away or busy is asked again, 8 times.
 
         Args:
             url: of the server, such as `http://127.0.0.1:8791`.
             token: that the server asks for.
             timeout_s: of one request.
+
+        Raises:
+            ValueError: the URL is none of HTTP.
         """
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"url={url!r}: must begin with http:// or https://")
         self.url, self.token, self.timeout_s = url.rstrip("/"), token, timeout_s
 
     def score(self, items: Sequence[RewardItem]) -> list[StepRewards]:
         """Score completions, in order. Whole groups belong into one request.
 
         Raises:
+            RewardError: the server cannot be reached, stays away or busy, or refuses the request.
+        """
+        answer = self._asked("/score", {"items": [asdict(item) for item in items]})
+        try:
+            found = [_rewards(one) for one in answer["items"]]
+        except (LookupError, TypeError, ValueError) as error:
+            raise RewardError(
+                f"{self.url}: its answer holds no rewards ({type(error).__name__}: {error}). Give "
+                "the URL of a server that `mclabel serve-rewards` started"
+            ) from error
+        if len(found) != len(items):
+            raise RewardError(f"{self.url}: gave {len(found)} rewards for {len(items)} completions")
+        return found
+
+    def health(self) -> dict[str, Any]:
+        """What the server serves, and how much it has scored and refused.
+
+        Raises:
             RewardError: the server cannot be reached, or refuses the request.
         """
-        raise NotImplementedError
+        answer = self._asked("/health", None)
+        return dict(answer)
+
+    def _asked(self, path: str, content: Mapping[str, Any] | None) -> Any:
+        """What the server answers, asked again while it is away or busy."""
+        headers = {"Content-Type": "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        data = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers=headers)
+        wait_s = FIRST_WAIT_S
+        for _ in range(MAX_TRIES - 1):
+            try:
+                return self._once(request)
+            except _TryAgain:
+                time.sleep(wait_s)
+                wait_s = min(2 * wait_s, LAST_WAIT_S)
+        return self._once(request)
+
+    def _once(self, request: urllib.request.Request) -> Any:
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            kind = _TryAgain if error.code in (429, 503) else RewardError
+            raise kind(f"{self.url}: refused ({error.code}): {_said(error)}") from error
+        except (OSError, HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            kind = _TryAgain if isinstance(reason, ConnectionRefusedError) else RewardError
+            raise kind(f"{self.url}: cannot be reached ({reason})") from error
+        except (ValueError, RecursionError) as error:
+            raise RewardError(f"{self.url}: answers no JSON") from error
+
+
+class _TryAgain(RewardError):
+    """The server is not there yet, or has too much to do."""
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """The server's own word of why it refuses."""
+    try:
+        text = error.read(MAX_SAID).decode(errors="replace")
+    except (OSError, HTTPException):
+        return str(error.reason)
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return text
+
+
+def _rewards(content: Mapping[str, Any]) -> StepRewards:
+    """One answer; fields of later versions are left out."""
+    return StepRewards(
+        reward=float(content["reward"]),
+        outcome=content["outcome"],
+        ends=tuple(int(end) for end in content["ends"]),
+        scores=tuple(float(score) for score in content["scores"]),
+        credits=tuple(float(credit) for credit in content["credits"]),
+        ends_segment=tuple(bool(ends) for ends in content["ends_segment"]),
+        refused=content["refused"],
+    )

@@ -22,10 +22,12 @@ import pytest
 from mclabel.config import ServeSearchConfig
 from mclabel.data.readers.generated import ArithReader
 from mclabel.errors import ConfigError, EngineDied
-from mclabel.pipelines.serve_search import Place, serve_search
+from mclabel.pipelines.serve_search import serve_search
 from mclabel.search import SEARCHES
 from mclabel.search.server import searcher as searcher_module
-from mclabel.search.server.searcher import Limits, Searcher
+from mclabel.search.server.searcher import Searcher
+from mclabel.serving.asked import Limits
+from mclabel.serving.place import Place
 
 POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
 SEARCH = {"kind": "beam", "n": 4, "width": 2}

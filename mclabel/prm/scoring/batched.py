@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
 
 
+_CORE_TOKENS, _GPU_TOKENS = 16_384, 65_536
+"""Tokens that a core, or a GPU, scores at a time."""
+
+
+def batch_tokens(device: str, num_cores: int) -> int:
+    """Tokens that a device scores at a time; a CPU has so many cores."""
+    return _CORE_TOKENS * num_cores if device == "cpu" else _GPU_TOKENS
+
+
 class BatchedScorer:
     """Scores solutions of several blocks together, on one event loop."""
 

@@ -1,53 +1,14 @@
-"""What the server sends: completions, chunks and errors in the forms of the OpenAI interface."""
+"""What the server sends: completions and chunks in the forms of the OpenAI interface."""
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from mclabel.data.shards.trees import StoredCost
-from mclabel.errors import MclabelError
-
-_TYPES: Mapping[int, str] = {
-    401: "authentication_error",
-    429: "rate_limit_error",
-    500: "server_error",
-    503: "server_error",
-}
-
-
-class Refused(MclabelError):
-    """A request that is not answered with a solution."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """Say why.
-
-        Args:
-            status: of HTTP.
-            message: for the client.
-            param: the field of the request that is wrong, if it is one.
-            headers: of the response.
-        """
-        super().__init__(message)
-        self.status, self.param, self.headers = status, param, dict(headers or {})
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The error as the client reads it."""
-        kind = _TYPES.get(self.status, "invalid_request_error")
-        error = {"message": str(self), "type": kind, "param": self.param, "code": None}
-        return {"error": error}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +114,3 @@ class Answer:
             "created": int(time.time()),
             "model": self.model,
         }
-
-
-def to_json(content: Any) -> bytes:
-    """Content as it is sent. What is no valid Unicode is replaced."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace")

@@ -15,8 +15,9 @@ from pydantic import Field, ValidationError
 
 from mclabel.engines import PolicySettings
 from mclabel.search import SEARCHES
-from mclabel.search.server.answers import Refused
 from mclabel.search.settings import Choice, PolicySearchSettings
+from mclabel.serving.bodies import parsed
+from mclabel.serving.refused import Refused
 from mclabel.settings import Settings, joined_faults
 
 MAX_CHARACTERS = 32_768
@@ -102,7 +103,7 @@ class Reader:
         Raises:
             Refused: it is no request that the server can serve; names all that is wrong.
         """
-        content = _parsed(body)
+        content = parsed(body)
         faults = list(self._unheeded(content))
         own = {key: value for key, value in content.items() if key not in self._fixed}
         try:
@@ -215,21 +216,6 @@ def _fixed(policy: PolicySettings) -> dict[str, Any]:
         "response_format": {"type": "text"},
         "tools": [],
     }
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    def no_number(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no JSON")
-
-    try:
-        content = json.loads(body.decode("utf-8"), parse_constant=no_number)
-    except RecursionError:
-        _refuse("the body is nested too deeply")
-    except ValueError as error:
-        _refuse(f"the body is no valid JSON: {str(error)[:200]}")
-    if not isinstance(content, dict):
-        _refuse(f"the body must be an object, is a {type(content).__name__}")
-    return content
 
 
 def _refuse(message: str, param: str | None = None) -> NoReturn:

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-from dataclasses import dataclass
 
 from mclabel.checkers import make_checker
 from mclabel.data.shards.trees import StoredTree
 from mclabel.engines import Policy
-from mclabel.errors import DataError, EngineDied, EngineError, MclabelError
 from mclabel.records import LabeledSolution, Problem
 from mclabel.search.checked import CheckedScorer
 from mclabel.search.problem import Found, Searching, search_problem
-from mclabel.search.server.answers import Answer, Refused, Solved
+from mclabel.search.server.answers import Answer, Solved
 from mclabel.search.server.asks import Ask
 from mclabel.search.settings import PolicySearchSettings
 from mclabel.search.task import graded_search
 from mclabel.seeds import content_id
+from mclabel.serving.asked import Asked, Limits
 from mclabel.work.desk import Desk
-
-logger = logging.getLogger(__name__)
-
-RETRY_S = 5
-"""Seconds after which a client that was turned away may ask again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How much is done at a time."""
-
-    max_live: int = 8
-    """Searches under way."""
-    max_waiting: int = 64
-    """Requests that wait for one to end."""
 
 
 class Searcher:
@@ -51,21 +34,17 @@ class Searcher:
             name: of the model in answers.
             limits: of what is done at a time.
         """
-        self._policy, self._name, self._limits = policy, name, limits
+        self._policy, self._name = policy, name
         self._scorer = CheckedScorer(settings.scorer)
         self._checker = make_checker(settings.checker)
         self._desk = Desk()
-        self._slots = asyncio.Semaphore(limits.max_live)
         self._order = itertools.count()
-        self._searches: set[asyncio.Task[Answer]] = set()
-        self._ending: Refused | None = None
-        self.died: EngineDied | None = None
-        """Why nothing can be searched any more."""
+        self.asked = Asked(limits)
 
     @property
     def num_searches(self) -> int:
         """Searches under way and waiting."""
-        return len(self._searches)
+        return len(self.asked)
 
     async def start(self) -> None:
         """Load the policy, then the scorer."""
@@ -79,65 +58,14 @@ class Searcher:
             Refused: there is too much to do already, or the server ends; so does the task where
                 there is no answer.
         """
-        if self._ending is not None:
-            raise self._ending
-        if len(self._searches) >= self._limits.max_live + self._limits.max_waiting:
-            raise Refused(
-                429,
-                f"{len(self._searches)} searches are under way or wait. Ask again later",
-                headers={"retry-after": str(RETRY_S)},
-            )
-        search = asyncio.create_task(self._guarded(ask))
-        self._searches.add(search)
-        search.add_done_callback(self._ended)
-        return search
-
-    def end(self, why: str) -> None:
-        """End all searches, and refuse others.
-
-        Args:
-            why: what clients are told.
-        """
-        if self._ending is None:
-            self._ending = Refused(503, why)
-        for search in self._searches:
-            search.cancel()
+        return self.asked.begin(lambda: self._answer(ask))
 
     async def close(self) -> None:
         """Free policy and scorer."""
-        self.end("the server ends")
-        await asyncio.gather(*self._searches, return_exceptions=True)
+        await self.asked.close()
         self._desk.close()
         await self._scorer.close()
         await self._policy.close()
-
-    def _ended(self, search: asyncio.Task[Answer]) -> None:
-        self._searches.discard(search)
-        if not search.cancelled():
-            search.exception()  # known now, also where its client is gone
-
-    async def _guarded(self, ask: Ask) -> Answer:
-        """The answer, or why there is none."""
-        try:
-            async with self._slots:
-                return await self._answer(ask)
-        except asyncio.CancelledError:
-            if self._ending is None:
-                raise
-            raise self._ending from None
-        except DataError as error:
-            raise Refused(400, str(error)) from error
-        except EngineDied as error:
-            self.died = self.died or error
-            self.end(str(error))
-            raise Refused(503, str(error)) from error
-        except EngineError as error:
-            raise Refused(503, str(error)) from error
-        except MclabelError as error:
-            raise Refused(500, str(error)) from error
-        except Exception as error:
-            logger.exception("a search has failed")
-            raise Refused(500, "a fault of the server has ended the search") from error
 
     async def _answer(self, ask: Ask) -> Answer:
         settings = ask.settings

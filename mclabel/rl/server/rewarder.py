@@ -1,0 +1,259 @@
+"""Rewards for those who ask: one PRM, one checker and one credit for all requests.
+
+Completions of all requests are scored together. A completion that cannot be scored is refused: its
+reward is 0, it is not graded, and the credit of its steps is that of scores of 0, so that it is
+blamed like a wrong solution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter, defaultdict
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from mclabel.checkers import GradeItem, make_checker
+from mclabel.errors import ConfigError, DataError
+from mclabel.labeling.grading import graded
+from mclabel.prm.scoring.aggregate import aggregate
+from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
+from mclabel.prm.scoring.items import SolutionItem
+from mclabel.prm.scoring.scorer import load_scorer
+from mclabel.records import Outcome, Problem
+from mclabel.rl.client import RewardItem, StepRewards
+from mclabel.rl.credits.base import Segment, StepEvidence
+from mclabel.rl.credits.checked import CheckedCredit, credit_class
+from mclabel.rl.server.texts import REFUSALS, refusal, steps_of
+from mclabel.rl.settings import RewardSettings
+from mclabel.seeds import content_id
+from mclabel.serving.asked import Asked, Limits
+from mclabel.work.desk import Desk
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What is known of a completion before its group is compared."""
+
+    ends: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    outcome: str | None = None
+    reward: float = 0.0
+    refused: str | None = None
+
+
+def check_credit(settings: RewardSettings) -> None:
+    """See that the server knows what its credit needs.
+
+    Raises:
+        ConfigError: it needs step values, or scores without a PRM; or it is no credit.
+    """
+    kind, needs = settings.credit.kind, credit_class(settings.credit).needs
+    if "values" in needs:
+        raise ConfigError(
+            f"credit.kind={kind}: needs values of steps, which take rollouts, and this server "
+            "makes none. Choose another credit"
+        )
+    if needs and settings.prm is None:
+        raise ConfigError(
+            f"credit.kind={kind}: needs scores of steps, and prm is null. Set prm to the folder of "
+            "a PRM, or credit=outcome"
+        )
+
+
+class Rewarder:
+    """Rewards completions."""
+
+    def __init__(self, settings: RewardSettings, *, limits: Limits) -> None:
+        """Prepare to reward; `start` loads the PRM.
+
+        Args:
+            settings: of the server.
+            limits: of what is done at a time.
+
+        Raises:
+            ConfigError: the credit needs what the server does not know.
+        """
+        check_credit(settings)
+        self.settings = settings
+        self.asked = Asked(limits)
+        self.num_scored = self.num_ungraded = 0
+        self.num_refused = Counter(dict.fromkeys(REFUSALS, 0))
+        self._credit = CheckedCredit(settings.credit)
+        self._checker = make_checker(settings.checker) if settings.check else None
+        self._desk = Desk()
+        self._scorer = None
+        if settings.prm is not None:
+            cores = os.cpu_count() or 1
+            self._scorer = BatchedScorer(
+                partial(load_scorer, settings, threads=cores),
+                max_tokens=batch_tokens(settings.device, cores),
+            )
+
+    async def start(self) -> None:
+        """Load the PRM."""
+        if self._scorer is not None:
+            await self._scorer.start()
+
+    def begin(self, items: Sequence[RewardItem | None]) -> asyncio.Task[list[StepRewards]]:
+        """Reward completions. Cancelling the task ends it.
+
+        Args:
+            items: None for one that was refused while it was read.
+
+        Raises:
+            Refused: there is too much to do already, or the server ends; so does the task.
+        """
+        return self.asked.begin(lambda: self._rewards(items))
+
+    async def close(self) -> None:
+        """End all requests, and free the PRM."""
+        await self.asked.close()
+        self._desk.close()
+        if self._scorer is not None:
+            self._scorer.close()
+
+    async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
+        split = self.settings.split
+        texts: list[tuple[tuple[int, ...], str | None]] = [
+            ((), "unmatched")
+            if one is None
+            else await self._desk.run(refusal, one.completion, split)
+            for one in items
+        ]
+        readable = [
+            (i, one, texts[i][0])
+            for i, one in enumerate(items)
+            if one is not None and texts[i][1] is None
+        ]
+        scored, outcomes = await _together(
+            _together(*(self._scored(one, ends) for _, one, ends in readable)),
+            self._graded([one for _, one, _ in readable]),
+        )
+        known = [self._refused(ends, why or "empty") for ends, why in texts]
+        for (i, _, ends), found, outcome in zip(readable, scored, outcomes, strict=True):
+            if isinstance(found, str):
+                known[i] = self._refused(ends, found)
+            else:
+                known[i] = self._known(ends, found, outcome)
+        answers = self._credited(items, known)
+        self._count(answers)
+        return answers
+
+    def _count(self, answers: Sequence[StepRewards]) -> None:
+        for one in answers:
+            if one.refused is None:
+                self.num_scored += 1
+                self.num_ungraded += one.outcome == Outcome.UNGRADED
+            else:
+                self.num_refused[one.refused] += 1
+
+    def _refused(self, ends: tuple[int, ...], why: str) -> _Known:
+        outcome = None if self._checker is None else Outcome.UNGRADED.value
+        return _Known(ends=ends, refused=why, outcome=outcome)
+
+    def _known(
+        self, ends: tuple[int, ...], scores: tuple[float, ...], outcome: Outcome | None
+    ) -> _Known:
+        if outcome is None:
+            reward = aggregate(scores, self.settings.aggregate)
+            return _Known(ends=ends, scores=scores, reward=reward)
+        reward = float(outcome is Outcome.RIGHT)
+        return _Known(ends=ends, scores=scores, outcome=outcome.value, reward=reward)
+
+    async def _scored(self, item: RewardItem, ends: tuple[int, ...]) -> tuple[float, ...] | str:
+        """The scores of a completion's steps, or why there are none."""
+        from mclabel.prm.examples.encode import TooLongError
+        from mclabel.prm.scoring.score import check_scores
+
+        if self._scorer is None:
+            return ()
+        solution = SolutionItem(
+            id="",
+            number=1,
+            place="completion",
+            row="",
+            problem=item.problem,
+            steps=steps_of(item.completion, ends),
+        )
+        try:
+            scores, _ = await self._scorer.score(solution)
+        except TooLongError:
+            return "too_long"
+        except DataError:
+            return "not_scored"
+        check_scores(str(self.settings.prm), [scores], [solution.place])
+        return tuple(scores)
+
+    async def _graded(self, items: Sequence[RewardItem]) -> Sequence[Outcome | None]:
+        if self._checker is None or not items:
+            return [None] * len(items)
+        grades = await self._checker.grade(
+            [
+                GradeItem(
+                    problem=Problem(
+                        id=content_id("problem", one.problem, one.answer),
+                        text=one.problem,
+                        answer=one.answer or "",
+                    ),
+                    completion=one.completion,
+                )
+                for one in items
+            ],
+            self._desk.run,
+        )
+        return [graded(one).outcome for one in grades]
+
+    def _credited(
+        self, items: Sequence[RewardItem | None], known: Sequence[_Known]
+    ) -> list[StepRewards]:
+        groups: defaultdict[tuple[str | None, str], list[int]] = defaultdict(list)
+        for i, item in enumerate(items):
+            if item is not None:
+                named = item.group is not None
+                groups[item.group, "" if named else item.problem].append(i)
+        segments: dict[int, tuple[Segment, ...]] = {}
+        for members in groups.values():
+            assigned = self._credit.assign([self._evidence(known[i]) for i in members])
+            segments.update(zip(members, assigned, strict=True))
+        answers = []
+        for i, one in enumerate(known):
+            credits, ends_segment = list[float](), list[bool]()
+            for segment in segments.get(i, ()):
+                length = segment.end - len(credits)
+                credits += [segment.credit] * length
+                ends_segment += [*[False] * (length - 1), True]
+            answers.append(
+                StepRewards(
+                    reward=one.reward,
+                    outcome=one.outcome,
+                    ends=one.ends,
+                    scores=one.scores,
+                    credits=tuple(credits),
+                    ends_segment=tuple(ends_segment),
+                    refused=one.refused,
+                )
+            )
+        return answers
+
+    def _evidence(self, one: _Known) -> StepEvidence:
+        scores, first_error = None, None
+        if self._scorer is not None:
+            scores = one.scores if one.refused is None else (0.0,) * len(one.ends)
+            low = (i for i, score in enumerate(scores) if score < self.settings.error_below)
+            first_error = next(low, None)
+        return StepEvidence(
+            num_steps=len(one.ends), reward=one.reward, scores=scores, first_error=first_error
+        )
+
+
+async def _together(*works: Coroutine[Any, Any, Any]) -> Any:
+    """What several give. If one fails, or nobody waits any more, the others end."""
+    tasks = [asyncio.create_task(one) for one in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

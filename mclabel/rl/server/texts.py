@@ -1,0 +1,47 @@
+"""Completions as texts: where their steps end, and which of them are refused for what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from mclabel.data.steps import StepSplitter
+
+MAX_CHARACTERS = 262_144
+"""Of a completion; a longer one is refused without being read."""
+MIN_REPEATED = 4
+"""Steps from which on a completion can be refused for repeating itself."""
+REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched")
+"""Why completions are refused: nothing but blanks; more than half of at least four steps repeat an
+earlier one; longer than the PRM reads; a text that it cannot take; a query that does not begin with
+its prompt."""
+
+
+def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
+    """Character positions where the steps of a completion end. Each character is a token here."""
+    steps = split.split([ord(one) for one in text], text, _joined)
+    return tuple(accumulate(len(step.text) for step in steps))
+
+
+def steps_of(text: str, ends: Sequence[int]) -> tuple[str, ...]:
+    """The texts of steps."""
+    return tuple(text[a:b] for a, b in pairwise((0, *ends)))
+
+
+def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None]:
+    """Where the steps of a completion end, and why it is refused; None if it is not."""
+    if not text.strip():
+        return (), "empty"
+    if len(text) > MAX_CHARACTERS:
+        return (len(text),), "too_long"
+    if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
+        return (len(text),), "not_scored"
+    ends = step_ends(text, split)
+    steps = [step.strip() for step in steps_of(text, ends)]
+    num_repeated = len(steps) - len(set(steps))
+    is_repeated = len(steps) >= MIN_REPEATED and 2 * num_repeated > len(steps)
+    return ends, "repeated" if is_repeated else None
+
+
+def _joined(codes: Sequence[int]) -> str:
+    return "".join(map(chr, codes))

@@ -1,0 +1,588 @@
+"""The reward server with a real PRM, asked by our own client and by OpenRLHF's."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import importlib.util
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mclabel.config import ServeRewardsConfig
+from mclabel.data.readers.generated import ArithReader
+from mclabel.errors import ConfigError, DataError, EngineDied
+from mclabel.pipelines.serve_rewards import serve_rewards
+from mclabel.prm.scoring.scorer import load_prm
+from mclabel.rl import client as client_module
+from mclabel.rl.client import RewardClient, RewardError, RewardItem
+from mclabel.rl.server.rewarder import Rewarder
+from mclabel.serving.asked import Limits
+from mclabel.serving.place import Place
+from tests.support.serving import trained_prm
+
+WAIT_S = 120.0
+PROBLEMS = [row.text for _, row in ArithReader(ArithReader.Settings(limit=3)).rows()]
+RIGHT = "1 + 1 = 2\nSo it is \\boxed{2}."
+WRONG = "1 + 1 = 3\nSo it is \\boxed{3}."
+REFUSED_KINDS = ["empty", "repeated", "too_long", "not_scored", "unmatched"]
+
+
+@dataclass
+class Running:
+    """A server in a thread of its own."""
+
+    url: str = ""
+    rewarders: list[Rewarder] = field(default_factory=list)
+    error: BaseException | None = None
+    thread: threading.Thread | None = None
+    stop: Callable[[], None] = lambda: None
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def client(self, **more: Any) -> RewardClient:
+        return RewardClient(self.url, timeout_s=WAIT_S, **more)
+
+    def post(self, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+        connection = self.posting(path, body, **headers)
+        answer = connection.getresponse()
+        content = json.loads(answer.read())
+        connection.close()
+        return answer.status, content
+
+    def posting(self, path: str, body: bytes, **headers: str) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("POST", path, body, {"content-type": "application/json", **names})
+        return connection
+
+
+@contextmanager
+def serving(
+    *, token: str | None = None, limits: Limits | None = None, **keys: Any
+) -> Iterator[Running]:
+    config = ServeRewardsConfig.model_validate(keys)
+    running, ready, stops = Running(), threading.Event(), list[Callable[[], None]]()
+
+    class Seen(Rewarder):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            running.rewarders.append(self)
+
+    def on_ready(url: str, stop: Callable[[], None]) -> None:
+        running.url, running.stop = url, stop
+        stops.append(stop)
+        ready.set()
+
+    def serve() -> None:
+        try:
+            place = Place(port=0, token=token)
+            serve_rewards(config, place=place, limits=limits or Limits(), on_ready=on_ready)
+        except BaseException as error:
+            running.error = error
+        ready.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mclabel.pipelines.serve_rewards.Rewarder", Seen)
+        running.thread = threading.Thread(target=serve, daemon=True)
+        running.thread.start()
+        assert ready.wait(WAIT_S)
+        assert stops, running.error
+        try:
+            yield running
+        finally:
+            stops[0]()
+            running.thread.join(WAIT_S)
+            assert not running.thread.is_alive()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(trained_prm(tmp_path_factory.mktemp("prm")))
+
+
+@pytest.fixture(scope="module")
+def server(prm: str) -> Iterator[Running]:
+    with serving(prm=prm, credit="prm_min") as running:
+        yield running
+    assert running.error is None
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Running]:
+    """Without a PRM."""
+    with serving() as running:
+        yield running
+    assert running.error is None
+
+
+def solutions(count: int = 8) -> list[RewardItem]:
+    return [
+        RewardItem(
+            problem=problem, completion=f"{n} + 1 = {n + 1}\nIt is \\boxed{{{n}}}.", answer="2"
+        )
+        for problem in PROBLEMS
+        for n in range(count)
+    ]
+
+
+def test_outcomes_scores_and_credits(server: Running, prm: str) -> None:
+    items = [RewardItem(problem=PROBLEMS[0], completion=one, answer="2") for one in (RIGHT, WRONG)]
+    right, wrong = server.client().score(items)
+    assert (right.outcome, right.reward) == ("right", 1)
+    assert (wrong.outcome, wrong.reward) == ("wrong", 0)
+    assert right.ends == (10, len(RIGHT)) and right.ends_segment == (True, True)
+    [expected, other] = load_prm(prm).score(
+        [PROBLEMS[0]] * 2, [[one[:10], one[10:]] for one in (RIGHT, WRONG)]
+    )
+    assert right.scores == pytest.approx(expected, abs=1e-5)
+    assert wrong.scores == pytest.approx(other, abs=1e-5)
+    low, base = min(right.scores), min(wrong.scores)
+    assert right.credits[0] == pytest.approx(low - base + 0.5)
+    assert right.credits[1] == pytest.approx(right.scores[1] - base + 0.5)
+    assert right.step_rewards == right.credits
+
+
+def test_groups_are_compared_within_themselves(plain: Running) -> None:
+    two = [RewardItem(problem="p", completion=one, answer="2") for one in (RIGHT, WRONG)]
+    other = [RewardItem(problem="q", completion=one, answer="2") for one in (RIGHT, RIGHT)]
+    named = [RewardItem(problem="p", completion=RIGHT, answer="2", group="x")]
+    found = plain.client().score([two[0], other[0], named[0], two[1], other[1]])
+    assert [one.credits for one in found] == [(0.5, 0.5), (0, 0), (0, 0), (-0.5, -0.5), (0, 0)]
+    assert found[0].ends_segment == (False, True) and found[0].step_rewards == (0, 0.5)
+    assert all(one.scores == () for one in found)
+    assert plain.client().score([]) == []
+
+
+def test_an_answer_that_cannot_be_read_is_ungraded(plain: Running) -> None:
+    before = plain.client().health()["num_ungraded"]
+    [found] = plain.client().score([RewardItem(problem="p", completion="1\\", answer="\\frac{")])
+    assert (found.outcome, found.reward) == ("ungraded", 0)
+    assert plain.client().health()["num_ungraded"] == before + 1
+
+
+REFUSED = [
+    ("", "empty", 0),
+    (" \n\t \n", "empty", 0),
+    ("a\nb\n" * 2 + "a", "repeated", 5),
+    ("ab\n" * 1000, "repeated", 1000),
+    ("x " * 5000, "too_long", 1),
+    ("x" * 300_000, "too_long", 1),
+    ("a\n\ud800", "not_scored", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "num_steps"), REFUSED, ids=range(len(REFUSED)))
+def test_refusals_are_counted_and_blamed(
+    server: Running, text: str, kind: str, num_steps: int
+) -> None:
+    client = server.client()
+    before = client.health()
+    asked = [RewardItem(problem="p", completion=one, answer="2") for one in (text, RIGHT)]
+    refused, right = client.score(asked)
+    assert (refused.refused, refused.reward, refused.outcome) == (kind, 0, "ungraded")
+    assert refused.scores == () and len(refused.ends) == len(refused.credits) == num_steps
+    assert all(credit < 0 for credit in refused.credits)
+    assert right.refused is None and all(credit > 0 for credit in right.credits)
+    after = client.health()
+    assert after["num_scored"] == before["num_scored"] + 1
+    counts = {**before["num_refused"], kind: before["num_refused"][kind] + 1}
+    assert after["num_refused"] == counts and list(counts) == REFUSED_KINDS
+
+
+def test_what_is_repeated_a_little_is_not_refused(plain: Running) -> None:
+    texts = ["a\na\na", "a\nb\na\nb", "a", "a\n" * 2 + "b\nc"]
+    items = [RewardItem(problem="p", completion=text, answer="2") for text in texts]
+    assert [one.refused for one in plain.client().score(items)] == [None] * 4
+
+
+def test_one_step_and_a_thousand(plain: Running) -> None:
+    long = "".join(f"step {n}\n" for n in range(999)) + "\\boxed{2}"
+    items = [RewardItem(problem="p", completion=one, answer="2") for one in ("\\boxed{2}", long)]
+    one, thousand = plain.client().score(items)
+    assert (len(one.ends), len(thousand.ends)) == (1, 1000)
+    assert one.outcome == thousand.outcome == "right"
+    assert thousand.ends[-1] == len(long) and sum(thousand.ends_segment) == 1
+
+
+def test_without_a_checker_the_scores_reward(prm: str) -> None:
+    with serving(prm=prm, check=False, aggregate="mean", credit="first_error") as server:
+        items = solutions(2)
+        found = server.client().score([RewardItem(one.problem, one.completion) for one in items])
+        for one in found:
+            assert one.outcome is None
+            assert one.reward == pytest.approx(sum(one.scores) / len(one.scores))
+        health = server.client().health()
+        assert (health["checker"], health["credit"]) == (None, "first_error")
+        assert health["prm"] == prm and health["status"] == "ok" and health["num_scored"] == 6
+
+
+def test_many_at_a_time_get_what_each_alone_gets(server: Running) -> None:
+    items = solutions()
+    alone = [server.client().score(items[i : i + 8]) for i in (0, 8, 16)]
+    found: list[Any] = [None] * 12
+
+    def ask(i: int) -> None:
+        start = 8 * (i % 3)
+        found[i] = server.client().score(items[start : start + 8])
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    for i, one in enumerate(found):
+        for got, expected in zip(one, alone[i % 3], strict=True):
+            assert got.scores == pytest.approx(expected.scores, abs=1e-4)
+            assert (got.reward, got.outcome, got.ends) == (
+                expected.reward,
+                expected.outcome,
+                expected.ends,
+            )
+
+
+ITEM = {"problem": "p", "completion": "c", "answer": "1"}
+HOSTILE = [
+    (b"", 400, "no valid JSON"),
+    (b"[]", 400, "must be an object"),
+    (b"\xff{}", 400, "no valid JSON"),
+    (b'{"items": [NaN]}', 400, "NaN is no JSON"),
+    (b"[" * 200_000, 400, "nested too deeply"),
+    (b"{}", 400, "items: required"),
+    (b'{"items": 3}', 400, "items"),
+    (b'{"items": [{"problem": "p"}]}', 400, "completion: required"),
+    (json.dumps({"items": [{**ITEM, "x": 1}]}).encode(), 400, "x: unknown key"),
+    (json.dumps({"items": [{**ITEM, "completion": 1}]}).encode(), 400, "completion"),
+    (json.dumps({"items": [{**ITEM, "problem": "\ud800"}]}).encode(), 400, "valid Unicode"),
+    (json.dumps({"items": [{**ITEM, "problem": "p" * 70_000}]}).encode(), 400, "at most 65536"),
+    (json.dumps({"items": [{**ITEM, "answer": None}]}).encode(), 400, "has no gold answer"),
+    (json.dumps({"items": [ITEM, {**ITEM, "answer": " "}]}).encode(), 400, r"items[1]: has no"),
+    (json.dumps({"items": [ITEM] * 1025}).encode(), 413, "1,025 are more than the 1,024"),
+    (json.dumps({"items": [{}] * 1000}).encode(), 400, "problem: required"),
+    (b"{" + b" " * 40_000_000 + b"}", 413, "larger than 33,554,432 bytes"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "message"), HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_bodies(plain: Running, body: bytes, status: int, message: str) -> None:
+    found, content = plain.post("/score", body)
+    assert found == status, content
+    said = content["error"]["message"]
+    assert message in said and len(said) <= 2_000
+    assert plain.client().health()["status"] == "ok"
+
+
+def test_hostile_texts_are_scored_or_refused_with_a_word(server: Running) -> None:
+    texts = ["\x00\x1b[31m", "\u202e\ufeff", "<step>" * 50, "\r\r\n\r", "a" * 10_000_000]
+    texts += ["<|im_end|>", "\\boxed{" * 5000, "9" * 5000, "\U0010ffff", "\u0301\u0301"]
+    items = [RewardItem(problem="p", completion=text, answer="2") for text in texts]
+    found = server.client().score(items)
+    assert found[4].refused == "too_long" and found[4].ends == (10_000_000,)
+    for text, one in zip(texts, found, strict=True):
+        assert one.refused in (None, *REFUSED_KINDS)
+        assert one.outcome in ("wrong", "ungraded") and one.reward == 0
+        assert len(one.ends) == len(one.credits) == len(one.ends_segment)
+        assert list(one.ends[-1:]) == [len(text)] * bool(one.ends)
+        assert len(one.scores) == (len(one.ends) if one.refused is None else 0)
+
+
+def test_other_paths_pages_and_types_are_refused(plain: Running) -> None:
+    body = json.dumps({"items": [ITEM]}).encode()
+    assert plain.post("/score", body, host="evil.example")[0] == 421
+    assert plain.post("/score", body, content_type="text/plain")[0] == 415
+    assert plain.post("/health", body)[0] == 405
+    assert plain.post("/nowhere", body)[0] == 404
+
+
+def test_a_wrong_token_is_refused() -> None:
+    with serving(token="sesamé") as server:
+        for token in (None, "sesame"):
+            with pytest.raises(RewardError, match=r"refused \(401\): the key is wrong"):
+                server.client(token=token).health()
+        status, _ = server.post(
+            "/score", b"{}", authorization="Bearer sesamé".encode().decode("latin-1")
+        )
+        assert status == 400
+
+
+def query(prompt: str, completion: str) -> dict[str, Any]:
+    return {"query": [prompt + completion], "prompts": [prompt], "labels": ["2"]}
+
+
+def post(server: Running, content: dict[str, Any]) -> dict[str, Any]:
+    status, answer = server.post("/get_reward", json.dumps(content).encode())
+    assert status == 200, answer
+    return answer
+
+
+def test_openrlhf_form(prm: str) -> None:
+    around = ["<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"]
+    prompt = PROBLEMS[0].join(around)
+    with serving(prm=prm, check=False, around=around) as server:
+        [expected] = server.client().score([RewardItem(PROBLEMS[0], RIGHT)])
+        answer = post(server, query(prompt, RIGHT + "<|im_end|>"))
+        assert answer["rewards"] == answer["scores"] == [expected.reward]
+        assert answer["extra_logs"] == {
+            "refused": [0],
+            **{f"refused_{kind}": [0] for kind in REFUSED_KINDS},
+        }
+        unmatched = post(server, query(PROBLEMS[0], RIGHT))
+        assert unmatched["rewards"] == [0] and unmatched["extra_logs"]["refused_unmatched"] == [1]
+        other = {**query(prompt, RIGHT), "query": ["something else"]}
+        assert post(server, other)["extra_logs"]["refused_unmatched"] == [1]
+        assert server.client().health()["num_refused"]["unmatched"] == 2
+
+
+def test_openrlhf_labels(plain: Running) -> None:
+    many = {
+        "query": ["p" + RIGHT, "p" + WRONG, "p", "q" + RIGHT + "</s>"],
+        "prompts": ["p", "p", "p", "q"],
+        "labels": ["2", 2, 2.0, "2"],
+    }
+    answer = post(plain, many)
+    assert answer["rewards"] == [1, 0, 0, 1]
+    assert answer["extra_logs"]["refused_empty"] == [0, 0, 1, 0]
+    assert post(plain, {"query": [], "prompts": [], "labels": []})["rewards"] == []
+    for wrong, message in [
+        ({**many, "labels": ["2"]}, "4 query, 4 prompts, 1 labels"),
+        ({**many, "labels": None}, "labels[0]: has no gold answer"),
+        ({**many, "query": "p"}, "query"),
+        ({**many, "query": [1] * 4}, "query"),
+    ]:
+        status, content = plain.post("/get_reward", json.dumps(wrong).encode())
+        assert status == 400 and message in content["error"]["message"]
+
+
+def test_openrlhf_itself(plain: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code by which OpenRLHF 0.11 asks; of the package, which takes much, nothing else."""
+    pytest.importorskip("aiohttp")
+    package = importlib.util.find_spec("openrlhf")
+    if package is None or package.origin is None:
+        pytest.skip("openrlhf is not installed")
+    logs = SimpleNamespace(init_logger=logging.getLogger)
+    monkeypatch.setitem(sys.modules, "openrlhf.utils.logging_utils", logs)
+    place = Path(package.origin).parent / "utils" / "agent.py"
+    spec = importlib.util.spec_from_file_location("openrlhf_agent", place)
+    assert spec is not None and spec.loader is not None
+    agent = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(agent)
+    executor = agent.SingleTurnAgentExecutor(f"{plain.url}/get_reward")
+    asked = (["p" + RIGHT, "p" + WRONG], ["p", "p"], ["2", "2"])
+    [answer] = asyncio.run(executor._fetch_rewards_via_http(*asked))
+    assert answer["rewards"] == [1, 0] and answer["extra_logs"]["refused"] == [0, 0]
+
+
+@contextmanager
+def held(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> Iterator[list[int]]:
+    """A PRM whose passes wait for the end of the context; gives the sizes of all passes."""
+    from mclabel.prm.scoring.score import PRM
+
+    real, go, sizes = PRM.score_encoded, threading.Event(), list[int]()
+
+    def score(prm: Any, encoded: Any, **more: Any) -> Any:
+        sizes.append(len(encoded))
+        assert go.wait(WAIT_S)
+        if error is not None:
+            raise error
+        return real(prm, encoded, **more)
+
+    monkeypatch.setattr(PRM, "score_encoded", score)
+    try:
+        yield sizes
+    finally:
+        go.set()
+
+
+def test_requests_share_a_pass_and_those_gone_cost_none(
+    prm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [json.dumps({"items": [{**ITEM, "completion": f"{n}\nx"}]}).encode() for n in range(6)]
+    with serving(prm=prm) as server:
+        [rewarder] = server.rewarders
+        scorer = rewarder._scorer
+        assert scorer is not None
+        with held(monkeypatch) as sizes:
+            first = server.posting("/score", bodies[0])
+            until(lambda: sizes == [1])
+            others = [server.posting("/score", body) for body in bodies[1:]]
+            until(lambda: scorer.state().num_waiting == 5)
+            for gone in others[:2]:
+                gone.close()
+            until(lambda: len(rewarder.asked) == 4)
+        assert [one.getresponse().status for one in (first, *others[2:])] == [200] * 4
+        assert sizes == [1, 3]
+
+
+def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"items": [ITEM]}).encode()
+    with serving(prm=prm, limits=Limits(max_live=1, max_waiting=1)) as server:
+        [rewarder] = server.rewarders
+        with held(monkeypatch):
+            asked = [server.posting("/score", body) for _ in range(2)]
+            until(lambda: len(rewarder.asked) == 2)
+            status, content = server.post("/score", body)
+            assert status == 429 and "Ask again later" in content["error"]["message"]
+            waits = list[float]()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(client_module, "time", SimpleNamespace(sleep=waits.append))
+                with pytest.raises(RewardError, match=r"\(429\): 2 requests are under way"):
+                    server.client().score([RewardItem("p", "c", "1")])
+            assert waits == [0.25, 0.5, 1, 2, 4, 8, 10]
+        assert [one.getresponse().status for one in asked] == [200, 200]
+
+
+def test_a_dead_prm_ends_the_server(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    with serving(prm=prm) as server:
+        with held(monkeypatch, torch.OutOfMemoryError("it is full")) as sizes:
+            asked = server.posting("/score", json.dumps({"items": [ITEM]}).encode())
+            until(lambda: sizes == [1])
+        answer = asked.getresponse()
+        assert answer.status == 503 and b"no memory left (it is full)" in answer.read()
+        assert server.thread is not None
+        server.thread.join(WAIT_S)
+        assert isinstance(server.error, EngineDied)
+
+
+def test_a_fault_of_the_server_is_told_as_one(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(prm=prm) as server:
+        with held(monkeypatch, KeyError("a mistake of ours")) as sizes:
+            asked = server.posting("/score", json.dumps({"items": [ITEM]}).encode())
+            until(lambda: sizes == [1])
+        answer = asked.getresponse()
+        assert answer.status == 500 and b"a fault of the server" in answer.read()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"credit": "mc"}, "credit.kind=mc: needs values of steps"),
+        ({"credit": "prm_progress"}, "needs values of steps"),
+        ({"credit": "prm_min"}, "credit.kind=prm_min: needs scores of steps, and prm is null"),
+        ({"credit": "first_error"}, "needs scores of steps"),
+        ({"prm": "nowhere"}, "nowhere"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_at_the_start(keys: dict[str, Any], message: str) -> None:
+    config = ServeRewardsConfig.model_validate(keys)
+    place = Place(port=0)
+    with pytest.raises((ConfigError, DataError), match=message):
+        serve_rewards(config, place=place, limits=Limits(), on_ready=lambda url, stop: stop())
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"check": False}, "leaves nothing that rewards"),
+        ({"aggregate": "log_odds"}, "is no number in"),
+        ({"split": {"min_tokens": 3}}, "counts tokens of a policy"),
+    ],
+)
+def test_settings_that_do_not_go_together(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ServeRewardsConfig.model_validate(keys)
+
+
+def test_a_client_waits_for_a_server_that_is_not_there_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    client = RewardClient(f"http://127.0.0.1:{port}")
+    waits: list[float] = []
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(sleep=waits.append))
+    with pytest.raises(RewardError, match="cannot be reached"):
+        client.health()
+    assert len(waits) == 7
+    with pytest.raises(ValueError, match="must begin with http"):
+        RewardClient("file:///etc/passwd")
+
+
+def test_a_client_says_what_another_server_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer(body: bytes) -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+                connection.sendall(head % len(body) + body)
+
+        client = RewardClient(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=WAIT_S)
+        for body, message in [
+            (b"<html>", "answers no JSON"),
+            (b"[]", "holds no rewards"),
+            (b'{"items": [{"reward": 1}]}', "holds no rewards"),
+            (b'{"items": []}', "gave 0 rewards for 1"),
+        ]:
+            thread = threading.Thread(target=answer, args=(body,))
+            thread.start()
+            with pytest.raises(RewardError, match=message):
+                client.score([RewardItem("p", "c", "1")])
+            thread.join(WAIT_S)
+
+
+def test_the_client_needs_nothing_but_python() -> None:
+    code = (
+        "import sys; sys.path_importer_cache.clear();"
+        "sys.path = [p for p in sys.path if 'site-packages' not in p];"
+        "import mclabel.rl.client, mclabel.rl.tokens"
+    )
+    root = str(Path(__file__).parents[2])
+    environment = {"PYTHONPATH": root, "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ["serve-rewards", "configs/rl/serve-rewards.yaml", "--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "mclabel", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    try:
+        assert process.stdout is not None
+        assert any("http://" in line for line in process.stdout)
+        [found] = RewardClient(f"http://127.0.0.1:{port}").score([RewardItem("p", RIGHT, "2")])
+        assert found.outcome == "right"
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0, out + errors
+        assert errors == ""
+    finally:
+        process.kill()
+        process.wait()
