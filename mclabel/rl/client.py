@@ -1,13 +1,17 @@
 """A client of the reward server (`mclabel serve-rewards`). Needs nothing but Python.
 
-    client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
-    (rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
+Example:
+client = RewardClient("http://127.0.0.1:8791", token=os.environ.get("REWARDS_TOKEN"))
+(rewards,) = client.score([RewardItem(problem="2 + 2 = ?", completion="4.", answer="4")])
 """
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 class RewardError(RuntimeError):
@@ -71,4 +75,18 @@ class RewardClient:
         Raises:
             RewardError: the server cannot be reached, or refuses the request.
         """
-        raise NotImplementedError
+        body = json.dumps({"items": [asdict(item) for item in items]}).encode()
+        headers = {"Content-Type": "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        request = urllib.request.Request(f"{self.url}/score", body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
+                found = json.loads(response.read())["items"]
+            return [StepRewards(**{k: _frozen(v) for k, v in row.items()}) for row in found]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RewardError(f"reward server {self.url}: {error}. Is it running?") from error
+
+
+def _frozen(value: object) -> Any:
+    return tuple(value) if isinstance(value, list) else value
