@@ -1,0 +1,85 @@
+"""A reward function for OpenRLHF (0.11): `--reward.remote_url FILE.py`, one number a completion.
+
+FILE.py has the line `from mclabel.rl.adapters.openrlhf import reward_func`, or makes its own with
+`make_reward_func`. The data set's labels are the gold answers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mclabel.rl.adapters.rewards import client_of_environment, score
+from mclabel.rl.client import RewardClient, RewardError, RewardItem
+
+END_TEXTS = (
+    *("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>"),
+    *("<end_of_turn>", "<eos>", "<|end|>", "<|return|>"),
+)
+"""How tokenizers write the end of a turn; OpenRLHF leaves it in queries."""
+RewardFunc = Callable[..., dict[str, Any]]
+_log = logging.getLogger(__name__)
+
+
+def make_reward_func(
+    client: RewardClient | None = None,
+    *,
+    problem_of: Callable[[str], str] = str.strip,
+    end_texts: Sequence[str] = END_TEXTS,
+) -> RewardFunc:
+    """Make a `reward_func(queries, prompts, labels)`.
+
+    Args:
+        client: of the server; None takes MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN of the
+            environment at the first call.
+        problem_of: gives the problem in a prompt, to which a chat template may be applied.
+        end_texts: of the end token, removed from the end of completions.
+    """
+
+    def reward_func(
+        queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
+    ) -> dict[str, Any]:
+        nonlocal client
+        try:
+            client = client or client_of_environment()
+            items = [
+                RewardItem(
+                    problem_of(prompt),
+                    _completion(query, prompt, end_texts),
+                    None if label in (None, "") else str(label),
+                )
+                for query, prompt, label in zip(queries, prompts, labels, strict=True)
+            ]
+            scored = score(client, items)
+        except RewardError:
+            _log.exception("no rewards: OpenRLHF goes on with completions that have none")
+            raise
+        rewards = [one.reward for one in scored]
+        refused = [float(one.refused is not None) for one in scored]
+        if len(rewards) == 1:  # as OpenRLHF calls it: it makes a tensor of what is under each key
+            return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": _logs(refused[0])}
+        return {"rewards": rewards, "scores": rewards, "extra_logs": _logs(refused)}
+
+    return reward_func
+
+
+def _logs(refused: Any) -> dict[str, Any]:
+    return {"refused": refused}
+
+
+def _completion(query: str, prompt: str, end_texts: Sequence[str]) -> str:
+    start = query.find(prompt)
+    if start < 0:
+        raise RewardError(
+            f"query {query[:80]!r}… does not contain its prompt {prompt[:80]!r}…: the prompt was "
+            "cut (raise --data.max_len), or the tokenizer does not keep its text"
+        )
+    text = query[start + len(prompt) :]
+    while ends := [end for end in end_texts if text.rstrip().endswith(end)]:
+        text = text.rstrip().removesuffix(max(ends, key=len))
+    return text
+
+
+reward_func = make_reward_func()
+"""By MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN."""

@@ -1,0 +1,151 @@
+"""What all adapters need: texts of messages, checked answers, steps as tokens. Only Python."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
+from mclabel.rl.tokens import at_ends, spread, token_ends
+
+
+def client_of_environment() -> RewardClient:
+    """A client by MCLABEL_REWARDS_URL and MCLABEL_REWARDS_TOKEN, for trainers that take no objects.
+
+    Raises:
+        RewardError: there is no MCLABEL_REWARDS_URL.
+    """
+    url = os.environ.get("MCLABEL_REWARDS_URL")
+    if not url:
+        raise RewardError(
+            "MCLABEL_REWARDS_URL is not set: set it to the address that `mclabel serve-rewards` "
+            "prints, such as http://127.0.0.1:8791, for the trainer's workers too"
+        )
+    return RewardClient(url, token=os.environ.get("MCLABEL_REWARDS_TOKEN"))
+
+
+def score(client: RewardClient, items: Sequence[RewardItem]) -> list[StepRewards]:
+    """Score completions; what a trainer would silently train on wrongly is an error.
+
+    Raises:
+        RewardError: of the client, or a reward or credit is not finite, or counts differ.
+    """
+    scored = client.score(items) if items else []
+    if len(scored) != len(items):
+        raise RewardError(
+            f"reward server {client.url}: {len(scored)} rewards for {len(items)} items"
+        )
+    for position, one in enumerate(scored):
+        numbers = (one.reward, *one.credits, *one.scores)
+        if not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers):
+            raise RewardError(
+                f"reward server {client.url}: item {position} has a number that is not finite: "
+                f"reward {one.reward}, credits {one.credits}, scores {one.scores}. "
+                "Look at its PRM; nothing was trained on this batch"
+            )
+        if not len(one.credits) == len(one.ends_segment) or len(one.credits) not in (
+            0,
+            len(one.ends),
+        ):
+            raise RewardError(
+                f"reward server {client.url}: item {position} has {len(one.ends)} steps, "
+                f"{len(one.credits)} credits and {len(one.ends_segment)} marks of segments"
+            )
+    return scored
+
+
+def text_of(content: Any) -> str:
+    """Text of a completion: a string, or the last message of a conversation that has text.
+
+    Returns:
+        An empty text where there is none, which the server refuses as `empty`.
+    """
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping):
+        return text_of(content.get("content"))
+    if isinstance(content, Sequence):
+        if content and all(isinstance(x, Mapping) and "type" in x for x in content):
+            return "".join(str(block.get("text") or "") for block in content)
+        texts = [text for message in content if (text := text_of(message))]
+        return texts[-1] if texts else ""
+    return ""
+
+
+def problem_of(prompt: Any) -> str:
+    """The problem that a prompt states: the text itself, or what the user said last.
+
+    Raises:
+        RewardError: it states none.
+    """
+    messages = prompt if isinstance(prompt, list | tuple) else [prompt]
+    said = [x for x in messages if not isinstance(x, Mapping) or x.get("role") == "user"]
+    problem = text_of(said)
+    if not problem:
+        raise RewardError(
+            f"prompt {str(prompt)[:200]!r} has no text of a user: name the column that holds the "
+            "problem, or write the problem as the user's last message"
+        )
+    return problem
+
+
+def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
+    """Advantages: each token has the credit of its step, the end token that of the last step.
+
+    A refused completion has 0 everywhere.
+
+    Args:
+        rewards: of the text of `ids`, as `decode` makes it.
+        ids: of the completion, end token included.
+        tokenizer: the trainer's.
+
+    Raises:
+        RewardError: the server gives no credits, or its steps are those of another text.
+    """
+    return _placed(spread, rewards, rewards.credits, ids, tokenizer)
+
+
+def token_rewards(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
+    """Rewards to be summed: the credit of a segment is at its last token. Else as token_credits."""
+    return _placed(at_ends, rewards, rewards.step_rewards, ids, tokenizer)
+
+
+def decode(ids: Sequence[int], tokenizer: Any) -> str:
+    """Text of a completion without special tokens, as it is sent to the server.
+
+    Raises:
+        RewardError: the tokenizer does not know these ids.
+    """
+    try:
+        text = tokenizer.decode(
+            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+    except (OverflowError, TypeError, ValueError, IndexError, KeyError) as error:
+        raise RewardError(
+            f"completion ids {list(ids)[:8]}… are not of this tokenizer ({error}): give the "
+            "adapter the tokenizer of the policy"
+        ) from error
+    return str(text)
+
+
+def _placed(
+    place: Callable[[Sequence[float], Sequence[int], int], list[float]],
+    rewards: StepRewards,
+    credits: Sequence[float],
+    ids: Sequence[int],
+    tokenizer: Any,
+) -> list[float]:
+    if rewards.refused is not None or not len(ids):
+        return [0.0] * len(ids)
+    length = len(decode(ids, tokenizer))
+    if not credits:
+        raise RewardError("the reward server gives no credits of steps: start it with a credit")
+    if rewards.ends[-1] > length:
+        raise RewardError(
+            f"steps end at character {rewards.ends[-1]} of a completion of {length}: the text "
+            "that was scored is not that of these ids"
+        )
+    ends = token_ends(ids, rewards.ends, lambda part: decode(part, tokenizer))
+    return place(credits, ends, len(ids))

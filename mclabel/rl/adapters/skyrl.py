@@ -1,0 +1,132 @@
+"""Rewards for SkyRL (0.3): an environment with one number a completion, a generator with tokens.
+
+The environment is named `mclabel` in data sets (`env_class`). The generator puts rewards of steps
+in the place of the environment's, and `step_credit` is the advantage estimator that keeps them
+(docs/rl-trainers.md). The server is that of MCLABEL_REWARDS_URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import skyrl_gym
+import torch
+from skyrl.backends.skyrl_train.utils.ppo_utils import register_advantage_estimator
+from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from mclabel.rl.adapters.rewards import (
+    client_of_environment,
+    decode,
+    problem_of,
+    score,
+    token_credits,
+    token_rewards,
+)
+from mclabel.rl.client import RewardItem
+
+
+class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
+    """A problem, one completion, the server's reward."""
+
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
+        """Make an environment as SkyRL makes it: `extras` are the columns of the row."""
+        super().__init__()
+        self._extras, self._problem, self._refused = extras or {}, "", 0.0
+
+    def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
+        """Take the problem from the row, or from the prompt."""
+        self._problem = str(self._extras.get("problem") or problem_of(prompt))
+        return prompt, {}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Score the completion; there is no second turn."""
+        item = RewardItem(self._problem, action, _answer(self._extras))
+        (one,) = score(client_of_environment(), [item])
+        self._refused = float(one.refused is not None)
+        return BaseTextEnvStepOutput(observations=[], reward=one.reward, done=True, metadata={})
+
+    def get_metrics(self) -> dict[str, float]:
+        """Share of completions that the server refused."""
+        return {"refused": self._refused}
+
+
+class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
+    """Rewards of tokens from the server's credits, one request for the whole batch of a training.
+
+    `credit="spread"` gives each token the credit of its step, for the estimator `step_credit`;
+    `credit="ends"` puts a segment's credit at its last token, for estimators that sum rewards, such
+    as `reinforce++` and `gae`. Evaluations keep the environment's rewards.
+    """
+
+    def __init__(self, *args: Any, credit: str = "spread", **kwargs: Any) -> None:
+        """Make a generator as SkyRL makes it.
+
+        Args:
+            *args: of SkyRLGymGenerator.
+            credit: `spread` or `ends`.
+            **kwargs: of SkyRLGymGenerator.
+
+        Raises:
+            ValueError: an unknown credit, or trajectories of several turns.
+        """
+        super().__init__(*args, **kwargs)
+        placings = {"spread": token_credits, "ends": token_rewards}
+        if credit not in placings:
+            raise ValueError(f"credit={credit!r}: must be one of {list(placings)}")
+        if self.max_turns > 1 or self.generator_cfg.step_wise_trajectories:
+            raise ValueError(
+                f"generator.max_turns={self.max_turns}: steps are told apart in completions of "
+                "one turn, set generator.max_turns=1 and generator.step_wise_trajectories=false"
+            )
+        self._place, self._client = placings[credit], client_of_environment()
+
+    async def generate(self, input_batch: Any, disable_tqdm: bool = False) -> Any:
+        """Generate as SkyRL does, then put the server's rewards of tokens in the batch."""
+        output = await super().generate(input_batch, disable_tqdm)
+        metadata = input_batch.get("batch_metadata")
+        if metadata is not None and metadata.training_phase != "train":
+            return output
+        ids = output["response_ids"]
+        extras = input_batch.get("env_extras") or [{}] * len(ids)
+        items = [
+            RewardItem(
+                str(extra.get("problem") or problem_of(prompt)),
+                decode(tokens, self.tokenizer),
+                _answer(extra),
+            )
+            for prompt, extra, tokens in zip(input_batch["prompts"], extras, ids, strict=True)
+        ]
+        scored = await asyncio.to_thread(score, self._client, items)
+        rewards: list[Any] = [
+            self._place(one, tokens, self.tokenizer)
+            for one, tokens in zip(scored, ids, strict=True)
+        ]
+        if self.generator_cfg.zero_reward_on_non_stop:
+            rewards = self._zero_reward_if_not_stop(rewards, output["stop_reasons"])
+        refused = sum(one.refused is not None for one in scored) / max(1, len(scored))
+        output["rollout_metrics"] = {
+            **(output["rollout_metrics"] or {}),
+            "rewards/refused": refused,
+        }
+        output["rewards"] = rewards
+        return output
+
+
+@register_advantage_estimator("step_credit")  # type: ignore[untyped-decorator]
+def step_credit(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages that are the rewards of tokens as they stand: SkyRL's own sum or whiten them."""
+    advantages = token_level_rewards * response_mask
+    return advantages, advantages
+
+
+def _answer(extras: Mapping[str, Any]) -> str | None:
+    answer = (extras.get("reward_spec") or {}).get("ground_truth", extras.get("answer"))
+    return None if answer is None else str(answer)
+
+
+skyrl_gym.register(id="mclabel", entry_point=f"{__name__}:{ProcessRewardEnv.__name__}")

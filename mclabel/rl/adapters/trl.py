@@ -1,0 +1,327 @@
+"""Rewards and step advantages for TRL's GRPOTrainer (1.0 to 1.16).
+
+    trainer = GRPOTrainer(model, reward_funcs=ProcessReward("http://127.0.0.1:8791"), ...)
+
+or, where each step is to have an advantage of its own:
+
+    credit = ServerCredit("http://127.0.0.1:8791", tokenizer)
+    trainer = StepGRPOTrainer(
+        model, reward_funcs=credit.process_reward, step_credit=credit, ...
+    )
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from mclabel.rl.adapters.rewards import decode, problem_of, score, text_of, token_credits
+from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
+
+StepCredit = Callable[..., list[list[float]]]
+"""Called as a reward function is, gives one advantage for each completion id."""
+Reduce = Literal["reward", "outcome", "min_score", "mean_score", "last_score"]
+
+
+class _Asking:
+    """Asks the server once for the whole batch of all processes, so that groups are whole."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        answer_column: str | None = "answer",
+        problem_column: str | None = None,
+        timeout_s: float = 120.0,
+    ) -> None:
+        """Connect at the first batch.
+
+        Args:
+            url: of `mclabel serve-rewards`.
+            token: that the server asks for.
+            answer_column: column of the data set with the gold answer; None sends none.
+            problem_column: column with the problem; None takes the prompt, or the user's last
+                message of it.
+            timeout_s: of one request.
+        """
+        self.client = RewardClient(url, token=token, timeout_s=timeout_s)
+        self.answer_column, self.problem_column = answer_column, problem_column
+
+    def _ask(
+        self, prompts: Sequence[Any], texts: Sequence[str], columns: dict[str, Any]
+    ) -> list[StepRewards]:
+        problems = self._column(self.problem_column, columns)
+        problems = problems or [problem_of(prompt) for prompt in prompts]
+        answers = self._column(self.answer_column, columns) or [None] * len(texts)
+        items = [
+            RewardItem(str(problem), text, None if answer is None else str(answer))
+            for problem, text, answer in zip(problems, texts, answers, strict=True)
+        ]
+        scored = _by_first_process(items, lambda whole: score(self.client, whole))
+        log = columns.get("log_metric")
+        if log is not None and scored:
+            refused = sum(one.refused is not None for one in scored)
+            log("rewards/refused", refused / len(scored))
+        return scored
+
+    @staticmethod
+    def _column(name: str | None, columns: dict[str, Any]) -> list[Any] | None:
+        if name is not None and name not in columns:
+            known = sorted(
+                key
+                for key, value in columns.items()
+                if isinstance(value, list) and key not in ("completions", "completion_ids")
+            )
+            raise RewardError(
+                f"the data set has no column {name!r}, it has {known}: name one of them, or None "
+                "where the server checks no answers"
+            )
+        return None if name is None else list(columns[name])
+
+
+class ProcessReward(_Asking):
+    """A reward function: one number a completion."""
+
+    __name__ = "process_reward"
+
+    def __init__(self, url: str, *, reduce: Reduce = "reward", **options: Any) -> None:
+        """Connect at the first batch.
+
+        Args:
+            url: of `mclabel serve-rewards`.
+            reduce: the server's `reward`; its `outcome` as 1 or 0; or the `min_score`,
+                `mean_score` or `last_score` of a PRM's steps.
+            **options: `token`, `answer_column`, `problem_column`, `timeout_s`, as `ServerCredit`
+                takes them.
+        """
+        if reduce not in get_args(Reduce):
+            raise ValueError(f"reduce={reduce!r}: must be one of {get_args(Reduce)}")
+        super().__init__(url, **options)
+        self.reduce = reduce
+
+    def __call__(
+        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> list[float | None]:
+        """Rewards as TRL asks for them; None where the server could not grade the outcome."""
+        texts = [text_of(completion) for completion in completions]
+        return [self._number(one) for one in self._ask(prompts, texts, columns)]
+
+    def _number(self, one: StepRewards) -> float | None:
+        if one.refused is not None:
+            return 0.0
+        if self.reduce == "reward":
+            return one.reward
+        if self.reduce == "outcome":
+            if one.outcome is None:
+                raise RewardError("reduce='outcome': the server checks no answers")
+            return None if one.outcome == "ungraded" else float(one.outcome == "right")
+        if not one.scores:
+            raise RewardError(f"reduce={self.reduce!r}: the server has no PRM that scores steps")
+        if self.reduce == "min_score":
+            return min(one.scores)
+        return (
+            one.scores[-1]
+            if self.reduce == "last_score"
+            else math.fsum(one.scores) / len(one.scores)
+        )
+
+
+class ServerCredit(_Asking):
+    """Step advantages by the credit that the server was started with.
+
+    `process_reward` is the reward function that belongs to it: both need one request a batch.
+    """
+
+    def __init__(self, url: str, tokenizer: Any, **options: Any) -> None:
+        """Connect at the first batch.
+
+        Args:
+            url: of `mclabel serve-rewards`.
+            tokenizer: the policy's.
+            **options: `token`, `answer_column`, `problem_column`, `timeout_s`.
+        """
+        super().__init__(url, **options)
+        self.tokenizer = tokenizer
+        self._kept: tuple[list[tuple[int, ...]], list[StepRewards]] = ([], [])
+
+    def __call__(
+        self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
+    ) -> list[list[float]]:
+        """One advantage for each completion id."""
+        key, scored = self._kept
+        self._kept = ([], [])  # once: the same ids may come again under another policy
+        if not key or key != [tuple(ids) for ids in completion_ids]:
+            scored = self._score(prompts, completion_ids, columns)
+        return [
+            token_credits(one, ids, self.tokenizer)
+            for one, ids in zip(scored, completion_ids, strict=True)
+        ]
+
+    def process_reward(
+        self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
+    ) -> list[float]:
+        """The server's rewards, a reward function; keeps its answer for the step credit."""
+        scored = self._score(prompts, completion_ids, columns)
+        self._kept = ([tuple(ids) for ids in completion_ids], scored)
+        return [one.reward for one in scored]
+
+    def _score(
+        self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any
+    ) -> list[StepRewards]:
+        texts = [decode(ids, self.tokenizer) for ids in completion_ids]
+        return self._ask(prompts, texts, columns)
+
+
+class StepGRPOTrainer(GRPOTrainer):
+    """GRPO in which every token has an advantage of its own.
+
+    Only `advantages` differ from TRL's: rewards are logged as before, and with equal advantages
+    losses are TRL's. Take `scale_rewards="none"` and `loss_type="dr_grpo"`: a group's deviation
+    means nothing for advantages of steps.
+    """
+
+    def __init__(self, *args: Any, step_credit: StepCredit, **kwargs: Any) -> None:
+        """Make a trainer.
+
+        Args:
+            *args: of GRPOTrainer.
+            step_credit: called as reward functions are, with `prompts`, `completions`,
+                `completion_ids` and the columns of this process; gives one list of advantages a
+                completion, as long as its ids.
+            **kwargs: of GRPOTrainer.
+
+        Raises:
+            ValueError: an option for which TRL needs one advantage a completion.
+        """
+        super().__init__(*args, **kwargs)
+        self.step_credit = step_credit
+        self._credits: list[list[float]] | None = None
+        unfit = {
+            "loss_type='vespo'": self.loss_type == "vespo",
+            "off_policy_mask_threshold": getattr(self, "off_policy_mask_threshold", None)
+            is not None,
+            "use_liger_kernel=True": bool(getattr(self.args, "use_liger_kernel", False)),
+        }
+        for option, is_set in unfit.items():
+            if is_set:
+                raise ValueError(f"{option} needs one advantage a completion: leave it out")
+        if not hasattr(GRPOTrainer, "_calculate_rewards"):
+            raise ValueError("this version of TRL is unknown: StepGRPOTrainer knows 1.0 to 1.16")
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
+    ) -> Any:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if self.model is None or not self.model.training:
+            return rewards
+        own = ("prompt", "completion", "completion_ids")
+        columns: dict[str, Any] = {
+            key: [x[key] for x in inputs] for key in inputs[0] if key not in own
+        }
+        columns["trainer_state"] = self.state
+        if hasattr(self, "_log_metric"):
+            columns |= {"log_metric": self._log_metric, "log_extra": self._log_completion_extra}
+        self._credits = self.step_credit(
+            prompts=prompts, completions=completions, completion_ids=completion_ids_list, **columns
+        )
+        _check_lengths(self._credits, completion_ids_list)
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self._credits = None
+        output = super()._generate_and_score_completions(inputs)
+        if self._credits is None:  # in evaluation
+            return output
+        advantages = output["advantages"]
+        shape = output["completion_ids"].shape
+        if advantages.shape != shape[:1] or len(self._credits) != shape[0]:
+            raise RuntimeError(
+                f"TRL made advantages of shape {tuple(advantages.shape)} for completions of shape "
+                f"{tuple(shape)} and {len(self._credits)} credits: this version is unknown"
+            )
+        table = advantages.new_zeros(shape)
+        for row, tokens in zip(table, self._credits, strict=True):
+            row[: len(tokens)] = torch.tensor(tokens, dtype=table.dtype)
+        output["advantages"] = table
+        return output
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A completion that an engine sampled."""
+
+    prompt_ids: Sequence[int]
+    ids: Sequence[int]
+    """Of the completion; the end token may be left out."""
+    ended: bool
+    """Whether the text ended by itself, else it was cut."""
+
+
+def engine_rollouts(
+    sample: Callable[[list[Any]], list[Sampled]], end_id: int
+) -> Callable[[list[Any], Any], dict[str, Any]]:
+    """A `rollout_func` of GRPOTrainer over an engine.
+
+    Args:
+        sample: samples one completion for each prompt. TRL has repeated prompts already. It must
+            sample at the temperature that GRPOConfig has, with top_p 1.
+        end_id: of the token that ends texts, `tokenizer.eos_token_id`. It is put where texts
+            ended, else TRL takes them for cut and never trains the end.
+    """
+
+    def rollout_func(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        sampled = sample(prompts)
+        if len(sampled) != len(prompts):
+            raise ValueError(
+                f"sample gave {len(sampled)} completions for {len(prompts)} prompts: TRL has "
+                "repeated them already, give one completion for each"
+            )
+        completions = []
+        for one in sampled:
+            ids = list(one.ids)
+            if one.ended and ids[-1:] != [end_id]:
+                ids.append(end_id)
+            if not ids or not one.prompt_ids:
+                raise ValueError(f"sample gave {one}: a prompt or a cut completion without tokens")
+            completions.append(ids)
+        prompt_ids = [list(one.prompt_ids) for one in sampled]
+        return {"prompt_ids": prompt_ids, "completion_ids": completions, "logprobs": None}
+
+    return rollout_func
+
+
+def _check_lengths(credits: Sequence[Sequence[float]], ids: Sequence[Sequence[int]]) -> None:
+    given, needed = [len(one) for one in credits], [len(one) for one in ids]
+    if given != needed:
+        raise ValueError(f"step_credit gave {given} advantages for completions of {needed} ids")
+    if not all(math.isfinite(x) for one in credits for x in one):
+        raise ValueError("step_credit gave an advantage that is not finite")
+
+
+def _by_first_process(
+    items: list[RewardItem], ask: Callable[[list[RewardItem]], list[StepRewards]]
+) -> list[StepRewards]:
+    """Have the first process ask for all: a group may be spread over processes."""
+    group = torch.distributed
+    if not (group.is_available() and group.is_initialized()) or group.get_world_size() == 1:
+        return ask(items)
+    parts: list[Any] = [None] * group.get_world_size()
+    group.all_gather_object(parts, items)
+    answer: list[Any] = [None]
+    if group.get_rank() == 0:
+        try:
+            answer = [ask([item for part in parts for item in part])]
+        except RewardError as error:  # raised again in every process, else the others wait for ever
+            answer = [error]
+    group.broadcast_object_list(answer, src=0)
+    if isinstance(answer[0], RewardError):
+        raise answer[0]
+    start = sum(len(part) for part in parts[: group.get_rank()])
+    scored: list[StepRewards] = answer[0]
+    return scored[start : start + len(items)]

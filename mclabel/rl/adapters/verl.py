@@ -1,0 +1,159 @@
+"""Rewards for verl (0.9): `compute_score`, and managers that give one number a token.
+
+`StepRewardManager` and `StepCreditManager` are loaded with `reward.reward_manager.source=importlib`
+(docs/rl-trainers.md). verl asks for token rewards only where it computes rewards after sampling,
+which is with `reward.reward_model.enable=True` and no resource pool of its own; elsewhere it takes
+one number a completion, and the managers give one. The server is that of MCLABEL_REWARDS_URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+from verl.trainer.ppo.core_algos import register_adv_est
+
+from mclabel.rl.adapters.rewards import (
+    client_of_environment,
+    decode,
+    problem_of,
+    score,
+    token_credits,
+    token_rewards,
+)
+from mclabel.rl.client import RewardError, RewardItem, StepRewards
+
+
+def compute_score(
+    data_source: Any,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    **_: Any,
+) -> dict[str, float]:
+    """Score one completion, as `reward.custom_reward_function` asks for. verl calls it in threads.
+
+    Args:
+        data_source: name of the data set, unused.
+        solution_str: text of the completion.
+        ground_truth: the gold answer, or None.
+        extra_info: holds the problem as `problem` or `question`.
+
+    Raises:
+        RewardError: there is no problem, or of the server.
+    """
+    item = RewardItem(_problem(extra_info, None), solution_str, _answer(ground_truth))
+    (one,) = score(client_of_environment(), [item])
+    return {"score": one.reward, **_extra(one)}
+
+
+class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
+    """Credits of segments at their last tokens, to be summed: for `reinforce_plus_plus` or `gae`.
+
+    Completions that verl asks for at the same time go to the server in one request, so with
+    `reward.num_workers=1` groups are whole.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Any,
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any = None,
+    ) -> None:
+        """Make a manager as verl makes it, in a worker of rewards."""
+        super().__init__(config, tokenizer, compute_score)
+        self.client = client_of_environment()
+        model = config.reward.reward_model
+        self.per_token = bool(model.enable and not model.enable_resource_pool)
+        self._waiting: list[tuple[RewardItem, asyncio.Future[StepRewards]]] = []
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """Score the last completion of a trajectory."""
+        row = data[-1]
+        fields = row.non_tensor_batch
+        length = int(row.batch["attention_mask"][-row.batch["responses"].shape[-1] :].sum())
+        ids = row.batch["responses"][:length].tolist()
+        item = RewardItem(
+            _problem(fields.get("extra_info"), fields.get("raw_prompt")),
+            decode(ids, self.tokenizer),
+            _answer((fields.get("reward_model") or {}).get("ground_truth")),
+        )
+        one = await self._ask(item)
+        reward = self._place(one, ids) if self.per_token else one.reward
+        return {"reward_score": reward, "reward_extra_info": _extra(one)}
+
+    @classmethod
+    def assemble_rm_scores(cls, data: Any, scores: Sequence[Sequence[float]]) -> torch.Tensor:
+        """Rewards of shape [batch, response], 0 behind each completion."""
+        table = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
+        for row, tokens in zip(table, scores, strict=True):
+            row[: len(tokens)] = torch.tensor(tokens, dtype=torch.float32)
+        return table
+
+    def _place(self, one: StepRewards, ids: list[int]) -> list[float]:
+        return token_rewards(one, ids, self.tokenizer)
+
+    async def _ask(self, item: RewardItem) -> StepRewards:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[StepRewards] = loop.create_future()
+        self._waiting.append((item, answer))
+        if len(self._waiting) == 1:  # its turn comes when all that are asked for now are waiting
+            task = loop.create_task(self._send())
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        return await answer
+
+    async def _send(self) -> None:
+        sent, self._waiting = self._waiting, []
+        try:
+            scored = await asyncio.to_thread(score, self.client, [item for item, _ in sent])
+        except Exception as error:
+            for _, answer in sent:
+                answer.set_exception(error)
+            return
+        for (_, answer), one in zip(sent, scored, strict=True):
+            answer.set_result(one)
+
+
+class StepCreditManager(StepRewardManager):
+    """Every token has the credit of its step: for `algorithm.adv_estimator=step_credit`."""
+
+    def _place(self, one: StepRewards, ids: list[int]) -> list[float]:
+        return token_credits(one, ids, self.tokenizer)
+
+
+@register_adv_est("step_credit")  # type: ignore[untyped-decorator]
+def step_credit(
+    token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages that are the rewards of tokens as they stand: verl's own sum or whiten them."""
+    advantages = token_level_rewards * response_mask
+    return advantages, advantages
+
+
+def _extra(one: StepRewards) -> dict[str, float]:
+    right = one.reward if one.outcome is None else float(one.outcome == "right")
+    return {"acc": right, "refused": float(one.refused is not None)}
+
+
+def _answer(ground_truth: Any) -> str | None:
+    return None if ground_truth is None else str(ground_truth)
+
+
+def _problem(extra_info: Mapping[str, Any] | None, prompt: Any) -> str:
+    known = extra_info or {}
+    problem = known.get("problem") or known.get("question")
+    if problem:
+        return str(problem)
+    if prompt is None:
+        raise RewardError(
+            f"extra_info has {sorted(known)}: the data set must have the problem there, as "
+            "`problem` or `question`"
+        )
+    return problem_of(prompt if isinstance(prompt, str) else list(prompt))

@@ -1,0 +1,300 @@
+"""TRL's GRPOTrainer trains with our rewards, step advantages and rollouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl")
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+
+from mclabel.arith import bundled_model
+from mclabel.rl.adapters.trl import (
+    ProcessReward,
+    Sampled,
+    ServerCredit,
+    StepGRPOTrainer,
+    engine_rollouts,
+)
+from mclabel.rl.client import RewardError, StepRewards
+from tests.support.reward_server import RewardServer
+
+MODEL = str(bundled_model("policy"))
+ROWS = [
+    {"prompt": "What is 2 + 3?\n", "answer": "5"},
+    {"prompt": "What is 7 - 4?\n", "answer": "3"},
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    found = AutoTokenizer.from_pretrained(MODEL)
+    found.pad_token = found.pad_token or found.eos_token
+    return found
+
+
+def make(trainer: type, tmp_path: Path, tokenizer: Any, **options: Any) -> Any:
+    settings = {
+        "output_dir": str(tmp_path),
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_generations": 4,
+        "max_completion_length": 24,
+        "max_steps": 1,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+        "report_to": [],
+        "bf16": False,
+        "use_cpu": True,
+        "save_strategy": "no",
+        "seed": 3,
+        "temperature": 1.0,
+        **options.pop("config", {}),
+    }
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+    return trainer(
+        model=model,
+        args=GRPOConfig(**settings),
+        train_dataset=Dataset.from_list(ROWS),
+        processing_class=tokenizer,
+        **options,
+    )
+
+
+def lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    return [float(len(set(ids))) for ids in completion_ids]
+
+
+class Watching:
+    """Mixin that keeps losses and the tensors that a loss was computed from."""
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        loss = super()._compute_loss(model, inputs)  # type: ignore[misc]
+        self.__dict__.setdefault("seen", []).append((float(loss.detach()), dict(inputs)))
+        return loss
+
+
+class Plain(Watching, GRPOTrainer):
+    pass
+
+
+class Stepwise(Watching, StepGRPOTrainer):
+    pass
+
+
+def gradients_after(trainer: Any) -> dict[str, torch.Tensor]:
+    """The gradients of one whole step of training, before the optimiser."""
+    kept: dict[str, torch.Tensor] = {}
+
+    def keep(*_: Any) -> None:
+        for name, weight in trainer.model.named_parameters():
+            kept[name] = weight.grad.detach().clone()
+
+    trainer.create_optimizer()
+    trainer.optimizer.register_step_pre_hook(keep)
+    trainer.train()
+    return kept
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
+def test_equal_advantages_give_the_losses_and_gradients_of_trl(
+    loss_type: str, tmp_path: Path, tokenizer: Any
+) -> None:
+    config = {"loss_type": loss_type, "scale_rewards": "group"}
+    plain = make(Plain, tmp_path, tokenizer, reward_funcs=lengths, config=config)
+    expected = gradients_after(plain)
+
+    def same(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
+        rewards = torch.tensor(lengths(completion_ids)).view(-1, 4)
+        centred = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+        return [
+            [float(x)] * len(ids) for x, ids in zip(centred.flatten(), completion_ids, strict=True)
+        ]
+
+    stepwise = make(
+        Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=same, config=config
+    )
+    found = gradients_after(stepwise)
+    assert len(plain.seen) == len(stepwise.seen) == 2
+    for (loss, inputs), (own_loss, own_inputs) in zip(plain.seen, stepwise.seen, strict=True):
+        assert torch.equal(inputs["completion_ids"], own_inputs["completion_ids"])
+        assert inputs["advantages"].abs().max() > 0.1
+        assert own_inputs["advantages"].shape == own_inputs["completion_ids"].shape
+        assert own_loss == pytest.approx(loss, abs=1e-6)
+    assert max(float(grad.abs().max()) for grad in expected.values()) > 1e-4
+    for name, grad in expected.items():
+        torch.testing.assert_close(found[name], grad, atol=1e-6, rtol=0)
+
+
+def test_credits_stay_with_their_completions(tmp_path: Path, tokenizer: Any) -> None:
+    """Batches are shuffled and split after the credits were made."""
+
+    def numbered(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
+        return [[float(token) for token in ids] for ids in completion_ids]
+
+    trainer = make(Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=numbered)
+    trainer.train()
+    for _, inputs in trainer.seen:
+        expected = inputs["completion_ids"] * inputs["completion_mask"]
+        assert torch.equal(inputs["advantages"], expected.float())
+
+
+def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
+    with RewardServer() as server:
+        credit = ServerCredit(server.url, tokenizer)
+        trainer = make(
+            Stepwise,
+            tmp_path,
+            tokenizer,
+            reward_funcs=credit.process_reward,
+            step_credit=credit,
+            config={"max_completion_length": 120},
+        )
+        trainer.train()
+    assert [len(items) for items in server.asked] == [8], "one request for reward and credit"
+    assert {item["answer"] for item in server.asked[0]} == {"5", "3"}
+    assert {item["problem"] for item in server.asked[0]} == {row["prompt"] for row in ROWS}
+    (log,) = [row for row in trainer.state.log_history if "reward" in row]
+    assert log["rewards/refused"] == 0 and "rewards/process_reward/mean" in log
+    num_ended = 0
+    for _, inputs in trainer.seen:
+        for ids, mask, advantages in zip(
+            inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
+        ):
+            ids, tokens = ids[mask.bool()].tolist(), advantages[mask.bool()].tolist()
+            text = tokenizer.decode(ids, skip_special_tokens=True)
+            num_lines = len(text.splitlines())
+            expected = sorted({(k + 1) / num_lines for k in range(num_lines)})
+            assert sorted(set(tokens)) == pytest.approx(expected) and tokens == sorted(tokens)
+            if ids[-1] == tokenizer.eos_token_id:
+                num_ended += 1
+                assert tokens[-1] == tokens[-2] == 1.0, "the end token has the last step's credit"
+            assert not advantages[~mask.bool()].any()
+    assert num_ended > 0
+
+
+def test_trl_calls_the_reward_function(tmp_path: Path, tokenizer: Any) -> None:
+    with RewardServer() as server:
+        reward = ProcessReward(server.url, reduce="min_score")
+        trainer = make(GRPOTrainer, tmp_path, tokenizer, reward_funcs=[reward])
+        trainer.train()
+    assert [len(items) for items in server.asked] == [8]
+    (log,) = [row for row in trainer.state.log_history if "reward" in row]
+    assert 0 < log["rewards/process_reward/mean"] <= 1
+    assert log["rewards/refused"] == 0
+
+
+def test_trl_trains_on_rollouts_of_an_engine(tmp_path: Path, tokenizer: Any) -> None:
+    end = tokenizer.eos_token_id
+    asked = []
+
+    def sample(prompts: list[str]) -> list[Sampled]:
+        asked.append(list(prompts))
+        texts = ["2 + 3 = 5\n", "7 - 4 = 3\nso 3\n"] * (len(prompts) // 2)
+        return [
+            Sampled(tokenizer(prompt)["input_ids"], tokenizer(text)["input_ids"], ended=k % 4 > 0)
+            for k, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
+        ]
+
+    with RewardServer() as server:
+        credit = ServerCredit(server.url, tokenizer)
+        trainer = make(
+            Stepwise,
+            tmp_path,
+            tokenizer,
+            reward_funcs=credit.process_reward,
+            step_credit=credit,
+            rollout_func=engine_rollouts(sample, end),
+        )
+        trainer.train()
+    assert [len(prompts) for prompts in asked] == [8], "prompts come repeated"
+    (log,) = [row for row in trainer.state.log_history if "reward" in row]
+    assert log["completions/clipped_ratio"] == 0.25
+    rows = [
+        (ids[mask.bool()].tolist(), tokens[mask.bool()].tolist())
+        for _, inputs in trainer.seen
+        for ids, mask, tokens in zip(
+            inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
+        )
+    ]
+    assert sum(ids[-1] == end for ids, _ in rows) == 6
+    assert all(tokens[-1] == 1.0 for _, tokens in rows)
+    assert {item["completion"] for item in server.asked[0]} == {"2 + 3 = 5\n", "7 - 4 = 3\nso 3\n"}
+
+
+def test_conversations_and_completions_without_text() -> None:
+    logged: dict[str, float] = {}
+    prompt = [{"role": "system", "content": "Think."}, {"role": "user", "content": "2 + 3?"}]
+    with RewardServer() as server:
+        rewards = ProcessReward(server.url)(
+            prompts=[prompt] * 3,
+            completions=[
+                [{"role": "assistant", "content": "It is 5."}],
+                [{"role": "assistant", "content": None}],
+                [{"role": "assistant", "content": [{"type": "text", "text": "5"}]}],
+            ],
+            completion_ids=[[1]] * 3,
+            answer=[5, 5, 5],
+            log_metric=logged.__setitem__,
+        )
+    assert rewards == [1.0, 0.0, 1.0]
+    assert logged == {"rewards/refused": pytest.approx(1 / 3)}
+    assert [item["problem"] for item in server.asked[0]] == ["2 + 3?"] * 3
+
+
+def test_ungraded_outcomes_are_none() -> None:
+    with RewardServer(lambda item: StepRewards(0.0, outcome="ungraded")) as server:
+        reward = ProcessReward(server.url, reduce="outcome", answer_column=None)
+        assert reward(prompts=["2?"], completions=["x"]) == [None]
+
+
+def test_what_is_wrong_is_said(tokenizer: Any) -> None:
+    batch: dict[str, Any] = {"prompts": ["2?"], "completions": ["2"], "completion_ids": [[5]]}
+    with pytest.raises(RewardError, match=r"127\.0\.0\.1:9"):
+        ProcessReward("http://127.0.0.1:9")(**batch, answer=["2"])
+    with RewardServer(lambda item: StepRewards(float("nan"))) as server:
+        with pytest.raises(RewardError, match="not finite"):
+            ProcessReward(server.url)(**batch, answer=["2"])
+        with pytest.raises(RewardError, match=r"no column 'answer', it has \['gold'\]"):
+            ProcessReward(server.url)(**batch, gold=["2"])
+        wrong = {**batch, "completion_ids": [[10**12]]}
+        with pytest.raises(RewardError, match="tokenizer of the policy"):
+            ServerCredit(server.url, tokenizer)(**wrong, answer=["2"])
+    with RewardServer(lambda item: StepRewards(1.0)) as server:
+        with pytest.raises(RewardError, match="no credits"):
+            ServerCredit(server.url, tokenizer)(**batch, answer=["2"])
+        with pytest.raises(RewardError, match="no PRM"):
+            ProcessReward(server.url, reduce="min_score")(**batch, answer=["2"])
+    with pytest.raises(ValueError, match="min_scores"):
+        ProcessReward("http://127.0.0.1:9", reduce="min_scores")  # type: ignore[arg-type]
+
+
+def test_rollouts_that_trl_would_misread_are_refused() -> None:
+    with pytest.raises(ValueError, match="repeated them already"):
+        engine_rollouts(lambda prompts: [], 2)(["a"], None)
+    with pytest.raises(ValueError, match="without tokens"):
+        engine_rollouts(lambda prompts: [Sampled([1], [], False)], 2)(["a"], None)
+    ended = engine_rollouts(lambda prompts: [Sampled([1], [3, 2], True)], 2)(["a"], None)
+    assert ended["completion_ids"] == [[3, 2]]
+
+
+def test_losses_for_whole_completions_are_refused(tmp_path: Path, tokenizer: Any) -> None:
+    def one(completion_ids: list[list[int]], **_: Any) -> list[list[float]]:
+        return [[1.0] for _ in completion_ids]
+
+    options = {"reward_funcs": lengths, "step_credit": one}
+    with pytest.raises(ValueError, match="needs one advantage a completion"):
+        make(
+            StepGRPOTrainer,
+            tmp_path,
+            tokenizer,
+            config={"off_policy_mask_threshold": 0.5},
+            **options,
+        )
+    with pytest.raises(ValueError, match="step_credit gave"):
+        make(StepGRPOTrainer, tmp_path, tokenizer, **options).train()
