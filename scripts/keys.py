@@ -14,6 +14,7 @@ from mclabel.config import (
     JudgeConfig,
     LabelConfig,
     QuickstartConfig,
+    RLConfig,
     ScoreConfig,
     SearchConfig,
     SearchEvalConfig,
@@ -32,6 +33,7 @@ CONFIGURATIONS: dict[str, type[Settings]] = {
     "mclabel judge": JudgeConfig,
     "mclabel search": SearchConfig,
     "mclabel serve-search": ServeSearchConfig,
+    "mclabel rl": RLConfig,
     "mclabel serve-rewards": ServeRewardsConfig,
     "mclabel eval best-of-n": BestOfNConfig,
     "mclabel eval search": SearchEvalConfig,
@@ -50,6 +52,7 @@ mclabel score --keys
 mclabel judge --keys
 mclabel search --keys
 mclabel serve-search --keys
+mclabel rl --keys
 mclabel serve-rewards --keys
 mclabel eval best-of-n --keys
 mclabel eval search --keys

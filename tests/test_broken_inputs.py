@@ -103,6 +103,11 @@ def _rewards(*arguments: str) -> list[str]:
     return ["serve-rewards", "configs/rl/serve-rewards.yaml", *arguments]
 
 
+def _rl(out: str, *arguments: str) -> list[str]:
+    few = ["problems.limit=40", "measured=null", "steps=1"]
+    return ["rl", "configs/rl/arith.yaml", *few, f"out={json.dumps(out)}", *arguments]
+
+
 NOBODY = "http://127.0.0.1:9"
 BAD_NAMES = ("", "x y", "../x", ".x", "x.", "a:b:c", "x;y")
 OVERRIDES = ("x", "=", "=1", ".=1", "a..b=1", "out={a: b}", "seed=[[", "seed=2001-99-99", "a." * 99
@@ -300,6 +305,17 @@ VERBS: dict[str, dict[str, Slot]] = {
         "max_live": Slot(("0", "x", ""), lambda w, v, out: _serve(w, "--max-live", v)),
         "max_waiting": Slot(("-1", "x", ""), lambda w, v, out: _serve(w, "--max-waiting", v)),
     },
+    "rl": {
+        "config": Slot("document", lambda w, v, out: ["rl", v, f"out={out}"]),
+        "overrides": Slot(("x", "steps=0", "credit=prm_min", "credit=os:system", "group_size=1",
+                           "estimator.rollouts=-1", "policy.engine=scripted", "micro_batch=3",
+                           "policy.model=nowhere", "device=nowhere", "measured=arith",
+                           "problems.limit=2", "dtype=x", "learning_rate=.nan", "out=null"),
+                          lambda w, v, out: _rl(out, v)),
+        "overrides: prm": Slot("run", lambda w, v, out: _rl(out, f"prm={json.dumps(v)}")),
+        "overrides: out": Slot("output", lambda w, v, out: _rl(v)),
+        "allow": Slot(BAD_NAMES, lambda w, v, out: _rl(out, "--allow", v)),
+    },
     "serve-rewards": {
         "config": Slot("document", lambda w, v, out: ["serve-rewards", v],
                        lambda name: name in ("empty", "torn-parquet")),
@@ -419,7 +435,7 @@ HARMLESS = {
     *(("score", "trust_remote_code"), ("eval processbench", "trust_remote_code")),
     *(("label", "keys"), ("submit label", "keys"), ("train", "keys"), ("eval best-of-n", "keys")),
     *(("completion", "shell"), ("serve-search", "keys"), ("serve-search", "name")),
-    ("serve-rewards", "keys"),
+    *(("serve-rewards", "keys"), ("rl", "keys"), ("rl", "dry_run")),
 }
 """Flags, choices that click checks, and ids that are looked for: no value can break them."""
 

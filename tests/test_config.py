@@ -9,6 +9,7 @@ from mclabel.config import (
     BestOfNConfig,
     JudgeConfig,
     LabelConfig,
+    RLConfig,
     SearchConfig,
     SearchEvalConfig,
     ServeRewardsConfig,
@@ -30,7 +31,7 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
         "eval": BestOfNConfig,
         "judge": JudgeConfig,
         "search": SearchConfig,
-        "rl": ServeRewardsConfig,
+        "rl": RLConfig,
     }
     given = {
         "train": ["labels=[runs/labels]"],
@@ -41,7 +42,10 @@ def test_every_config_loads_and_opens_with_its_command(path: Path) -> None:
     kind = kinds[folder]
     if path.read_text().startswith("# mclabel eval search "):
         folder, kind = "search", SearchEvalConfig
-    out = [] if folder == "rl" else ["out=somewhere"]
+    served = path.read_text().startswith("# mclabel serve-rewards ")
+    if served:
+        kind = ServeRewardsConfig
+    out = [] if served else ["out=somewhere"]
     load_config(kind, path, [*out, *given.get(folder, [])])
     assert path.read_text().startswith("# mclabel ")
 

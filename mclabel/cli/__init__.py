@@ -89,7 +89,8 @@ def completion(shell: str) -> None:
 for _command in (
     *(label.label, label.submit, label.compact, label.regrade),
     *(judge.judge, judge.combine),
-    *(search.search, search.serve_search, rl.serve_rewards),
+    *(search.search, search.serve_search),
+    *(rl.rl, rl.serve_rewards),
     *(train.train, train.export_labels, train.import_labels, train.score, train.serve),
     *(evaluate, check.check, verify.verify, simulate),
     *(look.show, look.labels, look.report, look.view),

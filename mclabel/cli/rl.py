@@ -1,4 +1,4 @@
-"""The verbs of reinforcement learning: `serve-rewards`."""
+"""The verbs of reinforcement learning: `rl` and `serve-rewards`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,45 @@ import click
 
 from mclabel.cli.options import configuration
 from mclabel.cli.output import console
+
+
+@click.command()
+@configuration("RLConfig")
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything and print the plan, without training."
+)
+def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str, ...]) -> None:
+    """Train a policy by reinforcement, with credit for every step.
+
+    CONFIG is a YAML file whose keys can be overridden, such as credit=mc estimator.rollouts=4. The
+    output holds the trained policy, which `policy.model` of any job takes, figures of every step,
+    and measurements on other problems, which `mclabel report` shows.
+
+    Running the same command again resumes an interrupted training.
+    """
+    from mclabel import pipelines
+    from mclabel.config import RLConfig, load_config
+    from mclabel.pipelines.rl import check_installed
+    from mclabel.report.terminal.job_progress import StageProgress
+
+    checked = load_config(RLConfig, config, overrides, allow=allow)
+    if dry_run:
+        for line in pipelines.plan_rl(checked).lines(checked):
+            click.echo(line)
+        return
+    check_installed()
+    with StageProgress(console, "rl", "steps") as progress:
+        model = pipelines.rl(
+            checked, lambda step, total, line: progress.update(step, total, detail=line)
+        )
+    for line in pipelines.rl_lines(checked.out):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"Policy: {model}. Sample from it: policy.model={model}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 @click.command("serve-rewards")

@@ -10,7 +10,7 @@ from mclabel.config.judge import JudgeConfig
 from mclabel.config.label import LabelConfig
 from mclabel.config.load import bundled_config, check_config, config_file, load_config, load_content
 from mclabel.config.quickstart import QuickstartConfig
-from mclabel.config.rl import ServeRewardsConfig
+from mclabel.config.rl import RLConfig, ServeRewardsConfig
 from mclabel.config.score import ScoreConfig
 from mclabel.config.search import SearchConfig, ServeSearchConfig
 from mclabel.config.search_eval import SearchEvalConfig
@@ -24,6 +24,7 @@ __all__ = [
     "JudgeConfig",
     "LabelConfig",
     "QuickstartConfig",
+    "RLConfig",
     "RayConfig",
     "ScoreConfig",
     "SearchConfig",

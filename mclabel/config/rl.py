@@ -1,8 +1,41 @@
-"""Configuration of reinforcement learning."""
+"""Configuration of reinforcement learning, and of the server of rewards."""
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mclabel.config.label import arith_problems
+from mclabel.data.readers.base import ChosenReader, ReaderSettings
+from mclabel.engines.settings import PolicySettings
 from mclabel.rl.settings import RewardSettings
+from mclabel.rl.training.settings import MeasureSettings, RLSettings
+from mclabel.settings import OPERATIONAL
+
+
+class RLConfig(RLSettings):
+    """Training of a policy by reinforcement, with credit for every step."""
+
+    out: Annotated[str, OPERATIONAL]
+    """Output folder for checkpoints, log, measurements and model. The same folder resumes an
+    interrupted run."""
+    policy: PolicySettings = PolicySettings()
+    """The policy that is trained, how it is sampled, and the engine that samples it."""
+    problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
+    """Name of the reader of the problems to train on; by default it follows from `source`."""
+    measured: Annotated[ReaderSettings | None, ChosenReader()] = None
+    """Name of the reader of other problems, on which the policy is measured while it is trained.
+    null measures nothing."""
+    measuring: MeasureSettings = MeasureSettings()
+    device: Annotated[str, OPERATIONAL] = "cpu"
+    """PyTorch device of the model in training, such as cpu or cuda."""
+    threads: Annotated[int, OPERATIONAL] = Field(2, ge=1)
+    """Number of CPU threads of the training."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """PyTorch dtype of the weights in training."""
+    bf16: bool = False
+    """Whether to compute in mixed precision with bfloat16. The weights keep their `dtype`."""
 
 
 class ServeRewardsConfig(RewardSettings):

@@ -14,6 +14,7 @@ from mclabel.pipelines.label import label
 from mclabel.pipelines.plan import plan
 from mclabel.pipelines.preview import preview
 from mclabel.pipelines.regrade import regrade
+from mclabel.pipelines.rl import plan_rl, rl, rl_lines
 from mclabel.pipelines.search import search, search_lines
 from mclabel.pipelines.train import train
 
@@ -30,8 +31,11 @@ __all__ = [
     "judge",
     "label",
     "plan",
+    "plan_rl",
     "preview",
     "regrade",
+    "rl",
+    "rl_lines",
     "run_pilot",
     "search",
     "search_lines",

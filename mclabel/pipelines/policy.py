@@ -25,7 +25,7 @@ class PreparedPolicy:
     engine: Engine
     """Not started: those that sample are made where they are to live."""
 
-    def maker(self, seed: int) -> Callable[[], Policy]:
+    def maker(self, seed: int) -> Callable[[], Engine]:
         """Makes an engine that samples, wherever it is called.
 
         Args:

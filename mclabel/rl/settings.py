@@ -1,4 +1,4 @@
-"""How completions are rewarded: the settings of the reward server."""
+"""How steps are credited, and completions rewarded: settings of training and of the server."""
 
 from __future__ import annotations
 
@@ -12,13 +12,24 @@ from mclabel.prm.scoring.aggregate import Aggregation
 from mclabel.prm.scoring.scorer import ScorerSettings
 from mclabel.rl.credits.base import CreditSettings
 from mclabel.rl.credits.outcome import OutcomeCredit
-from mclabel.settings import Chosen, rule
+from mclabel.settings import Chosen, Settings, rule
 
 CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
 """Type of a configuration field that chooses a credit."""
 
 
-class RewardSettings(ScorerSettings):
+class CreditedSettings(Settings):
+    """How credit is given to steps."""
+
+    error_below: float = Field(0.5, gt=0, le=1)
+    """Score of the PRM below which a step is taken to be wrong; the first such step is the first
+    error, which `credit.kind=first_error` needs."""
+    credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
+    """Name of the credit, which makes advantages of steps from outcomes and scores. Its settings
+    are the other keys of `credit`."""
+
+
+class RewardSettings(ScorerSettings, CreditedSettings):
     """How completions are rewarded."""
 
     prm: str | None = None  # type: ignore[assignment]  # a scorer of steps is not needed here
@@ -36,12 +47,6 @@ class RewardSettings(ScorerSettings):
     aggregate: Aggregation = "min"
     """How the scores of a completion's steps make its reward where `check` is false. Not
     `log_odds`, which is no number in [0, 1]."""
-    error_below: float = Field(0.5, gt=0, le=1)
-    """Score of the PRM below which a step is taken to be wrong; the first such step is the first
-    error, which `credit.kind=first_error` needs."""
-    credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
-    """Name of the credit, which makes advantages of steps from outcomes and scores. Its settings
-    are the other keys of `credit`."""
     around: tuple[str, str] = ("", "")
     """Texts of the trainer's prompt before and after the problem, of its chat template for
     example: what is between the first place of the one and the last place of the other is the

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from mclabel.data.steps import StepSplitter
+from mclabel.rl.unfit import unfit
 
 MAX_CHARACTERS = 262_144
 """Of a completion; a longer one is refused without being read."""
-MIN_REPEATED = 4
-"""Steps from which on a completion can be refused for repeating itself."""
 REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched")
 """Why completions are refused: nothing but blanks; more than half of at least four steps repeat an
 earlier one; longer than the PRM reads; a text that it cannot take; a query that does not begin with
@@ -37,10 +36,7 @@ def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None
     if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
         return (len(text),), "not_scored"
     ends = step_ends(text, split)
-    steps = [step.strip() for step in steps_of(text, ends)]
-    num_repeated = len(steps) - len(set(steps))
-    is_repeated = len(steps) >= MIN_REPEATED and 2 * num_repeated > len(steps)
-    return ends, "repeated" if is_repeated else None
+    return ends, unfit(steps_of(text, ends))
 
 
 def _joined(codes: Sequence[int]) -> str:

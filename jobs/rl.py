@@ -1,0 +1,37 @@
+"""Reinforcement learning as it is submitted to a Ray cluster.
+
+    ray job submit --working-dir . --entrypoint-num-gpus 1 -- \
+        python jobs/rl.py configs/rl/math-qwen2.5-1.5b.yaml problems.source=… out=…
+
+A thin wrapper that a cluster takes: the same as `mclabel rl`. The way of the data stands in
+mclabel/pipelines/rl.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from mclabel import pipelines
+from mclabel.config import RLConfig, load_config
+from mclabel.exits import clear_exits
+from mclabel.report.terminal.job_progress import StageProgress
+
+
+def main(config_path: str, *overrides: str, allow: Sequence[str] = ()) -> None:
+    config = load_config(RLConfig, config_path, overrides, allow=allow)
+    with StageProgress(Console(emoji=False), "rl", "steps") as progress:
+        pipelines.rl(config, lambda step, total, line: progress.update(step, total, detail=line))
+    print("\n".join(pipelines.rl_lines(config.out)))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--allow", action="append", default=[], metavar="MODULE")
+    arguments = parser.parse_intermixed_args()
+    with clear_exits():
+        main(arguments.config, *arguments.overrides, allow=arguments.allow)

@@ -1,0 +1,237 @@
+"""Reinforcement learning from its configuration: a policy in, the trained policy out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mclabel.checkers import make_checker
+from mclabel.config import RLConfig
+from mclabel.data.outputs import RL_FILES, RL_FOLDERS, check_places, output_folder
+from mclabel.data.readers.problems import read_problems
+from mclabel.data.shards.manifest import Semantic, check_claim, claim
+from mclabel.data.shards.store import Store
+from mclabel.engines.hub import fetch_model, resolve_model
+from mclabel.engines.pretrained import check_device
+from mclabel.errors import ConfigError, DataError
+from mclabel.pipelines.identity import versions
+from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
+from mclabel.pipelines.provenance import weights_of
+from mclabel.prm.scoring.manifest import PrmManifest, model_folder
+from mclabel.records import Problem
+from mclabel.rl.credits.checked import CheckedCredit
+from mclabel.seeds import content_id
+
+CLAIM = "rl.json"
+
+OnProgress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLPlan:
+    """What a training would do."""
+
+    policy: PreparedPolicy
+    problems: list[Problem]
+    others: list[Problem]
+
+    def lines(self, config: RLConfig) -> list[str]:
+        """The plan in words."""
+        credit = CheckedCredit(config.credit)
+        solutions = config.problems_per_step * config.group_size
+        size = self.policy.engine.num_parameters()
+        needs = " and ".join(sorted(credit.needs)) or "nothing beside outcomes"
+        found = [
+            f"policy: {config.policy.model}, {size or 0:,} parameters, on {config.device}",
+            f"problems: {len(self.problems):,} to train on, {len(self.others):,} to measure on",
+            f"credit: {config.credit.kind}, needs {needs}",
+            f"steps: {config.steps:,} of {solutions:,} solutions "
+            f"({config.problems_per_step} problems x {config.group_size})",
+        ]
+        if credit.needs & {"values"} or (credit.needs & {"first_error"} and config.prm is None):
+            found.append(f"values: estimator {config.estimator.summary}")
+        if config.prm is not None:
+            found.append(f"PRM: {config.prm}")
+        return found
+
+
+def plan_rl(config: RLConfig) -> RLPlan:
+    """Check everything that a training needs; nothing is loaded or written.
+
+    Raises:
+        ConfigError: a component or the output is no good, or there are too few problems.
+        DataError: problems or the PRM cannot be read, or problems are also measured on.
+        EngineError: the policy cannot be had.
+    """
+    check_places(config.out, folders=RL_FOLDERS, files=RL_FILES)
+    if not Path(config.out).is_dir():
+        output_folder(config.out, "out=", make=False)
+    CheckedCredit(config.credit)
+    policy = prepare_policy(config.policy)
+    policy.engine.check_model()
+    if policy.engine.num_parameters() is None:
+        raise ConfigError(
+            f"policy.engine.kind={config.policy.engine.kind}: has no weights to train. Choose hf "
+            "or vllm"
+        )
+    if config.prm is not None:
+        PrmManifest.read(model_folder(config.prm))
+    problems = list(read_problems(config.problems, strict=True))
+    others = [] if config.measured is None else list(read_problems(config.measured, strict=True))
+    if len(problems) < config.problems_per_step:
+        raise ConfigError(
+            f"problems_per_step={config.problems_per_step}: there are only {len(problems)} "
+            "problems to train on. Lower it, or give more problems"
+        )
+    if leaked := {one.text for one in problems} & {one.text for one in others}:
+        raise DataError(
+            f"measured: {len(leaked)} of its problems are also trained on, such as "
+            f"{min(leaked)[:80]!r}. Give other problems"
+        )
+    return RLPlan(policy=policy, problems=problems, others=others)
+
+
+def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: None) -> Path:
+    """Train a policy. Run again, it resumes; when it has ended, it does nothing.
+
+    Args:
+        config: what to train, and how.
+        on_progress: called with optimizer steps done and in all, and a line of figures.
+
+    Returns:
+        The folder of the trained policy.
+
+    Raises:
+        ConfigError: as `plan_rl`, or the extra `rl` is not installed.
+        TrainingError: a checkpoint is damaged, or the loss is not finite.
+        EngineError: the policy cannot be had, or its engine died.
+    """
+    check_installed()
+    check_device(config.device)
+    plan = plan_rl(config)
+    semantic = _semantic(config, plan)
+    out = Path(config.out)
+    if out.is_dir():
+        check_claim(Store(config.out), CLAIM, semantic)
+    model = out / "model"
+    if model.is_dir():
+        return model
+    packages = (*config.policy.engine.component.packages, "trl")
+    claim(Store(config.out, create=True), CLAIM, semantic, {"versions": versions(packages)})
+    _train(config, plan, on_progress)
+    return model
+
+
+def rl_lines(out: str) -> list[str]:
+    """What a training has come to, in words.
+
+    Raises:
+        DataError: a measurement cannot be read.
+    """
+    from mclabel.rl.training.record import read_measured
+
+    found = read_measured(Path(out))
+    lines = []
+    for step in sorted({min(found), max(found)} if found else ()):
+        figures = found[step].summary()
+        shown = ", ".join(
+            f"{name.replace('_', ' ')} {value:.3g}" for name, value in figures.items()
+        )
+        lines.append(f"after {step} steps, on {len(found[step].problems)} problems: {shown}")
+    return lines
+
+
+def check_installed() -> None:
+    """See that TRL can be imported.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        import trl.trainer.grpo_trainer  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"mclabel rl needs TRL, which cannot be imported ({error}). Install it: pip install "
+            "'mclabel[rl]'"
+        ) from error
+
+
+def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
+    """Load model, engine and PRM, train, and save."""
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from mclabel.engines.pretrained import load_model
+    from mclabel.engines.text import quiet_transformers
+    from mclabel.prm.scoring.score import PRM
+    from mclabel.rl.training.crediting import Crediting
+    from mclabel.rl.training.engine import LiveEngine
+    from mclabel.rl.training.rollouts import StepRollouts
+    from mclabel.rl.training.trainer import Training, save_policy, train_policy
+
+    policy = plan.policy.settings
+    trust = policy.trust_remote_code
+    folder = fetch_model(resolve_model(policy.model), revision=policy.revision, code=trust)
+    quiet_transformers()
+    transformers.set_seed(config.seed)
+    on_progress(0, config.steps, "loading")
+    model: Any = load_model(
+        AutoModelForCausalLM,
+        folder,
+        trust_remote_code=trust,
+        dtype=getattr(torch, config.dtype),
+    )
+    model.to(config.device)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
+    prm = None
+    if config.prm is not None:
+        prm = PRM.load(config.prm, device=config.device, threads=config.threads)
+    with LiveEngine(plan.policy.maker(config.seed)(), config) as live:
+        torch.set_num_threads(config.threads)  # which an engine sets for itself
+        rollouts = StepRollouts(
+            live,
+            Crediting(config, live, prm),
+            plan.problems,
+            group_size=config.group_size,
+            end_id=tokenizer.eos_token_id,
+            seed=config.seed,
+        )
+        training = Training(
+            model=model,
+            tokenizer=tokenizer,
+            policy=policy,
+            engine=live,
+            rollouts=rollouts,
+            problems=plan.problems,
+            others=plan.others,
+            settings=config,
+            measuring=config.measuring,
+            out=Path(config.out),
+            bf16=config.bf16,
+            on_cpu=torch.device(config.device).type == "cpu",
+        )
+        train_policy(training, on_progress)
+    save_policy(model, Path(folder), Path(config.out) / "model")
+
+
+def _semantic(config: RLConfig, plan: RLPlan) -> Semantic:
+    """What the trained weights depend on."""
+    checker = make_checker(config.checker)
+    known = {
+        "checker": {"kind": checker.name, "version": checker.version},
+        "policy": {"model": plan.policy.engine.model_identity()},
+    }
+    content = {
+        "task": "rl",
+        "problems": content_id([(one.text, one.answer) for one in plan.problems]),
+        "measured": content_id([(one.text, one.answer) for one in plan.others]),
+        "prm": None if config.prm is None else weights_of(config.prm) or config.prm,
+    }
+    trees = []
+    for tree in (config.identity(), config.semantic()):
+        merged = {name: {**tree.get(name, {}), **more} for name, more in known.items()}
+        trees.append({**tree, **merged, **content})
+    return Semantic(identity=trees[0], config=trees[1])

@@ -1,0 +1,139 @@
+"""What a policy does on problems that it is not trained on: right answers, and the way to them.
+
+Where problems are of arith, every step is judged by the exact truth, so that right answers through
+wrong steps are seen: the meter of a policy that learns to please its reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from math import comb
+from typing import Any
+
+from mclabel.arith.truth import carries_truth, true_first_error
+from mclabel.records import Outcome, Problem, Solution
+from mclabel.rl.groups import Group, LivePolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemFigures:
+    """What a policy did on one problem."""
+
+    problem_id: str
+    family: str
+    num_samples: int
+    num_right: int
+    num_truncated: int
+    num_tokens: int
+    """Of all samples."""
+    num_steps: int
+    """Of all samples."""
+    num_sound: int | None
+    """Samples without a wrong step; None where there is no truth."""
+    num_lucky: int | None
+    """Samples with the right answer through a wrong step; None where there is no truth."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a policy did on many problems."""
+
+    problems: tuple[ProblemFigures, ...]
+
+    @classmethod
+    def of(cls, groups: Sequence[Group]) -> Measurement:
+        """Measure groups."""
+        return cls(tuple(_figures(one) for one in groups))
+
+    def pass_at(self, k: int) -> float:
+        """Mean chance that one of `k` samples of a problem is right, unbiased (2107.03374).
+
+        Args:
+            k: at most the number of samples of each problem.
+        """
+        return _mean(
+            1 - comb(one.num_samples - one.num_right, k) / comb(one.num_samples, k)
+            for one in self.problems
+        )
+
+    def summary(self) -> dict[str, float]:
+        """Figures by name: `pass_at_1`, `length` in tokens, `steps`, `truncated`, and, where there
+        is truth, `sound` (samples without a wrong step) and `lucky` (of the right answers, those
+        through a wrong step).
+        """
+        num = sum(one.num_samples for one in self.problems)
+        right = sum(one.num_right for one in self.problems)
+        found = {
+            "pass_at_1": self.pass_at(1),
+            "length": sum(one.num_tokens for one in self.problems) / num,
+            "steps": sum(one.num_steps for one in self.problems) / num,
+            "truncated": sum(one.num_truncated for one in self.problems) / num,
+        }
+        fewest = min(one.num_samples for one in self.problems)
+        found |= {f"pass_at_{k}": self.pass_at(k) for k in (4, 16) if k <= fewest}
+        sound = [one.num_sound for one in self.problems if one.num_sound is not None]
+        lucky = [one.num_lucky for one in self.problems if one.num_lucky is not None]
+        if len(lucky) == len(self.problems):
+            found["sound"] = sum(sound) / num
+            found["lucky"] = sum(lucky) / right if right else 0.0
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary, and the figures of each problem."""
+        return {"summary": self.summary(), "problems": [asdict(one) for one in self.problems]}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Measurement:
+        """What `to_json` gave."""
+        return cls(tuple(ProblemFigures(**one) for one in content["problems"]))
+
+
+async def measure(
+    live: LivePolicy, problems: Sequence[Problem], *, samples: int, seed: int
+) -> tuple[Measurement, list[Group]]:
+    """Sample solutions of problems, and measure them.
+
+    Args:
+        live: the policy.
+        problems: that it is not trained on, at least one.
+        samples: of each problem.
+        seed: of the draws.
+
+    Raises:
+        EngineError: the engine died.
+    """
+    groups = await live.groups(problems, samples, seed=seed)
+    return Measurement.of(groups), groups
+
+
+def _figures(group: Group) -> ProblemFigures:
+    solutions, meta = group.solutions, group.problem.meta
+    right = [one.outcome is Outcome.RIGHT for one in solutions]
+    sound = [_is_sound(one, group.problem) for one in solutions] if carries_truth(meta) else None
+    lucky = None
+    if sound is not None:
+        lucky = sum(is_right and not ok for is_right, ok in zip(right, sound, strict=True))
+    return ProblemFigures(
+        problem_id=group.problem.id,
+        family=meta.get("family", ""),
+        num_samples=len(solutions),
+        num_right=sum(right),
+        num_truncated=sum(one.outcome is Outcome.TRUNCATED for one in solutions),
+        num_tokens=sum(len(one.ids) for one in solutions),
+        num_steps=sum(len(one.steps) for one in solutions),
+        num_sound=None if sound is None else sum(sound),
+        num_lucky=lucky,
+    )
+
+
+def _is_sound(solution: Solution, problem: Problem) -> bool:
+    """Whether a solution ended, and no step of it is wrong."""
+    if not solution.steps or solution.finish_reason != "stop":
+        return False
+    return true_first_error(problem.meta, [step.text for step in solution.steps]) is None
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)

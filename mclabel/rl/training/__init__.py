@@ -1,0 +1,1 @@
+"""Training a policy by reinforcement: TRL trains, our engine samples, credit goes to steps."""

@@ -1,0 +1,164 @@
+"""From a step's groups to advantages of tokens: values, scores and first errors where needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from mclabel.errors import DataError
+from mclabel.records import Problem, Solution
+from mclabel.rl.credits.base import Segment, StepEvidence
+from mclabel.rl.credits.checked import CheckedCredit
+from mclabel.rl.groups import Group, reward_of
+from mclabel.rl.tokens import spread
+from mclabel.rl.training.settings import RLSettings
+from mclabel.rl.unfit import unfit
+from mclabel.rl.values import GroupValues, SolutionValues
+
+if TYPE_CHECKING:
+    from mclabel.prm.scoring.score import PRM
+
+
+class Valued(Protocol):
+    """Estimates the values of groups; see `LiveEngine.values`."""
+
+    def values(
+        self, groups: Sequence[Group], *, seed: int, outcomes: bool = False
+    ) -> list[GroupValues]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credited:
+    """A step's groups with their credit."""
+
+    advantages: list[list[list[float]]]
+    """By group and solution: one for each of its ids, and the last once more, for the end token."""
+    num_value_tokens: int = 0
+    """Sampled for values."""
+    mean_score: float | None = None
+    """Mean of the PRM's lowest step score over the solutions; None without a PRM."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Why solutions have the reward 0 whatever their answer, and how many."""
+
+
+class Crediting:
+    """Assigns credit to the tokens of groups."""
+
+    def __init__(self, settings: RLSettings, engine: Valued, prm: PRM | None) -> None:
+        """Prepare to assign credit.
+
+        Args:
+            settings: of the training.
+            engine: that samples with the present weights.
+            prm: where the settings name one.
+
+        Raises:
+            ConfigError: they name no credit.
+        """
+        self._settings, self._engine, self._prm = settings, engine, prm
+        self._credit = CheckedCredit(settings.credit)
+
+    def of(self, groups: Sequence[Group], *, seed: int) -> Credited:
+        """Credit of a step's groups.
+
+        Args:
+            groups: that the present weights have sampled.
+            seed: of rollouts.
+
+        Raises:
+            EngineError: the engine died.
+            ComponentError: a credit of somebody's own broke its rules.
+        """
+        needs, refused, num_tokens = self._credit.needs, Counter[str](), 0
+        evidence = [[_outcome(one, refused) for one in group.solutions] for group in groups]
+        if self._prm is not None:
+            evidence = [
+                self._scored(group.problem, group.solutions, own, refused)
+                for group, own in zip(groups, evidence, strict=True)
+            ]
+        from_values = "first_error" in needs and self._prm is None
+        if "values" in needs or from_values:
+            found = self._engine.values(groups, seed=seed, outcomes=from_values)
+            num_tokens = sum(one.num_tokens for one in found)
+            evidence = [
+                [_valued(*pair, from_values) for pair in zip(own, values.solutions, strict=True)]
+                for own, values in zip(evidence, found, strict=True)
+            ]
+        advantages = [
+            [
+                per_token(solution, segments)
+                for solution, segments in zip(
+                    group.solutions, self._credit.assign(own), strict=True
+                )
+            ]
+            for group, own in zip(groups, evidence, strict=True)
+        ]
+        scores = [min(e.scores) for own in evidence for e in own if e.scores]
+        return Credited(
+            advantages=advantages,
+            num_value_tokens=num_tokens,
+            mean_score=sum(scores) / len(scores) if scores else None,
+            refused=refused,
+        )
+
+    def _scored(
+        self,
+        problem: Problem,
+        solutions: Sequence[Solution],
+        evidence: Sequence[StepEvidence],
+        refused: Counter[str],
+    ) -> list[StepEvidence]:
+        """The evidence with the PRM's step scores; a solution that it cannot read has only 0."""
+        assert self._prm is not None
+        encoded = {}
+        for number, solution in enumerate(solutions):
+            try:
+                if solution.steps:
+                    steps = [step.text for step in solution.steps]
+                    encoded[number] = self._prm.encode(problem.text, steps, solution.id)
+            except DataError:
+                refused["not_scored"] += 1
+        scores = dict(zip(encoded, self._prm.score_encoded(list(encoded.values())), strict=True))
+        found = []
+        for number, one in enumerate(evidence):
+            if (own := scores.get(number)) is None:
+                found.append(replace(one, reward=0.0, scores=(0.0,) * one.num_steps))
+                continue
+            first = next((i for i, s in enumerate(own) if s < self._settings.error_below), None)
+            found.append(replace(one, scores=tuple(own), first_error=first))
+        return found
+
+
+def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
+    """The advantage of each id of a solution, and the last step's for its end token.
+
+    Args:
+        solution: whose ids lack the end token.
+        segments: that cover its steps; none of a solution without steps, which has 0.
+    """
+    ends = [step.end for step in solution.steps]
+    tokens = spread(
+        [segment.credit for segment in segments],
+        [ends[segment.end - 1] for segment in segments],
+        len(solution.ids),
+    )
+    return [*tokens, segments[-1].credit if segments else 0.0]
+
+
+def _outcome(solution: Solution, refused: Counter[str]) -> StepEvidence:
+    reason = unfit([step.text for step in solution.steps])
+    if reason is not None:
+        refused[reason] += 1
+    reward = 0.0 if reason is not None else reward_of(solution)
+    return StepEvidence(num_steps=len(solution.steps), reward=reward)
+
+
+def _valued(one: StepEvidence, found: SolutionValues, from_values: bool) -> StepEvidence:
+    values = (*found.values[:-1], one.reward)
+    return replace(
+        one,
+        values=values,
+        first_error=found.first_error if from_values else one.first_error,
+    )

@@ -1,0 +1,88 @@
+"""What a training leaves beside its weights: a log, measurements, and some solutions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from mclabel.errors import DataError
+from mclabel.rl.groups import Group
+from mclabel.rl.measure import Measurement
+
+LOG, MEASURED = "log.jsonl", "measured"
+
+NUM_KEPT = 20
+"""Problems of which a solution is kept, always the same ones."""
+
+
+def write_samples(path: Path, groups: Sequence[Group]) -> None:
+    """Write the first solution of the first problems."""
+    rows = [
+        {
+            "problem": group.problem.text,
+            "answer": group.problem.answer,
+            "solution": group.solutions[0].text,
+            "outcome": group.solutions[0].outcome.value,
+        }
+        for group in groups[:NUM_KEPT]
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    write_whole(path, text)
+
+
+def read_samples(path: Path) -> list[dict[str, str]]:
+    """What `write_samples` wrote; nothing where it is not there."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def read_measured(out: Path) -> dict[int, Measurement]:
+    """What was measured, by step.
+
+    Raises:
+        DataError: a file holds something else.
+    """
+    found = {}
+    for path in sorted((out / MEASURED).glob("*.json"), key=_step_of):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            found[_step_of(path)] = Measurement.from_json(content)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise DataError(
+                f"{path}: is no measurement ({error}). Delete it and run the training again: it "
+                "is measured anew"
+            ) from error
+    return found
+
+
+def read_log(out: Path) -> list[dict[str, float]]:
+    """The figures of every step, in order."""
+    path = out / LOG
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def forget_after(out: Path, step: int) -> None:
+    """Drop what the log and the measurements say of steps that are done again."""
+    kept = [line for line in read_log(out) if line["step"] <= step]
+    text = "".join(json.dumps(line) + "\n" for line in kept)
+    write_whole(out / LOG, text)
+    for path in (out / MEASURED).glob("*.json"):
+        if _step_of(path) > step:
+            path.unlink()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _step_of(path: Path) -> int:
+    """The step of a measurement's file; a file of another name is none of ours."""
+    return int(path.stem) if path.stem.isdecimal() else -1

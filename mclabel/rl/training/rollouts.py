@@ -1,0 +1,143 @@
+"""What TRL's trainer is given for a step: solutions from our engine, with credit for each token.
+
+TRL calls `rollout_func` with each prompt repeated once for every solution of its group, and asks
+for advantages after it. Here both come from one batch, which is sampled with the weights that the
+trainer has at that moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mclabel.errors import TrainingError
+from mclabel.records import Outcome, Problem, Solution
+from mclabel.rl.groups import Group, reward_of
+from mclabel.rl.training.crediting import Credited, Crediting
+from mclabel.rl.training.engine import LiveEngine
+from mclabel.seeds import sampling_seed
+
+
+class StepRollouts:
+    """Samples the groups of each optimizer step, and remembers their credit."""
+
+    def __init__(
+        self,
+        engine: LiveEngine,
+        crediting: Crediting,
+        problems: Sequence[Problem],
+        *,
+        group_size: int,
+        end_id: int,
+        seed: int,
+    ) -> None:
+        """Prepare to sample.
+
+        Args:
+            engine: of the policy.
+            crediting: of its solutions.
+            problems: that are trained on; their texts differ.
+            group_size: solutions of each problem.
+            end_id: the token that ends a solution.
+            seed: of the run.
+        """
+        self._engine, self._crediting = engine, crediting
+        self._by_text = {one.text: one for one in problems}
+        self._group_size, self._end_id, self._seed = group_size, end_id, seed
+        self._synced_at: int | None = None
+        self._advantages: list[list[float]] = []
+        self.figures: dict[str, float] = {}
+        """Of the last step, for the log."""
+
+    def sample(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
+        """TRL's `rollout_func`: a solution for each prompt, equal prompts next to each other.
+
+        Returns:
+            `prompt_ids`, `completion_ids` and `logprobs` as TRL wants them, and the rewards.
+        """
+        step = trainer.state.global_step
+        if step != self._synced_at:
+            self._engine.update(whole_weights(trainer))
+            self._synced_at = step
+        problems = self._problems(prompts)
+        began = time.monotonic()
+        seed = sampling_seed(self._seed, "rl", "step", step)
+        groups = self._engine.groups(problems, seed=seed)
+        sampled = time.monotonic()
+        credited = self._crediting.of(groups, seed=seed)
+        self._advantages = [
+            one[: len(self._completion(solution))]
+            for group, own in zip(groups, credited.advantages, strict=True)
+            for solution, one in zip(group.solutions, own, strict=True)
+        ]
+        self.figures = step_figures(groups, credited) | {
+            "seconds_sampling": sampled - began,
+            "seconds_credit": time.monotonic() - sampled,
+        }
+        solutions = [one for group in groups for one in group.solutions]
+        return {
+            "prompt_ids": [list(g.prompt) for g in groups for _ in g.solutions],
+            "completion_ids": [self._completion(one) for one in solutions],
+            "logprobs": None,
+            "outcome_reward": [reward_of(one) for one in solutions],
+        }
+
+    def advantages(self, completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The advantages of the tokens that `sample` gave last, in their order.
+
+        Raises:
+            TrainingError: these are other tokens.
+        """
+        lengths = [len(one) for one in completion_ids]
+        if lengths != [len(one) for one in self._advantages]:
+            raise TrainingError(
+                "the trainer asks for the credit of other solutions than were sampled for it. "
+                "Its version may sample in another way: see which versions of trl are supported"
+            )
+        return self._advantages
+
+    def _problems(self, prompts: Sequence[str]) -> list[Problem]:
+        """The problems of a step, once each."""
+        heads = prompts[:: self._group_size]
+        repeated = [one for one in heads for _ in range(self._group_size)]
+        if list(prompts) != repeated:
+            raise TrainingError(
+                f"the trainer gives prompts that are not repeated {self._group_size} times each. "
+                "Its version may sample in another way: see which versions of trl are supported"
+            )
+        return [self._by_text[text] for text in heads]
+
+    def _completion(self, solution: Solution) -> list[int]:
+        """A solution's ids, with the end token if the policy ended it by one."""
+        ended = solution.finish_reason == "stop"
+        return [*solution.ids, *([self._end_id] if ended else [])]
+
+
+def whole_weights(trainer: Any) -> Mapping[str, Any]:
+    """The weights of a trainer's model, by the names of transformers."""
+    weights: Mapping[str, Any] = trainer.accelerator.unwrap_model(trainer.model).state_dict()
+    return weights
+
+
+def step_figures(groups: Sequence[Group], credited: Credited) -> dict[str, float]:
+    """What is logged of a step's groups."""
+    solutions = [one for group in groups for one in group.solutions]
+    num = len(solutions)
+    outcomes = Counter(one.outcome for one in solutions)
+    credits = [abs(a) for group in credited.advantages for one in group for a in one]
+    found = {
+        "pass_at_1": outcomes[Outcome.RIGHT] / num,
+        "truncated": outcomes[Outcome.TRUNCATED] / num,
+        "ungraded": outcomes[Outcome.UNGRADED] / num,
+        "length": sum(len(one.ids) for one in solutions) / num,
+        "steps_of_solutions": sum(len(one.steps) for one in solutions) / num,
+        "mean_abs_advantage": sum(credits) / max(1, len(credits)),
+        "num_tokens": sum(len(one.ids) for one in solutions),
+        "num_value_tokens": credited.num_value_tokens,
+        "refused": credited.refused.total() / num,
+    }
+    if credited.mean_score is not None:
+        found["prm_less_outcome"] = credited.mean_score - found["pass_at_1"]
+    return found

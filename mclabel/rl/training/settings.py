@@ -1,0 +1,83 @@
+"""How a policy is trained by reinforcement."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from mclabel.estimators.base import EstimatorSettings
+from mclabel.labeling.settings import SampledSettings
+from mclabel.rl.settings import CreditedSettings
+from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most, rule
+
+MAX_GROUP = 1024
+
+
+def _few_rollouts() -> EstimatorSettings:
+    from mclabel.estimators.fixed import FixedEstimator
+
+    return FixedEstimator.Settings(rollouts=4)
+
+
+class RLSettings(SampledSettings, CreditedSettings):
+    """How a policy is trained by reinforcement."""
+
+    estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")] = Field(
+        default_factory=_few_rollouts
+    )
+    """Name of the estimator of step values under the current policy, for credits that need them,
+    or of first errors, where there is no `prm`. `outcome` samples no rollouts: values are those
+    that the group itself shows. Its settings are the other keys of `estimator`."""
+    free_rollouts: bool = True
+    """Whether the other solutions of a group count as rollouts of the states that they share."""
+    prm: str | None = None
+    """Folder of a PRM, for credits that need step scores or the place of the first error. It may
+    be set with any credit: its mean score less the outcome is then logged."""
+    steps: int = Field(100, ge=1)
+    """Number of optimizer steps. Each samples new groups with the weights of the step before."""
+    problems_per_step: int = Field(32, ge=1)
+    """Number of problems of which each step samples a group."""
+    group_size: Annotated[int, at_most(MAX_GROUP, "a group is held in memory")] = Field(8, ge=2)
+    """Number of solutions in a group, which are compared with each other."""
+    learning_rate: float = Field(1e-4, gt=0, allow_inf_nan=False)
+    """Learning rate of AdamW, constant over the run."""
+    max_grad_norm: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Norm at which gradients are clipped."""
+    beta: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Weight of the KL divergence from the first policy in the loss. Above 0, a copy of the first
+    policy is kept in memory."""
+    micro_batch: Annotated[int, OPERATIONAL] = Field(32, ge=1)
+    """Number of solutions that are trained on at once. Gradients of a step are accumulated."""
+    save_steps: Annotated[int, OPERATIONAL] = Field(10, ge=1)
+    """Number of optimizer steps between two checkpoints: a killed run loses no more."""
+
+    @rule
+    def _a_step_is_cut_evenly(self) -> str | None:
+        solutions = self.problems_per_step * self.group_size
+        if solutions % self.micro_batch:
+            return (
+                f"micro_batch={self.micro_batch}: must divide the {solutions:,} solutions of a "
+                f"step (problems_per_step={self.problems_per_step} x "
+                f"group_size={self.group_size}). Change one of them"
+            )
+        return None
+
+    @rule
+    def _scores_come_from_a_prm(self) -> str | None:
+        if "scores" in self.credit.component.needs and self.prm is None:
+            return (
+                f"credit.kind={self.credit.kind}: needs the step scores of a PRM. Set prm=FOLDER, "
+                "the output of `mclabel train`"
+            )
+        return None
+
+
+class MeasureSettings(Settings):
+    """How the policy is measured on problems that it is not trained on."""
+
+    samples: Annotated[int, at_most(MAX_GROUP, "a problem's are held in memory")] = Field(4, ge=1)
+    """Number of solutions of each problem."""
+    every: int = Field(20, ge=1)
+    """Number of optimizer steps between two measurements. The first and the last policy are always
+    measured."""

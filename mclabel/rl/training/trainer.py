@@ -1,0 +1,210 @@
+"""Train a policy on TRL's GRPO trainer, with solutions from our engine and credit for each token.
+
+OUT/rl.json          what is trained on what; a folder belongs to one such run
+OUT/checkpoints/     one counts only when it is marked complete
+OUT/log.jsonl        figures of every step
+OUT/measured/        what the policy did on other problems, by step
+OUT/model/           the trained policy, put there whole
+
+The loss is that of Dr. GRPO (2503.20783): sums over tokens, no deviation of the group, since that
+means nothing where steps have advantages of their own. One step is on policy: solutions are trained
+on once, with the weights that sampled them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+from trl.trainer.grpo_config import GRPOConfig
+
+from mclabel.engines.settings import PolicySettings
+from mclabel.errors import TrainingError
+from mclabel.prm.training.checkpoint import COMPLETE, check_trainer_files, last_checkpoint
+from mclabel.records import Problem
+from mclabel.rl.adapters.trl import StepGRPOTrainer
+from mclabel.rl.training.engine import LiveEngine
+from mclabel.rl.training.record import LOG, MEASURED, forget_after, write_samples, write_whole
+from mclabel.rl.training.rollouts import StepRollouts, whole_weights
+from mclabel.rl.training.settings import MeasureSettings, RLSettings
+
+CHECKPOINTS = "checkpoints"
+KEPT_FIGURES = ("loss", "grad_norm", "kl", "entropy")
+"""Of TRL's own figures, those that the log has."""
+
+OnProgress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """All that a training works with."""
+
+    model: Any
+    """Of transformers, on its device."""
+    tokenizer: Any
+    policy: PolicySettings
+    engine: LiveEngine
+    """Entered, with the first policy's weights."""
+    rollouts: StepRollouts
+    problems: Sequence[Problem]
+    """To train on."""
+    others: Sequence[Problem]
+    """To measure on; none to measure nothing."""
+    settings: RLSettings
+    measuring: MeasureSettings
+    out: Path
+    bf16: bool = False
+    on_cpu: bool = True
+
+
+def train_policy(training: Training, on_progress: OnProgress) -> None:
+    """Train in place, resuming from the last whole checkpoint.
+
+    Args:
+        training: what is trained, and how.
+        on_progress: called with steps done, steps in all, and a line of figures.
+
+    Raises:
+        TrainingError: the last checkpoint is damaged, or the loss is not finite.
+        EngineError: the engine died.
+    """
+    last = last_checkpoint(training.out / CHECKPOINTS)
+    if last is not None:
+        check_trainer_files(last)
+        forget_after(training.out, int(last.name.rpartition("-")[2]))
+    watch = _Watch(training, on_progress)
+    rollouts = training.rollouts
+    trainer = StepGRPOTrainer(
+        model=training.model,
+        reward_funcs=_outcome,
+        args=arguments(training),
+        train_dataset=Dataset.from_dict({"prompt": [one.text for one in training.problems]}),
+        processing_class=training.tokenizer,
+        rollout_func=rollouts.sample,
+        step_credit=lambda completion_ids, **_: rollouts.advantages(completion_ids),
+        callbacks=[watch],
+    )
+    trainer.remove_callback(PrinterCallback)
+    watch.trainer = trainer
+    trainer.train(resume_from_checkpoint=None if last is None else str(last))
+    watch.measured(training.settings.steps)
+
+
+def arguments(training: Training) -> GRPOConfig:
+    """The arguments of TRL's trainer, which has other names for most settings."""
+    settings, policy = training.settings, training.policy
+    solutions = settings.problems_per_step * settings.group_size
+    return GRPOConfig(
+        output_dir=str(training.out / CHECKPOINTS),
+        max_steps=settings.steps,
+        per_device_train_batch_size=settings.micro_batch,
+        gradient_accumulation_steps=solutions // settings.micro_batch,
+        num_generations=settings.group_size,
+        max_completion_length=policy.max_tokens,
+        temperature=policy.temperature,
+        top_p=policy.top_p,
+        top_k=policy.top_k,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="constant",
+        max_grad_norm=settings.max_grad_norm,
+        beta=settings.beta,
+        loss_type="dr_grpo",
+        scale_rewards="none",
+        save_strategy="steps",
+        save_steps=settings.save_steps,
+        save_total_limit=2,
+        logging_steps=1,
+        seed=settings.seed,
+        data_seed=settings.seed,
+        bf16=training.bf16,
+        gradient_checkpointing=not training.on_cpu,
+        use_cpu=training.on_cpu,
+        dataloader_pin_memory=False,
+        disable_tqdm=True,
+        report_to=[],
+    )
+
+
+def _outcome(outcome_reward: Sequence[float], **_: Any) -> list[float]:
+    """The reward that TRL logs."""
+    return list(outcome_reward)
+
+
+class _Watch(TrainerCallback):
+    """The log, measurements, and marks of whole checkpoints."""
+
+    def __init__(self, training: Training, on_progress: OnProgress) -> None:
+        self._training, self._on_progress = training, on_progress
+        self.trainer: Any = None
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Measure the policy before the step where it is due."""
+        if state.global_step % self._training.measuring.every == 0:
+            self.measured(state.global_step)
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
+    ) -> None:
+        """Append a step's figures to the log."""
+        if not logs or "loss" not in logs:
+            return
+        kept = {name: logs[name] for name in KEPT_FIGURES if name in logs}
+        for name, value in kept.items():
+            if not math.isfinite(value):
+                raise TrainingError(
+                    f"step {state.global_step}: {name} is {value}. Lower learning_rate, or "
+                    "max_grad_norm, and start again from an earlier checkpoint"
+                )
+        figures = {"step": state.global_step, **kept, **self._training.rollouts.figures}
+        with (self._training.out / LOG).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(figures) + "\n")
+        line = f"right {figures['pass_at_1']:.3f}, {figures['length']:.0f} tokens"
+        self._on_progress(state.global_step, state.max_steps, line)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Mark a checkpoint as whole."""
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        (folder / COMPLETE).touch()
+
+    def measured(self, step: int) -> None:
+        """Measure the present weights on other problems, once for each step."""
+        training = self._training
+        path = training.out / MEASURED / f"{step}.json"
+        if path.is_file() or not training.others:
+            return
+        training.engine.update(whole_weights(self.trainer))
+        measuring = training.measuring
+        found, groups = training.engine.measure(
+            training.others, samples=measuring.samples, seed=training.settings.seed + 1
+        )
+        write_samples(training.out / MEASURED / f"{step}.samples.jsonl", groups)
+        write_whole(path, json.dumps(found.to_json()))
+        self._on_progress(
+            step, training.settings.steps, f"on other problems right {found.pass_at(1):.3f}"
+        )
+
+
+def save_policy(model: Any, source: Path, out: Path) -> None:
+    """Put the trained policy into a folder, whole: its weights, and all else as the first one's.
+
+    Args:
+        model: trained.
+        source: folder of the first policy.
+        out: folder that must not be there yet.
+    """
+    partial = out.with_name(f"{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    for path in source.iterdir():
+        is_weights = ".safetensors" in path.name
+        if path.is_file() and not is_weights and not (partial / path.name).exists():
+            shutil.copy2(path, partial / path.name)
+    partial.replace(out)

@@ -1,0 +1,198 @@
+"""A policy that is trained by reinforcement: interrupted, resumed, measured, saved, refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mclabel import pipelines
+from mclabel.config import RLConfig, bundled_config, load_config
+from mclabel.engines.pretrained import load_tensors
+from mclabel.errors import ConfigError, DataError, EngineError, ShardError, TrainingError
+from mclabel.records import Outcome, Problem, Solution, Step
+from mclabel.rl.credits.base import Segment
+from mclabel.rl.groups import Group
+from mclabel.rl.measure import Measurement
+from mclabel.rl.training.crediting import per_token
+from mclabel.rl.unfit import unfit
+
+pytest.importorskip("trl.trainer.grpo_trainer")
+
+KEYS = [
+    *(
+        "policy.max_tokens=120",
+        "problems.split=train",
+        "problems.limit=24",
+        "measured=arith",
+        "measured.split=validation",
+    ),
+    *("measured.limit=6", "measuring.samples=2", "measuring.every=2"),
+    *("steps=4", "problems_per_step=4", "group_size=4", "micro_batch=8", "save_steps=2"),
+    *("credit=mc", "estimator.rollouts=1", "learning_rate=1e-3"),
+]
+
+
+def config(out: Path, *changes: str) -> RLConfig:
+    return load_config(RLConfig, None, [*KEYS, f"out={out}", *changes])
+
+
+def log(out: Path) -> list[dict[str, float]]:
+    """The figures of each step, without seconds."""
+    rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
+
+
+class Stop(Exception):
+    """Stops a training, as a kill would."""
+
+
+def test_a_stopped_training_resumes_to_the_same_policy(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    model = pipelines.rl(config(whole))
+
+    def stop(step: int, total: int, detail: str) -> None:
+        if step == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        pipelines.rl(config(cut), stop)
+    assert [row["step"] for row in log(cut)] == [1, 2, 3]
+    assert not (cut / "model").exists()
+    pipelines.rl(config(cut))
+    assert [row["step"] for row in log(cut)] == [1, 2, 3, 4]
+    for one, other in zip(log(whole), log(cut), strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+    assert {path.name for path in (cut / "measured").glob("*.json")} == {
+        *("0.json", "2.json", "4.json")
+    }
+    first = load_tensors(_policy() / "model.safetensors")
+    trained = load_tensors(model / "model.safetensors")
+    resumed = load_tensors(cut / "model" / "model.safetensors")
+    assert any((trained[name] - first[name]).abs().max() > 1e-4 for name in trained)
+    assert all((trained[name] - resumed[name]).abs().max() < 1e-4 for name in trained)
+    figures = log(whole)[-1]
+    assert figures["num_value_tokens"] > 0 and 0 < figures["length"] <= 120
+
+    def never(step: int, total: int, detail: str) -> None:
+        raise AssertionError("a training that has ended was begun again")
+
+    assert pipelines.rl(config(whole), never) == model
+    with pytest.raises(ShardError, match="credit"):
+        pipelines.rl(config(whole, "credit=outcome"))
+    trained_on = config(tmp_path / "more", f"policy.model={model}", "steps=1", "credit=outcome")
+    assert pipelines.rl(trained_on).is_dir()
+
+
+def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
+    tmp_path: Path,
+) -> None:
+    changes = ("credit=first_error", "estimator=posterior", "steps=2", "save_steps=1")
+    pipelines.rl(config(tmp_path / "out", *changes))
+    checkpoints = tmp_path / "out" / "checkpoints"
+    assert (checkpoints / "checkpoint-2" / "complete").is_file()
+    state = checkpoints / "checkpoint-2" / "trainer_state.json"
+    state.write_text("{")
+    (tmp_path / "out" / "model").rename(tmp_path / "gone")
+    with pytest.raises(TrainingError, match="holds no state of a training"):
+        pipelines.rl(config(tmp_path / "out", *changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        (["micro_batch=7"], ConfigError, "must divide the 16 solutions"),
+        (["credit=prm_min"], ConfigError, "needs the step scores of a PRM"),
+        (["credit=prm_min", "prm=nowhere"], DataError, "nowhere"),
+        (["policy.engine=scripted"], ConfigError, "has no weights to train"),
+        (["problems.limit=2"], ConfigError, "only 2 problems"),
+        (["measured.split=train"], DataError, "are also trained on"),
+        (["policy.model=nowhere/at/all"], EngineError, "nowhere"),
+        (["device=nowhere"], EngineError, "nowhere"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(
+    changes: list[str], error: type[Exception], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=words):
+        pipelines.rl(config(tmp_path / "out", *changes))
+    assert not (tmp_path / "out").exists()
+
+
+def solution(*steps: str, outcome: Outcome = Outcome.RIGHT, number: int = 0) -> Solution:
+    """A solution of one id a character."""
+    text, ends = "".join(steps), []
+    for step in steps:
+        ends.append(len(step) + (ends[-1] if ends else 0))
+    return Solution(
+        id=f"s{number}",
+        problem_id="p",
+        sample_index=number,
+        text=text,
+        ids=tuple(map(ord, text)),
+        steps=tuple(Step(text=step, end=end) for step, end in zip(steps, ends, strict=True)),
+        finish_reason="length" if outcome is Outcome.TRUNCATED else "stop",
+        origin="sampled",
+        prediction=None,
+        outcome=outcome,
+    )
+
+
+def test_each_token_has_the_credit_of_its_segment_and_the_end_that_of_the_last() -> None:
+    one = solution("ab", "c", "def")
+    segments = [Segment(end=2, credit=0.5), Segment(end=3, credit=-1.0)]
+    assert per_token(one, segments) == [0.5] * 3 + [-1.0] * 4
+    assert per_token(solution(), []) == [0.0]
+
+
+def test_measurements_know_luck_where_there_is_truth() -> None:
+    from mclabel.arith.problems import generate
+
+    problem = generate(1, seed=3, split="test")[0]
+    right = [solution("nonsense = 3\n", "4", number=number) for number in range(2)]
+    wrong = solution("x", outcome=Outcome.WRONG, number=2)
+    cut = solution("y", outcome=Outcome.TRUNCATED, number=3)
+    group = Group(problem=problem, prompt=(), solutions=(*right, wrong, cut))
+    found = Measurement.of([group])
+    assert found.summary()["pass_at_1"] == 0.5
+    assert found.pass_at(4) == 1
+    assert found.pass_at(2) == pytest.approx(1 - 1 / 6)
+    assert found.summary()["lucky"] == 1 and found.summary()["sound"] == 0
+    assert found.summary()["truncated"] == 0.25
+    assert Measurement.from_json(json.loads(json.dumps(found.to_json()))) == found
+    other = Group(problem=Problem(id="q", text="?", answer="1"), prompt=(), solutions=(wrong,))
+    assert "lucky" not in Measurement.of([group, other]).summary()
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([], "empty"),
+        (["\n", "  "], "empty"),
+        (["2 + 2 = 4\n"], None),
+        (["a\n", "a\n", "a\n"], None),
+        (["a\n", "a\n", "a\n", "a\n"], "repeated"),
+        (["a\n", "b\n", "a\n", "b\n"], None),
+        ([f"{n}\n" for n in range(1000)], None),
+        (["a\n"] * 1000, "repeated"),
+    ],
+)
+def test_texts_without_content_have_no_reward(steps: list[str], reason: str | None) -> None:
+    assert unfit(steps) == reason
+
+
+def _policy() -> Path:
+    from mclabel.arith import bundled_model
+
+    return bundled_model("policy")
+
+
+def test_the_configuration_for_a_gpu_is_planned_without_one(tmp_path: Path) -> None:
+    changes = ["policy.model=arith:policy", "problems.source=arith", "policy.system=null"]
+    checked = load_config(
+        RLConfig, bundled_config("rl/math-qwen2.5-1.5b.yaml"), [*changes, f"out={tmp_path / 'out'}"]
+    )
+    lines = "\n".join(pipelines.plan_rl(checked).lines(checked))
+    assert "on cuda" in lines and "512 solutions (64 problems x 8)" in lines
+    assert "values: estimator posterior" in lines
