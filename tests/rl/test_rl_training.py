@@ -190,6 +190,7 @@ def _policy() -> Path:
 
 def test_the_configuration_for_a_gpu_is_planned_without_one(tmp_path: Path) -> None:
     changes = ["policy.model=arith:policy", "problems.source=arith", "policy.system=null"]
+    changes += ["problems.limit=100"]
     checked = load_config(
         RLConfig, bundled_config("rl/math-qwen2.5-1.5b.yaml"), [*changes, f"out={tmp_path / 'out'}"]
     )

@@ -116,13 +116,7 @@ class Rewarder:
             self._scorer.close()
 
     async def _rewards(self, items: Sequence[RewardItem | None]) -> list[StepRewards]:
-        split = self.settings.split
-        texts: list[tuple[tuple[int, ...], str | None]] = [
-            ((), "unmatched")
-            if one is None
-            else await self._desk.run(refusal, one.completion, split)
-            for one in items
-        ]
+        texts = await _together(*map(self._read, items))
         readable = [
             (i, one, texts[i][0])
             for i, one in enumerate(items)
@@ -162,6 +156,12 @@ class Rewarder:
             return _Known(ends=ends, scores=scores, reward=reward)
         reward = float(outcome is Outcome.RIGHT)
         return _Known(ends=ends, scores=scores, outcome=outcome.value, reward=reward)
+
+    async def _read(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
+        """Where the steps of a completion end, and why it is refused; None if it is not."""
+        if item is None:
+            return (), "unmatched"
+        return await self._desk.run(refusal, item.completion, self.settings.split)
 
     async def _scored(self, item: RewardItem, ends: tuple[int, ...]) -> tuple[float, ...] | str:
         """The scores of a completion's steps, or why there are none."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import cast
 
-from mclabel.data.steps import StepSplitter
+from mclabel.data.steps import Decode, StepSplitter
 from mclabel.rl.unfit import unfit
 
 MAX_CHARACTERS = 262_144
@@ -17,8 +18,11 @@ its prompt."""
 
 
 def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:
-    """Character positions where the steps of a completion end. Each character is a token here."""
-    steps = split.split([ord(one) for one in text], text, _joined)
+    """Character positions where the steps of a completion end.
+
+    Its characters stand for tokens, and a slice of it is its own text.
+    """
+    steps = split.split(cast(Sequence[int], text), text, cast(Decode, str))
     return tuple(accumulate(len(step.text) for step in steps))
 
 
@@ -37,7 +41,3 @@ def refusal(text: str, split: StepSplitter) -> tuple[tuple[int, ...], str | None
         return (len(text),), "not_scored"
     ends = step_ends(text, split)
     return ends, unfit(steps_of(text, ends))
-
-
-def _joined(codes: Sequence[int]) -> str:
-    return "".join(map(chr, codes))
