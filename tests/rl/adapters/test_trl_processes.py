@@ -38,7 +38,8 @@ class Watching(StepGRPOTrainer):
             found = sorted(set(tokens[mask].tolist()))
             expected = [(k + 1) / lines for k in range(lines)]
             torch.testing.assert_close(found, expected)
-            print("checked", self.accelerator.process_index, lines)
+            with open(f"{out}/checked{self.accelerator.process_index}", "a") as file:
+                file.write("x")
         return super()._compute_loss(model, inputs)
 
 args = GRPOConfig(
@@ -53,20 +54,31 @@ Watching(
 """
 
 
-@pytest.mark.slow
-def test_groups_are_whole(tmp_path: Path) -> None:
-    script = tmp_path / "training.py"
+def train(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    script = folder / "training.py"
     script.write_text(TRAINING)
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return subprocess.run(
+        [sys.executable, *launch, str(script), url, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.slow
+def test_groups_are_whole(tmp_path: Path) -> None:
     with RewardServer() as server:
-        done = subprocess.run(
-            [sys.executable, *launch, str(script), server.url, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        )
+        done = train(server.url, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert [len(items) for items in server.asked] == [8], "one request, of the first process"
-    for rank in "01":
-        assert done.stdout.count(f"checked {rank}") == 4
+    assert [(tmp_path / f"checked{rank}").read_text() for rank in "01"] == ["xxxx"] * 2
+
+
+@pytest.mark.slow
+def test_a_server_that_is_down_ends_all_processes(tmp_path: Path) -> None:
+    done = train("http://127.0.0.1:9", tmp_path)
+    assert done.returncode != 0
+    assert "RewardError: reward server http://127.0.0.1:9" in done.stderr
+    assert not list(tmp_path.glob("checked*"))
