@@ -1,7 +1,7 @@
 """Rewards for SkyRL (0.3): an environment with one number a completion, a generator with tokens.
 
-The environment is named `mclabel` in data sets (`env_class`). The generator puts rewards of steps
-in the place of the environment's, and `step_credit` is the advantage estimator that keeps them
+The environment's name (`env_class`) is `mclabel`. The generator puts rewards of steps in the place
+of the environment's, and `step_credit` is the advantage estimator that keeps them
 (docs/rl-trainers.md). The server is that of MCLABEL_REWARDS_URL.
 """
 

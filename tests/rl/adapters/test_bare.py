@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -27,3 +28,13 @@ def test_loads_with_nothing_but_python(module: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['mclabel']"
+
+
+@pytest.mark.parametrize("name", ["rewards", "trl", "verl", "skyrl", "openrlhf"])
+def test_adapters_use_no_other_room(name: str) -> None:
+    """Trainers' environments have mclabel without what it needs."""
+    tree = ast.parse((ROOT / f"mclabel/rl/adapters/{name}.py").read_text(encoding="utf-8"))
+    used = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    ours = {module for module in used if module and module.startswith("mclabel")}
+    allowed = {"mclabel.rl.client", "mclabel.rl.tokens", "mclabel.rl.adapters.rewards"}
+    assert ours and ours <= allowed

@@ -34,13 +34,14 @@ def tokenizer() -> Any:
 
 
 class Engine:
-    """Gives one text after the other. SkyRL's own engines need vLLM and an accelerator."""
+    """Answers `What is K + 3?` with text K. SkyRL's own engines need vLLM and an accelerator."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer, self.model_name, self.given = tokenizer, "policy", iter(TEXTS)
+        self.tokenizer, self.model_name = tokenizer, "policy"
 
     async def generate(self, asked: Any, model: str | None = None) -> dict[str, Any]:
-        texts = [next(self.given) for _ in asked["prompt_token_ids"]]
+        prompts = [self.tokenizer.decode(ids) for ids in asked["prompt_token_ids"]]
+        texts = [TEXTS[int(prompt.split("What is ")[1][0])] for prompt in prompts]
         ids = [[*self.tokenizer(text)["input_ids"], self.tokenizer.eos_token_id] for text in texts]
         return {"responses": texts, "response_ids": ids, "stop_reasons": ["stop"] * len(texts)}
 
@@ -53,9 +54,9 @@ def generated(tokenizer: Any, phase: str, batched: bool, **options: Any) -> Any:
     generator = StepRewardGenerator(
         config, SkyRLGymConfig(max_env_workers=0), Engine(tokenizer), tokenizer, **options
     )
-    chat = [{"role": "user", "content": "What is 2 + 3?\n"}]
+    chats = [[{"role": "user", "content": f"What is {k} + 3?\n"}] for k in range(len(TEXTS))]
     batch = {
-        "prompts": [list(chat) for _ in TEXTS],
+        "prompts": chats,
         "env_classes": ["mclabel"] * 3,
         "env_extras": [{"reward_spec": {"ground_truth": "5"}} for _ in TEXTS],
         "sampling_params": None,
@@ -73,9 +74,9 @@ def test_step_credits_become_advantages(
         monkeypatch.setenv("MCLABEL_REWARDS_URL", server.url)
         output = generated(tokenizer, "train", batched)
     assert [len(items) for items in server.asked] == [1, 1, 1, 3], "environments, then the batch"
-    assert {(item["problem"], item["answer"]) for item in server.asked[-1]} == {
-        ("What is 2 + 3?\n", "5")
-    }
+    assert [(item["problem"], item["answer"]) for item in server.asked[-1]] == [
+        (f"What is {k} + 3?\n", "5") for k in range(3)
+    ]
     assert output["rollout_metrics"]["rewards/refused"] == pytest.approx(1 / 3)
     config = SkyRLTrainConfig()
     trainer = SimpleNamespace(cfg=config, all_metrics={})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,17 @@ def test_trl_trains_on_rollouts_of_an_engine(tmp_path: Path, tokenizer: Any) -> 
     assert sum(ids[-1] == end for ids, _ in rows) == 6
     assert all(tokens[-1] == 1.0 for _, tokens in rows)
     assert {item["completion"] for item in server.asked[0]} == {"2 + 3 = 5\n", "7 - 4 = 3\nso 3\n"}
+
+
+def test_the_page_works(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/rl-trainers.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    small = f"use_cpu=True, bf16=False, report_to=[], output_dir={str(tmp_path)!r}, "
+    with RewardServer() as server:
+        shown = block.replace("http://127.0.0.1:8791", server.url).replace("=200", "=1")
+        shown = shown.replace("Qwen/Qwen2.5-0.5B-Instruct", MODEL)
+        exec(shown.replace("GRPOConfig(loss", f"GRPOConfig({small}loss"), {})
+    assert [len(items) for items in server.asked] == [8]
 
 
 def test_conversations_and_completions_without_text() -> None:

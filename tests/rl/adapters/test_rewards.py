@@ -1,0 +1,61 @@
+"""What all adapters share: texts of messages, checked answers, steps as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mclabel.rl.adapters.rewards import problem_of, score, text_of, token_credits, token_rewards
+from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
+from tests.support.reward_server import RewardServer
+
+
+class Letters:
+    """A tokenizer of one token a letter; 0 is the end token."""
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        return "".join(chr(x) for x in ids if x)
+
+
+IDS = [*map(ord, "ab\ncd"), 0]
+TWO = StepRewards(1.0, ends=(3, 5), credits=(0.5, -1.0), ends_segment=(True, True))
+
+
+def test_the_end_token_belongs_to_the_last_step() -> None:
+    assert token_credits(TWO, IDS, Letters()) == [0.5, 0.5, 0.5, -1.0, -1.0, -1.0]
+    assert token_rewards(TWO, IDS, Letters()) == [0.0, 0.0, 0.5, 0.0, 0.0, -1.0]
+
+
+def test_refused_completions_teach_nothing() -> None:
+    refused = StepRewards(0.0, refused="empty")
+    assert token_credits(refused, [0], Letters()) == token_rewards(refused, [0], Letters()) == [0.0]
+
+
+def test_steps_of_another_text_are_an_error() -> None:
+    with pytest.raises(RewardError, match="character 5 of a completion of 2"):
+        token_credits(TWO, IDS[:2], Letters())
+    with pytest.raises(RewardError, match="not of this tokenizer"):
+        token_credits(TWO, [-1], Letters())
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        StepRewards(1.0, ends=(3,), credits=(1.0, 1.0), ends_segment=(True, True)),
+        StepRewards(1.0, ends=(3,), credits=(1.0,)),
+        StepRewards(1.0, ends=(3,), credits=(float("-inf"),), ends_segment=(True,)),
+        StepRewards(1.0, scores=(float("nan"),)),
+    ],
+)
+def test_broken_answers_are_an_error(broken: StepRewards) -> None:
+    with RewardServer(lambda item: broken) as server, pytest.raises(RewardError, match="item 0"):
+        score(RewardClient(server.url), [RewardItem("p", "c")])
+
+
+def test_texts_and_problems() -> None:
+    assert text_of(None) == text_of([]) == text_of([{"role": "assistant"}]) == ""
+    assert text_of([{"content": "a"}, {"role": "tool", "content": None}]) == "a"
+    with pytest.raises(RewardError, match="no text of a user"):
+        problem_of([{"role": "system", "content": "Think."}])
