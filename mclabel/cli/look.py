@@ -123,8 +123,8 @@ def labels(shards: str, as_json: bool) -> None:
 def report(runs: tuple[str, ...], out: str) -> None:
     """Write an HTML page about runs: their settings, label quality, values and best-of-N.
 
-    RUN is an output of `mclabel label`, `eval best-of-n` or `train`, or a folder of such outputs,
-    such as the quickstart's. Several runs are compared. The page works without a network.
+    RUN is an output of `mclabel label`, `eval best-of-n`, `train` or `rl`, or a folder of such
+    outputs, such as the quickstart's. Several runs are compared. The page works without a network.
     """
     from mclabel.report.page.report import write_report
 

@@ -16,8 +16,8 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.seeds import content_id
 
-RunKind = Literal["labels", "best_of_n", "prm"]
-BEST_OF_N, TRAINING = "best_of_n.json", "train.json"
+RunKind = Literal["labels", "best_of_n", "prm", "rl"]
+BEST_OF_N, TRAINING, REINFORCED = "best_of_n.json", "train.json", "rl.json"
 MAX_ID = 64
 """Characters of a run's id."""
 
@@ -42,7 +42,7 @@ def find_runs(places: Sequence[str]) -> list[Run]:
     """The runs at these places, in order; a folder that holds runs stands for them.
 
     Args:
-        places: outputs of `mclabel label`, `eval best-of-n`, `train` or `quickstart`.
+        places: outputs of `mclabel label`, `eval best-of-n`, `train`, `rl` or `quickstart`.
 
     Raises:
         ShardError: a place is missing, or no run.
@@ -127,9 +127,9 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
         raise ShardError(
             f"{place}: no run: holds neither {MANIFEST} nor labels/*.parquet, {BEST_OF_N} or "
             f"{TRAINING}, nor folders that do. Give the `out` of `mclabel label`, `mclabel eval "
-            "best-of-n`, `mclabel train` or `mclabel quickstart`"
+            "best-of-n`, `mclabel train`, `mclabel rl` or `mclabel quickstart`"
         )
-    order: dict[RunKind, int] = {"labels": 0, "best_of_n": 1, "prm": 2}
+    order: dict[RunKind, int] = {"labels": 0, "best_of_n": 1, "prm": 2, "rl": 3}
     return sorted(inside, key=lambda one: order[one[1]])
 
 
@@ -138,6 +138,8 @@ def _kind(folder: Path) -> RunKind | None:
         return "labels"
     if (folder / BEST_OF_N).is_file():
         return "best_of_n"
+    if (folder / REINFORCED).is_file():
+        return "rl"
     return "prm" if (folder / TRAINING).is_file() else None
 
 

@@ -82,14 +82,16 @@ class LoadedPolicy:
 
 
 @asynccontextmanager
-async def loaded_policy(model: str, *, max_tokens: int = 200) -> AsyncIterator[LoadedPolicy]:
+async def loaded_policy(
+    model: str, *, max_tokens: int = 200, max_live: int = MAX_LIVE
+) -> AsyncIterator[LoadedPolicy]:
     """An engine on this machine's CPU."""
     settings: EngineSettings
     if engine_name() == "vllm":
         from mclabel.engines.vllm import VllmEngine
 
         settings = VllmEngine.Settings(
-            max_live=MAX_LIVE,
+            max_live=max_live,
             dtype="float32",
             device="cpu",
             kv_cache_gib=2.0,
@@ -98,7 +100,7 @@ async def loaded_policy(model: str, *, max_tokens: int = 200) -> AsyncIterator[L
     else:
         from mclabel.engines.hf import HfEngine
 
-        settings = HfEngine.Settings(max_live=MAX_LIVE)
+        settings = HfEngine.Settings(max_live=max_live)
     max_model_len = 512 if engine_name() == "vllm" else None
     policy = make_engine(
         PolicySettings(

@@ -45,6 +45,10 @@ from tests.benchmarks.search_ways import Way, by_levels, together
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 BEAM = {"kind": "beam", "n": 16}
+NARROW = {"kind": "beam", "n": 8}
+NARROW_LIVE = 32
+"""Completions at a time of the model of random weights: fewer than the problems could use, so that
+they wait for the engine and not it for them."""
 STEP_TOKENS = 32
 """Of a step of the model of random weights, which writes no lines."""
 
@@ -142,8 +146,11 @@ def _three(found: Any) -> list[float]:
 
 async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
     console = Console(width=110)
-    free = SearchSettings.model_validate(
-        {"search": BEAM, "scorer": "constant", "step_tokens": STEP_TOKENS}
+    free, narrow = (
+        SearchSettings.model_validate(
+            {"search": search, "scorer": "constant", "step_tokens": STEP_TOKENS}
+        )
+        for search in (BEAM, NARROW)
     )
     steered = SearchSettings.model_validate({"search": BEAM, "scorer": {"prm": str(prm)}})
     anew = SearchSettings.model_validate(
@@ -157,9 +164,9 @@ async def _speed(prm: Path, size: BenchmarkSize) -> dict[str, Any]:
 
             model = folder
             random_model(Path(folder))
-        problems = generate(size.pick(smoke=2, quick=32, full=96), seed=5, split="test")
-        async with loaded_policy(model, max_tokens=160) as policy:
-            ratios, _ = await _beside_raw(policy, free, problems, repeats)
+        problems = generate(size.pick(smoke=2, quick=24, full=96), seed=5, split="test")
+        async with loaded_policy(model, max_tokens=96, max_live=NARROW_LIVE) as policy:
+            ratios, _ = await _beside_raw(policy, narrow, problems, repeats)
     console.print(f"engine {engine_name()}, free scorer: {_shown(ratios)} of the raw engine")
     count = size.pick(smoke=2, quick=64, full=200)
     problems = generate(count, seed=6, split="test")

@@ -20,6 +20,7 @@ from mclabel.report.page.facts import Group, RunFacts, run_facts
 from mclabel.report.page.headline import headline
 from mclabel.report.page.health import health_part
 from mclabel.report.page.html import Html, join, page, ranged, section, table, tag
+from mclabel.report.page.reinforced import reinforced_card, reinforced_part
 from mclabel.report.page.training import read_training, setting, training_part
 from mclabel.report.page.trees import trees_part
 from mclabel.report.runs import Run, find_runs
@@ -43,7 +44,8 @@ def write_report(places: Sequence[str], out: str) -> Path:
     """Write the report.
 
     Args:
-        places: outputs of `mclabel label`, `eval best-of-n` and `train`, or folders that hold some.
+        places: outputs of `mclabel label`, `eval best-of-n`, `train` and `rl`, or folders that
+            hold some.
         out: HTML file; one that is there is replaced.
 
     Returns:
@@ -71,9 +73,10 @@ def make_report(runs: Sequence[Run]) -> str:
     chosen = {run.name: read_evaluation(run) for run in runs if run.kind == "best_of_n"}
     trained = [run for run in runs if run.kind == "prm"]
     trainings = {run.name: read_training(run) for run in trained}
-    sections: list[tuple[str, str, Html]] = [
-        ("headline", "In short", headline(labelled, chosen, trainings)),
-    ]
+    reinforced = [run for run in runs if run.kind == "rl"]
+    only_policies = len(reinforced) == len(runs)
+    head = reinforced_card(reinforced) if only_policies else headline(labelled, chosen, trainings)
+    sections: list[tuple[str, str, Html]] = [("headline", "In short", head)]
     if labelled:
         sections += [
             ("health", "Health of the run", health_part([r for r in runs if r.kind == "labels"])),
@@ -89,6 +92,8 @@ def make_report(runs: Sequence[Run]) -> str:
         sections.append((f"choice-{number}", name, best_of_n_part(report, f"n{number}")))
     if trained:
         sections.append(("scorers", "Scorers", training_part(trained)))
+    if reinforced:
+        sections.append(("policies", "Policies", reinforced_part(reinforced)))
     names = ", ".join(run.name for run in runs)
     links = [tag("li", tag("a", title, href=f"#{identity}")) for identity, title, _ in sections]
     header = tag(

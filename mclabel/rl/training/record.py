@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mclabel.errors import DataError
 from mclabel.rl.groups import Group
@@ -33,9 +34,7 @@ def write_samples(path: Path, groups: Sequence[Group]) -> None:
 
 def read_samples(path: Path) -> list[dict[str, str]]:
     """What `write_samples` wrote; nothing where it is not there."""
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return _read_lines(path)
 
 
 def read_measured(out: Path) -> dict[int, Measurement]:
@@ -58,11 +57,12 @@ def read_measured(out: Path) -> dict[int, Measurement]:
 
 
 def read_log(out: Path) -> list[dict[str, float]]:
-    """The figures of every step, in order."""
-    path = out / LOG
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """The figures of every step, in order. A line that a kill has torn is left out.
+
+    Raises:
+        DataError: the file holds something else.
+    """
+    return _read_lines(out / LOG)
 
 
 def forget_after(out: Path, step: int) -> None:
@@ -81,6 +81,25 @@ def write_whole(path: Path, text: str) -> None:
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """JSON objects, one a line; the last may be torn."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if number == len(lines):
+                break
+            raise DataError(f"{path}: line {number} is not valid JSON ({error})") from error
+        if not isinstance(content, dict):
+            raise DataError(f"{path}: line {number} must be a JSON object, is {line[:80]!r}")
+        found.append(content)
+    return found
 
 
 def _step_of(path: Path) -> int:

@@ -1,0 +1,164 @@
+"""The report's part on reinforcement learning: how a policy changed, and what it writes now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from mclabel.report.page import charts
+from mclabel.report.page.cards import Fact, card
+from mclabel.report.page.html import Html, figure, join, table, tag, text
+from mclabel.report.runs import Run
+from mclabel.rl.training.record import (
+    MEASURED,
+    read_log,
+    read_measured,
+    read_samples,
+)
+
+MAX_SHOWN = 3
+"""Solutions that are shown before and after."""
+PLOTS: Mapping[str, tuple[str, str]] = {
+    "pass_at_1": ("Right answers", "share of solutions"),
+    "lucky": ("Right answers through wrong steps", "share of right answers"),
+    "sound": ("Solutions without a wrong step", "share of solutions"),
+    "pass_at_16": ("Problems solved by one of 16", "share of problems"),
+    "length": ("Length of a solution", "tokens"),
+    "steps": ("Steps of a solution", "steps"),
+}
+"""Figures of the measurements that have a plot, with its title and axis."""
+LOGGED: Mapping[str, tuple[str, str]] = {
+    "prm_less_outcome": (
+        "What the PRM says above the outcome",
+        "mean lowest score less share right",
+    ),
+    "kl": ("Distance from the first policy", "KL divergence of a token"),
+    "entropy": ("Entropy of a token", "nats"),
+    "refused": ("Solutions without a reward for their form", "share of solutions"),
+}
+"""Figures of the log that have a plot."""
+
+Curve = tuple[list[float], list[float]]
+
+
+def reinforced_part(runs: Sequence[Run]) -> Html:
+    """Everything about some trainings of policies, side by side.
+
+    Raises:
+        DataError: a measurement cannot be read.
+    """
+    measured = {run.name: _measured(run) for run in runs}
+    logged = {run.name: _logged(run) for run in runs}
+    figures = [
+        _figure(f"rl-{name.replace('_', '-')}", title, axis, curves)
+        for source, plots in ((measured, PLOTS), (logged, LOGGED))
+        for name, (title, axis) in plots.items()
+        if (curves := {run: found[name] for run, found in source.items() if name in found})
+    ]
+    return join(_summary(runs), *figures, *(_solutions(run) for run in runs))
+
+
+def reinforced_card(runs: Sequence[Run]) -> Html:
+    """The card of the head: right answers before and after."""
+    facts = []
+    for run in runs:
+        found = read_measured(Path(run.location))
+        if not found:
+            facts.append(Fact(run.name, "not measured", "measured=null"))
+            continue
+        first, last = found[min(found)], found[max(found)]
+        facts.append(
+            Fact(
+                run.name,
+                f"{first.pass_at(1):.1%} → {last.pass_at(1):.1%}",
+                f"after {max(found)} steps, on {len(last.problems)} problems",
+            )
+        )
+    return card("What was trained", "Policies", "right answers before and after", facts)
+
+
+def _measured(run: Run) -> dict[str, Curve]:
+    """By name, steps and figures of the measurements."""
+    found: dict[str, Curve] = {}
+    for step, one in sorted(read_measured(Path(run.location)).items()):
+        _add(found, step, one.summary())
+    return found
+
+
+def _logged(run: Run) -> dict[str, Curve]:
+    found: dict[str, Curve] = {}
+    for line in read_log(Path(run.location)):
+        _add(found, line["step"], line)
+    return found
+
+
+def _add(found: dict[str, Curve], step: float, figures: Mapping[str, float]) -> None:
+    for name, value in figures.items():
+        steps, values = found.setdefault(name, ([], []))
+        steps.append(step)
+        values.append(value)
+
+
+def _figure(identity: str, title: str, axis: str, curves: Mapping[str, Curve]) -> Html:
+    data = [
+        charts.line(name, number, *curve) for number, (name, curve) in enumerate(curves.items())
+    ]
+    rows = [
+        [name, f"{values[0]:.4g}", f"{values[-1]:.4g}", f"{min(values):.4g}", f"{max(values):.4g}"]
+        for name, (_, values) in curves.items()
+    ]
+    head = ["run", "first", "last", "lowest", "highest"]
+    spec = {"data": data, "layout": charts.layout(title, "optimizer step", axis)}
+    return figure(identity, spec, table(head, rows, caption=title))
+
+
+def _summary(runs: Sequence[Run]) -> Html:
+    """What was sampled, and how long it took."""
+    rows: list[list[object]] = []
+    for run in runs:
+        lines = read_log(Path(run.location))
+        rows.append(
+            [
+                run.name,
+                len(lines),
+                f"{_total(lines, 'num_tokens'):,.0f}",
+                f"{_total(lines, 'num_value_tokens'):,.0f}",
+                f"{_total(lines, 'seconds_sampling') / 60:.1f}",
+                f"{_total(lines, 'seconds_credit') / 60:.1f}",
+            ]
+        )
+    head = ["run", "steps", "tokens", "tokens for values", "minutes sampling", "minutes of credit"]
+    return table(head, rows, caption="What was sampled")
+
+
+def _total(lines: Iterable[Mapping[str, float]], name: str) -> float:
+    return sum(line.get(name, 0.0) for line in lines)
+
+
+def _solutions(run: Run) -> Html:
+    """The same problems before and after, those first whose outcome has changed."""
+    folder = Path(run.location) / MEASURED
+    steps = sorted(read_measured(Path(run.location)))
+    if len(steps) < 2:
+        return Html("")
+    before, after = (
+        read_samples(folder / f"{step}.samples.jsonl") for step in (steps[0], steps[-1])
+    )
+    pairs = sorted(
+        zip(before, after, strict=False), key=lambda pair: pair[0]["outcome"] == pair[1]["outcome"]
+    )
+    shown = [
+        tag(
+            "article",
+            tag("p", one["problem"], class_="prose problem"),
+            tag("p", f"Gold: {one['answer']}", class_="quiet"),
+            *_solution("Before", one),
+            *_solution(f"After {steps[-1]} steps", other),
+        )
+        for one, other in pairs[:MAX_SHOWN]
+    ]
+    return join(tag("h3", f"{run.name}: the same problems before and after"), *shown)
+
+
+def _solution(when: str, one: Mapping[str, str]) -> tuple[Html, Html]:
+    return tag("h4", f"{when}: {one['outcome']}"), tag("pre", text(one["solution"]))

@@ -1,0 +1,175 @@
+"""Trainings of the bundled policy with several credits, measured on the same test problems."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mclabel import pipelines
+from mclabel.config import LabelConfig, RLConfig, TrainConfig, bundled_config, load_config
+from mclabel.rl.measure import Measurement
+from mclabel.rl.training.record import read_log, read_measured
+from tests.benchmarks.sizes import BenchmarkSize
+
+
+@dataclass(frozen=True)
+class ArmKeys:
+    """How one arm differs from the others."""
+
+    keys: tuple[str, ...]
+    needs_prm: bool = False
+
+
+ARMS: dict[str, ArmKeys] = {
+    "outcome": ArmKeys(("credit=outcome",)),
+    "mc": ArmKeys(("credit=mc", "estimator=fixed", "estimator.rollouts=4")),
+    "mc2": ArmKeys(("credit=mc", "estimator=fixed", "estimator.rollouts=2")),
+    "posterior": ArmKeys(
+        ("credit=mc", "estimator=posterior", "estimator.rollouts=16", "estimator.every=1")
+    ),
+    "mc_shared": ArmKeys(("credit=mc", "estimator=outcome")),
+    "first_error": ArmKeys(("credit=first_error",), needs_prm=True),
+    "prm_min": ArmKeys(("credit=prm_min",), needs_prm=True),
+    "prm_delta": ArmKeys(("credit=prm_delta",), needs_prm=True),
+    "prm_sum": ArmKeys(("credit=prm_sum",), needs_prm=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """A training that has ended."""
+
+    measured: dict[int, Measurement]
+    """By step, on test problems."""
+    tokens_by_step: dict[int, float]
+    """Sampled up to each step, values included."""
+    seconds: float
+    """Of sampling and credit, as the log has them."""
+
+    @property
+    def first(self) -> dict[str, float]:
+        """Figures before."""
+        return self.measured[min(self.measured)].summary()
+
+    @property
+    def last(self) -> dict[str, float]:
+        """Figures at the end."""
+        return self.measured[max(self.measured)].summary()
+
+    @property
+    def tokens(self) -> float:
+        """Sampled in all."""
+        return self.tokens_by_step[max(self.tokens_by_step)]
+
+    def at_tokens(self, tokens: float) -> Measurement:
+        """The latest measurement for which no more tokens were sampled."""
+        steps = [step for step in self.measured if self.tokens_by_step[step] <= tokens]
+        return self.measured[max(steps)]
+
+
+def prm_for(work: Path, size: BenchmarkSize) -> Path:
+    """A PRM of the bundled policy as the quickstart trains it, on problems of the train split."""
+    keys = [
+        *("problems=arith", "problems.split=train", "problems.seed=91", "estimator=posterior"),
+        f"problems.limit={size.pick(smoke=6, quick=200, full=1000)}",
+        *("ray.address=none", "policy.temperature=0.8", "policy.max_tokens=200"),
+        "policy.engine.max_live=1024",
+    ]
+    pipelines.label(
+        load_config(LabelConfig, None, [*keys, f"out={work / 'labels'}"]), lambda state: None
+    )
+    more = size.pick(smoke=["max_steps=2"], quick=[], full=[])
+    train = [f"labels=[{work / 'labels'}]", f"out={work / 'prm'}", *more]
+    pipelines.train(
+        load_config(TrainConfig, bundled_config("train/quickstart.yaml"), train),
+        lambda step, total, loss: None,
+    )
+    return work / "prm"
+
+
+def trained(
+    work: Path, name: str, seed: int, steps: int, size: BenchmarkSize, prm: Path | None
+) -> Arm:
+    """Train one arm, or take what is there."""
+    out = work / f"{name}-{seed}"
+    limit, samples = size.pick(smoke=(4, 2), quick=(200, 4), full=(1000, 4))
+    problems, group = size.pick(smoke=(4, 4), quick=(16, 8), full=(16, 8))
+    keys = [
+        *ARMS[name].keys,
+        *([f"prm={prm}"] if prm is not None else []),
+        *(f"out={out}", f"seed={seed}", f"steps={steps}", "measured=arith"),
+        *("measured.split=test", f"measured.limit={limit}", "measured.seed=77"),
+        *(f"measuring.samples={samples}", f"measuring.every={max(1, steps // 4)}"),
+        *(f"problems_per_step={problems}", f"group_size={group}"),
+        f"micro_batch={min(32, problems * group)}",
+        f"problems.limit={size.pick(smoke=8, quick=2000, full=4000)}",
+    ]
+    config = load_config(RLConfig, bundled_config("rl/arith.yaml"), keys)
+    began = time.monotonic()
+    last = 0.0
+
+    def say(step: int, total: int, line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > 20:
+            last = time.monotonic()
+            print(f"{name}-{seed}: {step}/{total} {line} ({last - began:.0f} s)", flush=True)
+
+    pipelines.rl(config, say)
+    return read_arm(out)
+
+
+def read_arm(out: Path) -> Arm:
+    """A training that has ended, or what there is of it."""
+    total, seconds, tokens = 0.0, 0.0, {0: 0.0}
+    for line in read_log(out):
+        total += line["num_tokens"] + line["num_value_tokens"]
+        seconds += line["seconds_sampling"] + line["seconds_credit"]
+        tokens[int(line["step"])] = total
+    return Arm(measured=read_measured(out), tokens_by_step=tokens, seconds=seconds)
+
+
+def compared(
+    arms: Sequence[Arm],
+    others: Sequence[Arm] | None,
+    *,
+    equal_tokens: bool = False,
+    draws: int = 2000,
+) -> list[float]:
+    """Share of right answers, or the difference from other arms, with a 95% interval.
+
+    Seeds and problems are both drawn anew: means over seeds of means over the same problems.
+
+    Args:
+        arms: of one credit, one a seed.
+        others: of another, to be subtracted; None for the share itself.
+        equal_tokens: compare with the other arm, and with this one, where neither had sampled more
+            tokens than the cheaper of the two.
+        draws: of the bootstrap.
+    """
+    rows = []
+    for number, arm in enumerate(arms):
+        other = None if others is None else others[number % len(others)]
+        most = arm.tokens if other is None else min(arm.tokens, other.tokens)
+        last = arm.at_tokens(most) if equal_tokens else arm.measured[max(arm.measured)]
+        own = _shares(last)
+        if other is not None:
+            theirs = other.at_tokens(most) if equal_tokens else other.measured[max(other.measured)]
+            own = own - _shares(theirs)
+        rows.append(own)
+    table = np.stack(rows)
+    rng = np.random.default_rng(0)
+    seeds = rng.integers(0, len(table), size=(draws, len(table)))
+    problems = rng.integers(0, table.shape[1], size=(draws, table.shape[1]))
+    means = [table[np.ix_(a, b)].mean() for a, b in zip(seeds, problems, strict=True)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return [round(float(one), 4) for one in (table.mean(), low, high)]
+
+
+def _shares(one: Measurement) -> np.ndarray:
+    """Of right answers, by problem, in an order of their ids."""
+    ordered = sorted(one.problems, key=lambda p: p.problem_id)
+    return np.array([p.num_right / p.num_samples for p in ordered])
