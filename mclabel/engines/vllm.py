@@ -51,6 +51,10 @@ _NUMBERS = Harmless(
 """
 
 
+CPU_BLOCK = 32
+"""Tokens of a block of the KV cache on a CPU: the fewest that its attention takes."""
+
+
 class VllmEngine(ModelEngine):
     """Runs a policy on vLLM."""
 
@@ -319,5 +323,7 @@ class VllmEngine(ModelEngine):
             "scheduling_policy": "priority",
             # A prefill that is split over two steps kills the CPU engine if it is seeded.
             **({"enable_chunked_prefill": False} if on_cpu and settings.is_seeded else {}),
+            # On a CPU its own choice is 128, and prefixes are found again in whole blocks alone.
+            **({"block_size": CPU_BLOCK} if on_cpu else {}),
             **settings.engine_args,
         }
