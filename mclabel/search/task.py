@@ -229,7 +229,7 @@ async def graded_search(
     The solutions are the rows, the chosen one first, then by score. They are marked as chosen:
     their outcomes are no evidence of the policy's chance.
     """
-    tree, names = found.tree, list(found.weights)
+    tree, names = found.tree, sorted(found.weights)  # not by arrival, which decides between equals
     texts = {name: "".join(step.text for step in tree.steps(name)) for name in names}
     items = [GradeItem(problem=problem, completion=texts[name]) for name in names]
     grades = [graded(one) for one in (await checker.grade(items, desk.run) if items else ())]
@@ -290,7 +290,7 @@ def _stored(
     problem: Problem, found: Found, results: Mapping[str, dict[str, Any]], chosen: str | None
 ) -> StoredTree:
     nodes = []
-    for entry in found.tree.sampled():
+    for entry in sorted(found.tree.sampled(), key=lambda one: (one.node.depth, one.node.id)):
         node = entry.node
         assert node.parent is not None
         nodes.append(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -197,3 +201,36 @@ def test_the_configuration_for_a_gpu_is_planned_without_one(tmp_path: Path) -> N
     lines = "\n".join(pipelines.plan_rl(checked).lines(checked))
     assert "on cuda" in lines and "512 solutions (64 problems x 8)" in lines
     assert "values: estimator posterior" in lines
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_again_and_again_comes_to_the_same_policy(tmp_path: Path) -> None:
+    """Real processes, killed at moments of their own."""
+    changes = ["steps=6", "save_steps=1", "measuring.every=6"]
+    whole = pipelines.rl(config(tmp_path / "whole", *changes))
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "mclabel", "rl", str(_written(tmp_path)), f"out={out}"]
+    rng = random.Random(5)
+    for _ in range(4):
+        with subprocess.Popen([*command, *KEYS, *changes], stdout=subprocess.DEVNULL) as process:
+            began = _num_lines(out)
+            while process.poll() is None and _num_lines(out) <= began:
+                time.sleep(0.02)
+            time.sleep(rng.random())  # into the next step, or into a checkpoint
+            process.kill()
+    subprocess.run([*command, *KEYS, *changes], check=True, stdout=subprocess.DEVNULL)
+    assert [row["step"] for row in log(out)] == [1, 2, 3, 4, 5, 6]
+    ours = load_tensors(out / "model" / "model.safetensors")
+    theirs = load_tensors(whole / "model.safetensors")
+    assert all((ours[name] - theirs[name]).abs().max() < 1e-4 for name in theirs)
+
+
+def _num_lines(out: Path) -> int:
+    path = out / "log.jsonl"
+    return len(path.read_text().splitlines()) if path.is_file() else 0
+
+
+def _written(folder: Path) -> Path:
+    path = folder / "rl.yaml"
+    path.write_text("seed: 0\n")
+    return path

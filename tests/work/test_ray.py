@@ -15,9 +15,11 @@ import psutil
 import pytest
 
 from mclabel import pipelines
-from mclabel.config import LabelConfig, load_config
+from mclabel.config import LabelConfig, SearchConfig, load_config
 from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.store import Store
+from mclabel.data.shards.trees import read_trees
+from mclabel.data.verify.run import verify
 from mclabel.engines import Policy
 from mclabel.errors import EngineError
 from mclabel.labeling.task import LabelTask
@@ -28,6 +30,7 @@ from mclabel.work.task import Block
 from mclabel.work.worker import Worker
 from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
+from tests.support.searches import check_trees
 
 pytestmark = pytest.mark.ray
 
@@ -59,6 +62,46 @@ def test_rows_through_ray_equal_those_in_process(
         store = Store(str(out))
         rows[address] = (list(read_labels(store)), list(read_rollouts(store)))
     assert rows["none"] == rows["local"]
+
+
+def _search(source: Path, out: Path, *more: str) -> list[str]:
+    keys = [f"problems.source={source}", f"out={out}", "block_problems=3", "scorer=constant"]
+    keys += ["search=beam", "search.n=4", "search.width=2", "policy.max_tokens=1000"]
+    return [*keys, TWO, *more]
+
+
+def test_trees_through_ray_equal_those_in_process(tmp_path: Path) -> None:
+    source, trees = write_problems(tmp_path, 12), {}
+    for address in ("none", "local"):
+        out = tmp_path / address
+        more = [f"ray.address={address}", "policy.engine=scripted"]
+        pipelines.search(load_config(SearchConfig, None, _search(source, out, *more)))
+        trees[address] = {tree.problem_id: tree for tree in read_trees(Store(str(out)))}
+    assert trees["none"] == trees["local"]
+    check_trees(trees["local"].values(), [f"p{i}" for i in range(12)])
+
+
+def test_a_search_whose_engine_is_killed_searches_every_problem_once(tmp_path: Path) -> None:
+    source, out = write_problems(tmp_path, 12), tmp_path / "out"
+    more = ["ray.address=local", "journal_s=0.05"]
+    more += ["policy.engine={kind: scripted, repeatable: false, delay_s: 0.3}"]
+    config = tmp_path / "search.yaml"
+    config.write_text("seed: 1\n")
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "mclabel", "search", str(config), *_search(source, out, *more)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    actor = wait_for_actors(driver)[0]
+    while not any((out / "journals").rglob("*.gz")):
+        assert driver.poll() is None
+        time.sleep(0.05)
+    actor.kill()
+    output, _ = driver.communicate(timeout=240)
+    assert driver.returncode == 0, output
+    store = Store(str(out))
+    check_trees(read_trees(store), [f"p{i}" for i in range(12)])
+    assert verify(store).is_sound
 
 
 def test_an_engine_that_cannot_load_stops_the_job_with_its_reason(tmp_path: Path) -> None:

@@ -60,21 +60,25 @@ def reinforced_part(runs: Sequence[Run]) -> Html:
 
 def reinforced_card(runs: Sequence[Run]) -> Html:
     """The card of the head: right answers before and after."""
-    facts = []
-    for run in runs:
-        found = read_measured(Path(run.location))
-        if not found:
-            facts.append(Fact(run.name, "not measured", "measured=null"))
-            continue
-        first, last = found[min(found)], found[max(found)]
-        facts.append(
-            Fact(
-                run.name,
-                f"{first.pass_at(1):.1%} → {last.pass_at(1):.1%}",
-                f"after {max(found)} steps, on {len(last.problems)} problems",
-            )
-        )
-    return card("What was trained", "Policies", "right answers before and after", facts)
+    facts = [_change(run) for run in runs]
+    if len(facts) == 1:
+        (fact,) = facts
+        return card("What was trained", fact.figure, f"right answers, {fact.more}")
+    words = "right answers before and after"
+    return card("What was trained", f"{len(facts)} policies", words, facts)
+
+
+def _change(run: Run) -> Fact:
+    """Right answers on problems that a policy was not trained on."""
+    found = read_measured(Path(run.location))
+    if not found:
+        return Fact(run.name, "Not measured", "as measured=null")
+    first, last = found[min(found)], found[max(found)]
+    return Fact(
+        run.name,
+        f"{first.pass_at(1):.1%} → {last.pass_at(1):.1%}",
+        f"after {max(found)} steps, on {len(last.problems)} problems",
+    )
 
 
 def _measured(run: Run) -> dict[str, Curve]:

@@ -1,0 +1,108 @@
+"""Trainings of policies in the report: curves, before and after, and that nothing escapes."""
+
+from __future__ import annotations
+
+import json
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from mclabel.errors import DataError
+from mclabel.records import Outcome, Problem, Solution, Step
+from mclabel.report.page.report import write_report
+from mclabel.rl.groups import Group
+from mclabel.rl.measure import Measurement
+from mclabel.rl.training.record import LOG, MEASURED, write_samples, write_whole
+from tests.support.shown import HOSTILE
+
+
+def group(number: int, text: str, outcome: Outcome) -> Group:
+    solution = Solution(
+        id=f"s{number}",
+        problem_id=f"p{number}",
+        sample_index=0,
+        text=text,
+        ids=(1,),
+        steps=(Step(text=text, end=1),),
+        finish_reason="stop",
+        origin="sampled",
+        prediction=None,
+        outcome=outcome,
+    )
+    problem = Problem(id=f"p{number}", text=f"{text} ?", answer=text)
+    return Group(problem=problem, prompt=(), solutions=(solution,))
+
+
+def training(folder: Path, *steps: int, text: str = "so") -> Path:
+    folder.mkdir()
+    (folder / "rl.json").write_text("{}")
+    lines = [
+        {"step": step, "loss": 0.1, "entropy": 0.5 - step / 100, "num_tokens": 10, "refused": 0.0}
+        for step in range(1, 4)
+    ]
+    (folder / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for step in steps:
+        is_last = step == steps[-1]
+        groups = [
+            group(0, text, Outcome.RIGHT),
+            group(1, text, Outcome.RIGHT if is_last else Outcome.WRONG),
+        ]
+        write_samples(folder / MEASURED / f"{step}.samples.jsonl", groups)
+        content = Measurement.of(groups).to_json()
+        write_whole(folder / MEASURED / f"{step}.json", json.dumps(content))
+    return folder
+
+
+def page(*folders: Path) -> str:
+    out = folders[0].parent / "page.html"
+    return write_report([str(one) for one in folders], str(out)).read_text()
+
+
+def test_a_training_shows_what_changed_and_its_curves(tmp_path: Path) -> None:
+    text = unescape(page(training(tmp_path / "a", 0, 3)))
+    assert "50.0% → 100.0%" in text
+    assert "right answers, after 3 steps, on 2 problems" in text
+    for title in ("Right answers", "Length of a solution", "Entropy of a token"):
+        assert f"<h3>{title}</h3>" in text
+    assert "Right answers through wrong steps" not in text  # there is no truth
+    changed, same = text.index("so ?</p>"), text.rindex("so ?</p>")
+    assert "Before: wrong" in text[changed:same] and "After 3 steps: right" in text[changed:same]
+    assert "Before: right" in text[same:]
+
+
+def test_several_trainings_stand_side_by_side(tmp_path: Path) -> None:
+    empty = training(tmp_path / "b")
+    text = unescape(page(training(tmp_path / "a", 0, 2), empty))
+    assert "2 policies" in text and "Not measured" in text
+
+
+def test_hostile_solutions_are_escaped(tmp_path: Path) -> None:
+    clean, hostile = (
+        training(tmp_path / "a", 0, 1),
+        training(tmp_path / "b", 0, 1, text="\n".join(HOSTILE.values())),
+    )
+    assert page(hostile).count("<script") == page(clean).count("<script")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (LOG, "{\n{}\n", "line 1 is not valid JSON"),
+        (LOG, "3\n{}\n", "must be a JSON object"),
+        (f"{MEASURED}/0.json", "{}", "is no measurement"),
+        (f"{MEASURED}/0.json", '{"problems": [{}]}', "is no measurement"),
+    ],
+)
+def test_damaged_records_are_named(name: str, content: str, words: str, tmp_path: Path) -> None:
+    folder = training(tmp_path / "a", 0, 1)
+    (folder / name).write_text(content)
+    with pytest.raises(DataError, match=words):
+        page(folder)
+
+
+def test_a_torn_last_line_of_the_log_is_left_out(tmp_path: Path) -> None:
+    folder = training(tmp_path / "a", 0, 1)
+    with (folder / LOG).open("a") as file:
+        file.write('{"step": 4, "lo')
+    assert "50.0% → 100.0%" in unescape(page(folder))
