@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,11 @@ def rl_lines(out: str) -> list[str]:
     return lines
 
 
+def _figure(name: str) -> str:
+    """A figure's name as it is read: `pass@1`, `solutions sound`."""
+    return name.replace("pass_at_", "pass@").replace("_", " ")
+
+
 def check_installed() -> None:
     """See that TRL can be imported.
 
@@ -172,6 +178,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     from mclabel.rl.training.rollouts import StepRollouts
     from mclabel.rl.training.trainer import Training, save_policy, train_policy
 
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its word on `rollout_func`
     policy = plan.policy.settings
     trust = policy.trust_remote_code
     folder = fetch_model(resolve_model(policy.model), revision=policy.revision, code=trust)

@@ -13,7 +13,7 @@ from typing import Any
 
 from mclabel.arith.truth import carries_truth, true_first_error
 from mclabel.records import Outcome, Problem, Solution
-from mclabel.rl.groups import Group, LivePolicy
+from mclabel.rl.groups import Group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,10 @@ class ProblemFigures:
     """Samples without a wrong step; None where there is no truth."""
     num_lucky: int | None
     """Samples with the right answer through a wrong step; None where there is no truth."""
+    score: float | None = None
+    """Sum of the lowest step scores of a PRM over the samples; None without one."""
+    squared_error: float | None = None
+    """Sum of the squares of the same less the outcome, 1 for right."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,17 @@ class Measurement:
     problems: tuple[ProblemFigures, ...]
 
     @classmethod
-    def of(cls, groups: Sequence[Group]) -> Measurement:
-        """Measure groups."""
-        return cls(tuple(_figures(one) for one in groups))
+    def of(
+        cls, groups: Sequence[Group], scores: Sequence[Sequence[float]] | None = None
+    ) -> Measurement:
+        """Measure groups.
+
+        Args:
+            groups: of the policy.
+            scores: a PRM's lowest step score of every solution, by group.
+        """
+        by_group: Sequence[Sequence[float] | None] = scores or [None] * len(groups)
+        return cls(tuple(_figures(*one) for one in zip(groups, by_group, strict=True)))
 
     def pass_at(self, k: int) -> float:
         """Mean chance that one of `k` samples of a problem is right, unbiased (2107.03374).
@@ -58,9 +70,13 @@ class Measurement:
         )
 
     def summary(self) -> dict[str, float]:
-        """Figures by name: `pass_at_1`, `length` in tokens, `steps`, `truncated`, and, where there
-        is truth, `sound` (samples without a wrong step) and `lucky` (of the right answers, those
-        through a wrong step).
+        """Figures by name.
+
+        `pass_at_1`, `length` in tokens, `steps`, `truncated`; where there is truth, `sound`
+        (samples without a wrong step) and `lucky` (of the right answers, those through a wrong
+        step); with a PRM, `prm_less_outcome` (its mean lowest score less the share of right
+        answers) and `prm_brier` (mean squared error of the lowest score as the chance of a right
+        answer): both rise when the policy moves away from what the PRM knows.
         """
         num = sum(one.num_samples for one in self.problems)
         right = sum(one.num_right for one in self.problems)
@@ -77,6 +93,11 @@ class Measurement:
         if len(lucky) == len(self.problems):
             found["sound"] = sum(sound) / num
             found["lucky"] = sum(lucky) / right if right else 0.0
+        scores = [one.score for one in self.problems if one.score is not None]
+        squares = [one.squared_error for one in self.problems if one.squared_error is not None]
+        if len(scores) == len(self.problems):
+            found["prm_less_outcome"] = (sum(scores) - right) / num
+            found["prm_brier"] = sum(squares) / num
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -89,25 +110,7 @@ class Measurement:
         return cls(tuple(ProblemFigures(**one) for one in content["problems"]))
 
 
-async def measure(
-    live: LivePolicy, problems: Sequence[Problem], *, samples: int, seed: int
-) -> tuple[Measurement, list[Group]]:
-    """Sample solutions of problems, and measure them.
-
-    Args:
-        live: the policy.
-        problems: that it is not trained on, at least one.
-        samples: of each problem.
-        seed: of the draws.
-
-    Raises:
-        EngineError: the engine died.
-    """
-    groups = await live.groups(problems, samples, seed=seed)
-    return Measurement.of(groups), groups
-
-
-def _figures(group: Group) -> ProblemFigures:
+def _figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:
     solutions, meta = group.solutions, group.problem.meta
     right = [one.outcome is Outcome.RIGHT for one in solutions]
     sound = [_is_sound(one, group.problem) for one in solutions] if carries_truth(meta) else None
@@ -124,6 +127,10 @@ def _figures(group: Group) -> ProblemFigures:
         num_steps=sum(len(one.steps) for one in solutions),
         num_sound=None if sound is None else sum(sound),
         num_lucky=lucky,
+        score=None if scores is None else sum(scores),
+        squared_error=None
+        if scores is None
+        else sum((score - ok) ** 2 for score, ok in zip(scores, right, strict=True)),
     )
 
 

@@ -100,10 +100,10 @@ def trained(
     problems, group = size.pick(smoke=(4, 4), quick=(16, 8), full=(16, 8))
     keys = [
         *ARMS[name].keys,
-        *([f"prm={prm}"] if prm is not None else []),
+        *([f"prm={prm}"] if ARMS[name].needs_prm else []),
         *(f"out={out}", f"seed={seed}", f"steps={steps}", "measured=arith"),
         *("measured.split=test", f"measured.limit={limit}", "measured.seed=77"),
-        *(f"measuring.samples={samples}", f"measuring.every={max(1, steps // 4)}"),
+        *(f"measuring.samples={samples}", f"measuring.every={max(1, steps // 2)}"),
         *(f"problems_per_step={problems}", f"group_size={group}"),
         f"micro_batch={min(32, problems * group)}",
         f"problems.limit={size.pick(smoke=8, quick=2000, full=4000)}",

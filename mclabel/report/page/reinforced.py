@@ -25,6 +25,8 @@ PLOTS: Mapping[str, tuple[str, str]] = {
     "pass_at_16": ("Problems solved by one of 16", "share of problems"),
     "length": ("Length of a solution", "tokens"),
     "steps": ("Steps of a solution", "steps"),
+    "prm_less_outcome": ("PRM above outcome", "mean lowest score less share right"),
+    "prm_brier": ("Error of the PRM on the policy's solutions", "Brier score of the lowest score"),
 }
 """Figures of the measurements that have a plot, with its title and axis."""
 LOGGED: Mapping[str, tuple[str, str]] = {

@@ -103,6 +103,20 @@ class Crediting:
             refused=refused,
         )
 
+    def lowest_scores(self, groups: Sequence[Group]) -> list[list[float]] | None:
+        """The PRM's lowest step score of every solution, 0 of one that it cannot read.
+
+        None without a PRM.
+        """
+        if self._prm is None:
+            return None
+        found = []
+        for group in groups:
+            own = [StepEvidence(num_steps=len(one.steps), reward=0.0) for one in group.solutions]
+            scored = self._scored(group.problem, group.solutions, own, Counter())
+            found.append([min(one.scores or (0.0,)) for one in scored])
+        return found
+
     def _scored(
         self,
         problem: Problem,

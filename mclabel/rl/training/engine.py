@@ -12,7 +12,6 @@ from mclabel.engines import Engine
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Problem
 from mclabel.rl.groups import Group, LivePolicy
-from mclabel.rl.measure import Measurement, measure
 from mclabel.rl.training.settings import RLSettings
 from mclabel.rl.values import GroupValues, LiveValues
 from mclabel.work.desk import Desk
@@ -60,13 +59,20 @@ class LiveEngine:
             self._thread.join()
             self._loop.close()
 
-    def groups(self, problems: Sequence[Problem], *, seed: int) -> list[Group]:
+    def groups(
+        self, problems: Sequence[Problem], *, seed: int, size: int | None = None
+    ) -> list[Group]:
         """Sample a group of each problem.
+
+        Args:
+            problems: sampled side by side.
+            seed: of the draws.
+            size: solutions of a group; None is that of the settings.
 
         Raises:
             EngineError: the engine died.
         """
-        size = self._settings.group_size
+        size = size or self._settings.group_size
         return self._wait(self.live.groups(problems, size, seed=seed))
 
     def values(
@@ -86,16 +92,6 @@ class LiveEngine:
             self.live, settings, free_rollouts=self._settings.free_rollouts, outcomes=outcomes
         )
         return self._wait(values.of(groups, seed=seed))
-
-    def measure(
-        self, problems: Sequence[Problem], *, samples: int, seed: int
-    ) -> tuple[Measurement, list[Group]]:
-        """Measure the present weights on problems; see `mclabel.rl.measure`.
-
-        Raises:
-            EngineError: the engine died.
-        """
-        return self._wait(measure(self.live, problems, samples=samples, seed=seed))
 
     def update(self, weights: Mapping[str, Tensor]) -> None:
         """Give the engine new weights.

@@ -15,6 +15,7 @@ from typing import Any
 from mclabel.errors import TrainingError
 from mclabel.records import Outcome, Problem, Solution
 from mclabel.rl.groups import Group, reward_of
+from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Credited, Crediting
 from mclabel.rl.training.engine import LiveEngine
 from mclabel.seeds import sampling_seed
@@ -83,6 +84,22 @@ class StepRollouts:
             "logprobs": None,
             "outcome_reward": [reward_of(one) for one in solutions],
         }
+
+    def measure(
+        self, problems: Sequence[Problem], *, samples: int, seed: int
+    ) -> tuple[Measurement, list[Group]]:
+        """Sample solutions of other problems with the engine's present weights, and measure them.
+
+        Args:
+            problems: that are not trained on, at least one.
+            samples: of each problem.
+            seed: of the draws.
+
+        Raises:
+            EngineError: the engine died.
+        """
+        groups = self._engine.groups(problems, seed=seed, size=samples)
+        return Measurement.of(groups, self._crediting.lowest_scores(groups)), groups
 
     def advantages(self, completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """The advantages of the tokens that `sample` gave last, in their order.

@@ -182,7 +182,7 @@ class _Watch(TrainerCallback):
             return
         training.engine.update(whole_weights(self.trainer))
         measuring = training.measuring
-        found, groups = training.engine.measure(
+        found, groups = training.rollouts.measure(
             training.others, samples=measuring.samples, seed=training.settings.seed + 1
         )
         write_samples(training.out / MEASURED / f"{step}.samples.jsonl", groups)
