@@ -16,19 +16,30 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mclabel.estimators import RunLearner
+from mclabel.engines import Policy
+from mclabel.estimators import Completer, RunLearner
 from mclabel.labeling.decisions import Decisions
 from mclabel.labeling.labeled import Sampling
 from mclabel.labeling.lessons import Lesson, Lessons
-from mclabel.labeling.problem import Shared, label_sampled, run_learner
+from mclabel.labeling.problem import Rolling, Shared, label_sampled, run_learner
+from mclabel.labeling.rollouts import Sampler
 from mclabel.labeling.settings import LabelSettings
-from mclabel.records import Counts, LabeledSolution, Outcome, Solution, StepLabel, total_counts
+from mclabel.records import (
+    Counts,
+    LabeledSolution,
+    Outcome,
+    Problem,
+    Solution,
+    StepLabel,
+    total_counts,
+)
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 from mclabel.seeds import prefix_id
 from mclabel.stats.values import StepEstimate, TruncatedPolicy, estimate_fixed
 
+PROVER = "prover"
 BY_COUNT = "fixed"
 """Source of a label whose number of rollouts was known before: its counts are all it rests on."""
 
@@ -72,6 +83,7 @@ class LiveValues:
         *,
         free_rollouts: bool = True,
         outcomes: bool = False,
+        prover: Policy | None = None,
     ) -> None:
         """Estimate values of a policy's steps.
 
@@ -81,9 +93,11 @@ class LiveValues:
             free_rollouts: whether the group's other solutions count as rollouts.
             outcomes: whether the estimator takes the solutions' own outcomes as evidence. That
                 helps to find a first error, and makes the values biased as baselines.
+            prover: another policy, started, that rolls out in its place. The group's solutions are
+                no rollouts of it.
         """
-        self._live, self._settings = live, settings
-        self._free, self._outcomes = free_rollouts, outcomes
+        self._live, self._settings, self._prover = live, settings, prover
+        self._free, self._outcomes = free_rollouts and prover is None, outcomes
 
     async def of(self, groups: Sequence[Group], *, seed: int) -> list[GroupValues]:
         """Values of groups that the present weights have sampled.
@@ -105,6 +119,9 @@ class LiveValues:
             desk=live.desk,
             decisions=Decisions(live.desk),
             learner=learner,
+            rolling=[]
+            if self._prover is None
+            else [Rolling(completer=Completer(name=PROVER), policy=self._prover)],
         )
         if learner is None:
             return list(await asyncio.gather(*(self._group(one, shared, None) for one in groups)))
@@ -137,6 +154,14 @@ class LiveValues:
                     await asyncio.to_thread(learner.fit)
         return found
 
+    def _sampler(self, problem: Problem, seed: int) -> Sampler:
+        """What rolls out a problem's states."""
+        own = self._live.sampler(problem, seed=seed)
+        if self._prover is None:
+            return own
+        prompt = self._prover.prompt_ids(problem.text)
+        return replace(own, policy=self._prover, prompt=prompt, name=PROVER)
+
     async def _group(self, group: Group, shared: Shared, lesson: Lesson | None) -> GroupValues:
         solutions = [one for one in group.solutions if one.steps]
         truncated = self._settings.estimator.truncated
@@ -148,7 +173,7 @@ class LiveValues:
         )
         labels = await label_sampled(
             shared,
-            [self._live.sampler(group.problem, seed=shared.settings.seed)],
+            [self._sampler(group.problem, shared.settings.seed)],
             group.prompt,
             solutions,
             sampling,

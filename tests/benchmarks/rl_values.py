@@ -16,7 +16,7 @@ from mclabel.checkers import make_checker
 from mclabel.checkers.base import default_checker
 from mclabel.engines import PolicySettings, make_engine
 from mclabel.labeling.settings import LabelSettings
-from mclabel.rl.groups import Group, LivePolicy
+from mclabel.rl.groups import LivePolicy
 from mclabel.rl.values import GroupValues, LiveValues
 from mclabel.work.desk import Desk
 
@@ -129,8 +129,3 @@ def compare(
         return found
 
     return asyncio.run(run())
-
-
-def first_groups(groups: list[Group], size: int) -> list[Group]:
-    """The first groups."""
-    return groups[:size]

@@ -21,6 +21,7 @@ from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import per_token
 from mclabel.rl.unfit import unfit
+from tests.support.serving import trained_prm
 
 pytest.importorskip("trl.trainer.grpo_trainer")
 
@@ -85,8 +86,24 @@ def test_a_stopped_training_resumes_to_the_same_policy(tmp_path: Path) -> None:
     assert pipelines.rl(config(whole), never) == model
     with pytest.raises(ShardError, match="credit"):
         pipelines.rl(config(whole, "credit=outcome"))
-    trained_on = config(tmp_path / "more", f"policy.model={model}", "steps=1", "credit=outcome")
+    changes = [f"policy.model={model}", "steps=1", "credit=prm_progress"]
+    trained_on = config(tmp_path / "more", *changes, "prover.model=arith:strong")
     assert pipelines.rl(trained_on).is_dir()
+
+
+def test_a_prm_gives_credit_and_what_it_says_is_measured(tmp_path: Path) -> None:
+    prm = trained_prm(tmp_path, "head=likelihood", "backbone_lr=0")
+    out = tmp_path / "out"
+    pipelines.rl(config(out, "credit=prm_delta", f"prm={prm}", "steps=1"))
+    (figures,) = log(out)
+    assert -1 <= figures["prm_less_outcome"] <= 1 and figures["num_value_tokens"] == 0
+    last = json.loads((out / "measured" / "1.json").read_text())["summary"]
+    assert 0 <= last["prm_brier"] <= 1
+    assert last["prm_less_outcome"] == pytest.approx(
+        sum(p["score"] for p in json.loads((out / "measured" / "1.json").read_text())["problems"])
+        / 12
+        - last["pass_at_1"]
+    )
 
 
 def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
@@ -109,6 +126,8 @@ def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
         (["micro_batch=7"], ConfigError, "must divide the 16 solutions"),
         (["credit=prm_min"], ConfigError, "needs the step scores of a PRM"),
         (["credit=prm_min", "prm=nowhere"], DataError, "nowhere"),
+        (["credit=prm_progress"], ConfigError, "needs another policy"),
+        (["prover.model=arith:strong"], ConfigError, "is not asked by credit.kind=mc"),
         (["policy.engine=scripted"], ConfigError, "has no weights to train"),
         (["problems.limit=2"], ConfigError, "only 2 problems"),
         (["measured.split=train"], DataError, "are also trained on"),

@@ -10,7 +10,7 @@ import pytest
 
 from mclabel.checkers import make_checker
 from mclabel.checkers.base import default_checker
-from mclabel.engines import PolicySettings, make_engine
+from mclabel.engines import Engine, PolicySettings, make_engine
 from mclabel.engines.scripted import WORDS
 from mclabel.labeling.settings import LabelSettings
 from mclabel.records import Outcome, Problem, Solution
@@ -136,3 +136,29 @@ def test_cut_and_empty_solutions_have_the_value_of_their_reward() -> None:
         for solution, own in zip(group.solutions, found.solutions, strict=True):
             assert len(own.values) == len(solution.steps) + 1
             assert own.values[-1] == reward_of(solution)
+
+
+def test_a_prover_rolls_out_in_place_of_the_policy() -> None:
+    """The prover writes one line more, so that its values are lower by a known factor."""
+
+    async def run() -> tuple[list[Group], list[GroupValues]]:
+        def scripted(num_steps: int) -> Engine:
+            settings = {"engine": {"kind": "scripted", "num_steps": num_steps}}
+            return make_engine(PolicySettings.model_validate(settings), seed=0)
+
+        policy, prover, desk = scripted(NUM_STEPS), scripted(NUM_STEPS + 1), Desk()
+        await policy.start()
+        await prover.start()
+        live = LivePolicy(policy, make_checker(default_checker()), desk)
+        groups = await live.groups(problems(60), SIZE, seed=1)
+        estimator = {"kind": "fixed", "rollouts": 8, "root_rollouts": 8}
+        labels = LabelSettings.model_validate({"estimator": estimator})
+        values = await LiveValues(live, labels, prover=prover).of(groups, seed=2)
+        desk.close()
+        return groups, values
+
+    groups, values = asyncio.run(run())
+    one_line = sum(share * factor for share, factor in WORDS.values())
+    ratio = np.mean([v for one in values for own in one.solutions for v in own.values[:-1]])
+    true = np.mean([v for group in groups for s in group.solutions for v in true_values(s)])
+    assert ratio / true == pytest.approx(one_line, abs=0.05)

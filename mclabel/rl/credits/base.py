@@ -62,6 +62,8 @@ class Credit(ABC):
     Settings: ClassVar[type[CreditSettings]] = CreditSettings
     needs: ClassVar[frozenset[Need]] = frozenset()
     """What it needs to know beside outcomes."""
+    by_prover: ClassVar[bool] = False
+    """Whether the values are to be those of another policy than the one in training."""
     settings: Any
 
     def __init__(self, settings: Any) -> None:

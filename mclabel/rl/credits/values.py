@@ -50,6 +50,7 @@ class ProgressCredit(Credit):
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = frozenset({"values"})
+    by_prover: ClassVar[bool] = True
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """A segment up to each known value; see `Credit.assign`."""

@@ -28,14 +28,17 @@ class LiveEngine:
     A context: the engine is loaded when it is entered, and freed when it is left.
     """
 
-    def __init__(self, engine: Engine, settings: RLSettings) -> None:
+    def __init__(
+        self, engine: Engine, settings: RLSettings, *, prover: Engine | None = None
+    ) -> None:
         """Load nothing yet.
 
         Args:
             engine: of the policy, not started.
             settings: of the training.
+            prover: of another policy whose values are asked for, not started.
         """
-        self._engine, self._settings = engine, settings
+        self._engine, self._settings, self._prover = engine, settings, prover
         self._desk = Desk()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -48,11 +51,15 @@ class LiveEngine:
     def __enter__(self) -> LiveEngine:
         self._thread.start()
         self._wait(self._engine.start())
+        if self._prover is not None:
+            self._wait(self._prover.start())
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
             self._wait(self._engine.close())
+            if self._prover is not None:
+                self._wait(self._prover.close())
         finally:
             self._desk.close()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -89,7 +96,11 @@ class LiveEngine:
             estimator=self._settings.estimator,
         )
         values = LiveValues(
-            self.live, settings, free_rollouts=self._settings.free_rollouts, outcomes=outcomes
+            self.live,
+            settings,
+            free_rollouts=self._settings.free_rollouts,
+            outcomes=outcomes,
+            prover=self._prover,
         )
         return self._wait(values.of(groups, seed=seed))
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mclabel.engines.settings import PolicySettings
 from mclabel.estimators.base import EstimatorSettings
 from mclabel.labeling.settings import SampledSettings
 from mclabel.rl.settings import CreditedSettings
@@ -31,6 +32,9 @@ class RLSettings(SampledSettings, CreditedSettings):
     that the group itself shows. Its settings are the other keys of `estimator`."""
     free_rollouts: bool = True
     """Whether the other solutions of a group count as rollouts of the states that they share."""
+    prover: PolicySettings | None = None
+    """Another policy whose values credits of progress take, with its own engine, prompt and
+    sampling: the keys of `policy`. It stays as it is (2410.08146)."""
     prm: str | None = None
     """Folder of a PRM, for credits that need step scores or the place of the first error. It may
     be set with any credit: its mean score less the outcome is then logged."""
@@ -60,6 +64,21 @@ class RLSettings(SampledSettings, CreditedSettings):
                 f"micro_batch={self.micro_batch}: must divide the {solutions:,} solutions of a "
                 f"step (problems_per_step={self.problems_per_step} x "
                 f"group_size={self.group_size}). Change one of them"
+            )
+        return None
+
+    @rule
+    def _a_prover_is_asked(self) -> str | None:
+        by_prover = self.credit.component.by_prover
+        if by_prover and self.prover is None:
+            return (
+                f"credit.kind={self.credit.kind}: needs another policy, whose progress it rewards. "
+                "Set prover.model, such as prover.model=arith:strong"
+            )
+        if self.prover is not None and not by_prover:
+            return (
+                f"prover: is not asked by credit.kind={self.credit.kind}. Remove it, or choose a "
+                "credit of progress, such as prm_progress"
             )
         return None
 
