@@ -174,9 +174,9 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     """Load model, engine and PRM, train, and save."""
     import torch
     import transformers
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    from mclabel.engines.pretrained import load_model
+    from mclabel.engines.pretrained import load_model, load_tokenizer
     from mclabel.engines.text import quiet_transformers
     from mclabel.prm.scoring.score import PRM
     from mclabel.rl.training.crediting import Crediting
@@ -198,7 +198,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
         dtype=getattr(torch, config.dtype),
     )
     model.to(config.device)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
+    tokenizer = load_tokenizer(folder, trust_remote_code=trust)
     prm = None
     if config.prm is not None:
         prm = PRM.load(config.prm, device=config.device, threads=config.threads)
