@@ -162,8 +162,8 @@ def check_installed() -> None:
         ConfigError: it cannot.
     """
     try:
-        import trl.trainer.grpo_trainer  # noqa: F401
-    except ImportError as error:
+        import mclabel.rl.training.trl  # noqa: F401
+    except (ImportError, RuntimeError) as error:  # transformers' lazy modules raise the latter
         raise ConfigError(
             f"mclabel rl needs TRL, which cannot be imported ({error}). Install it: pip install "
             "'mclabel[rl]'"

@@ -10,15 +10,13 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl.trainer.grpo_config import GRPOConfig
-from trl.trainer.grpo_trainer import GRPOTrainer
 
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
 from mclabel.config import RLConfig, load_config
 from mclabel.engines import make_engine
-from mclabel.rl.adapters.trl import StepGRPOTrainer
 from mclabel.rl.training.engine import LiveEngine
+from mclabel.rl.training.trl import GRPOConfig, GRPOTrainer, StepGRPOTrainer
 from tests.benchmarks.sizes import BenchmarkSize
 
 MAX_TOKENS = 200

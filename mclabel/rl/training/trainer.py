@@ -24,17 +24,16 @@ from typing import Any
 from datasets import Dataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
-from trl.trainer.grpo_config import GRPOConfig
 
 from mclabel.engines.settings import PolicySettings
 from mclabel.errors import TrainingError
 from mclabel.prm.training.checkpoint import COMPLETE, check_trainer_files, last_checkpoint
 from mclabel.records import Problem
-from mclabel.rl.adapters.trl import StepGRPOTrainer
 from mclabel.rl.training.engine import LiveEngine
 from mclabel.rl.training.record import LOG, MEASURED, forget_after, write_samples, write_whole
 from mclabel.rl.training.rollouts import StepRollouts, whole_weights
 from mclabel.rl.training.settings import MeasureSettings, RLSettings
+from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
 
 CHECKPOINTS = "checkpoints"
 KEPT_FIGURES = ("loss", "grad_norm", "kl", "entropy")
