@@ -28,7 +28,7 @@ from tests.benchmarks.rl_trl import gradient_difference, rollout_speed
 from tests.benchmarks.rl_values import WAYS, compare
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
-SMOKE_ARMS = ("outcome", "mc", "first_error")
+SMOKE_ARMS = ("outcome", "mc")
 QUICK_ARMS = ("outcome", "mc")
 
 

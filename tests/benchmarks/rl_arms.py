@@ -65,10 +65,14 @@ class Arm:
         """Sampled in all."""
         return self.tokens_by_step[max(self.tokens_by_step)]
 
-    def at_tokens(self, tokens: float) -> Measurement:
+    def within(self, tokens: float) -> Measurement:
         """The latest measurement for which no more tokens were sampled."""
-        steps = [step for step in self.measured if self.tokens_by_step[step] <= tokens]
-        return self.measured[max(steps)]
+        return self.measured[max(s for s in self.measured if self.tokens_by_step[s] <= tokens)]
+
+    def at_least(self, tokens: float) -> int:
+        """The first measured step for which as many tokens were sampled, or the last step."""
+        enough = [step for step in self.measured if self.tokens_by_step[step] >= tokens]
+        return min(enough, default=max(self.measured))
 
 
 def prm_for(work: Path, size: BenchmarkSize) -> Path:
@@ -146,18 +150,20 @@ def compared(
     Args:
         arms: of one credit, one a seed.
         others: of another, to be subtracted; None for the share itself.
-        equal_tokens: compare with the other arm, and with this one, where neither had sampled more
-            tokens than the cheaper of the two.
+        equal_tokens: compare this arm's first measurement at which it had sampled as many tokens
+            as the other in all, so never fewer, with the other's latest for no more tokens.
         draws: of the bootstrap.
     """
     rows = []
     for number, arm in enumerate(arms):
         other = None if others is None else others[number % len(others)]
-        most = arm.tokens if other is None else min(arm.tokens, other.tokens)
-        last = arm.at_tokens(most) if equal_tokens else arm.measured[max(arm.measured)]
-        own = _shares(last)
+        step = max(arm.measured)
+        if other is not None and equal_tokens:
+            step = arm.at_least(other.tokens)
+        own = _shares(arm.measured[step])
         if other is not None:
-            theirs = other.at_tokens(most) if equal_tokens else other.measured[max(other.measured)]
+            last = other.measured[max(other.measured)]
+            theirs = other.within(arm.tokens_by_step[step]) if equal_tokens else last
             own = own - _shares(theirs)
         rows.append(own)
     table = np.stack(rows)
