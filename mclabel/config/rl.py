@@ -11,7 +11,7 @@ from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.rl.settings import RewardSettings
 from mclabel.rl.training.settings import MeasureSettings, RLSettings
-from mclabel.settings import OPERATIONAL
+from mclabel.settings import OPERATIONAL, rule
 
 
 class RLConfig(RLSettings):
@@ -36,6 +36,15 @@ class RLConfig(RLSettings):
     """PyTorch dtype of the weights in training."""
     bf16: bool = False
     """Whether to compute in mixed precision with bfloat16. The weights keep their `dtype`."""
+
+    @rule
+    def _solutions_of_a_group_differ(self) -> str | None:
+        if self.policy.temperature == 0:
+            return (
+                "policy.temperature=0: all solutions of a group would be the same, so that none is "
+                "better than another. Set it above 0, such as 1"
+            )
+        return None
 
 
 class ServeRewardsConfig(RewardSettings):

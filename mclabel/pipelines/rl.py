@@ -199,6 +199,11 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     )
     model.to(config.device)
     tokenizer = load_tokenizer(folder, trust_remote_code=trust)
+    if (end_id := tokenizer.eos_token_id) is None:
+        raise ConfigError(
+            f"policy.model={policy.model!r}: its tokenizer names no end token (eos_token), with "
+            "which a trained solution ends. Name it in the model's tokenizer_config.json"
+        )
     prm = None
     if config.prm is not None:
         prm = PRM.load(config.prm, device=config.device, threads=config.threads)
@@ -210,7 +215,8 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
             Crediting(config, live, prm),
             plan.problems,
             group_size=config.group_size,
-            end_id=tokenizer.eos_token_id,
+            end_id=end_id,
+            stop=policy.stop,
             seed=config.seed,
         )
         training = Training(

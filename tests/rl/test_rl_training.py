@@ -91,6 +91,20 @@ def test_a_stopped_training_resumes_to_the_same_policy(tmp_path: Path) -> None:
     assert pipelines.rl(trained_on).is_dir()
 
 
+def test_a_training_stopped_before_its_first_checkpoint_begins_its_log_anew(tmp_path: Path) -> None:
+    def stop(step: int, total: int, detail: str) -> None:
+        if step == 1:
+            raise Stop
+
+    changes = ["credit=outcome", "steps=2", "measuring.samples=1", "policy.stop=['boxed{']"]
+    with pytest.raises(Stop):
+        pipelines.rl(config(tmp_path / "out", *changes), stop)
+    with (tmp_path / "out" / "log.jsonl").open("a") as file:
+        file.write('{"step": 2, "lo')  # and was killed while it wrote
+    pipelines.rl(config(tmp_path / "out", *changes))
+    assert [row["step"] for row in log(tmp_path / "out")] == [1, 2]
+
+
 def test_a_prm_gives_credit_and_what_it_says_is_measured(tmp_path: Path) -> None:
     prm = trained_prm(tmp_path, "head=likelihood", "backbone_lr=0")
     out = tmp_path / "out"
@@ -130,6 +144,7 @@ def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
         (["prover.model=arith:strong"], ConfigError, "is not asked by credit.kind=mc"),
         (["policy.engine=scripted"], ConfigError, "has no weights to train"),
         (["problems.limit=2"], ConfigError, "only 2 problems"),
+        (["policy.temperature=0"], ConfigError, "would be the same"),
         (["measured.split=train"], DataError, "are also trained on"),
         (["policy.model=nowhere/at/all"], EngineError, "nowhere"),
         (["device=nowhere"], EngineError, "nowhere"),

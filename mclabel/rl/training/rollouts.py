@@ -32,6 +32,7 @@ class StepRollouts:
         *,
         group_size: int,
         end_id: int,
+        stop: Sequence[str] = (),
         seed: int,
     ) -> None:
         """Prepare to sample.
@@ -42,11 +43,13 @@ class StepRollouts:
             problems: that are trained on; their texts differ.
             group_size: solutions of each problem.
             end_id: the token that ends a solution.
+            stop: texts that end one without that token.
             seed: of the run.
         """
         self._engine, self._crediting = engine, crediting
         self._by_text = {one.text: one for one in problems}
         self._group_size, self._end_id, self._seed = group_size, end_id, seed
+        self._stop = tuple(stop)
         self._synced_at: int | None = None
         self._advantages: list[list[float]] = []
         self.figures: dict[str, float] = {}
@@ -128,7 +131,7 @@ class StepRollouts:
 
     def _completion(self, solution: Solution) -> list[int]:
         """A solution's ids, with the end token if the policy ended it by one."""
-        ended = solution.finish_reason == "stop"
+        ended = solution.finish_reason == "stop" and not solution.text.endswith(self._stop)
         return [*solution.ids, *([self._end_id] if ended else [])]
 
 

@@ -78,7 +78,7 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
     last = last_checkpoint(training.out / CHECKPOINTS)
     if last is not None:
         check_trainer_files(last)
-        forget_after(training.out, int(last.name.rpartition("-")[2]))
+    forget_after(training.out, 0 if last is None else int(last.name.rpartition("-")[2]))
     watch = _Watch(training, on_progress)
     rollouts = training.rollouts
     trainer = StepGRPOTrainer(
