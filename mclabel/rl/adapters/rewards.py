@@ -94,7 +94,7 @@ def problem_of(prompt: Any) -> str:
 def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
     """Advantages: each token has the credit of its step, the end token that of the last step.
 
-    A refused completion has 0 everywhere.
+    A refused completion has the credits by which the server blames it, or 0 where it has no steps.
 
     Args:
         rewards: of the text of `ids`, as `decode` makes it.
@@ -137,7 +137,8 @@ def _placed(
     ids: Sequence[int],
     tokenizer: Any,
 ) -> list[float]:
-    if rewards.refused is not None or not len(ids):
+    without_steps = rewards.refused is not None and not credits
+    if without_steps or not len(ids):
         return [0.0] * len(ids)
     length = len(decode(ids, tokenizer))
     if not credits:

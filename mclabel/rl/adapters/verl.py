@@ -113,7 +113,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         sent, self._waiting = self._waiting, []
         try:
             scored = await asyncio.to_thread(score, self.client, [item for item, _ in sent])
-        except Exception as error:
+        except Exception as error:  # to all who wait for it
             for _, answer in sent:
                 answer.set_exception(error)
             return

@@ -28,7 +28,19 @@ def test_the_end_token_belongs_to_the_last_step() -> None:
     assert token_rewards(TWO, IDS, Letters()) == [0.0, 0.0, 0.5, 0.0, 0.0, -1.0]
 
 
-def test_refused_completions_teach_nothing() -> None:
+def test_refused_completions_are_blamed_as_the_server_says() -> None:
+    repeated = StepRewards(
+        0.0,
+        ends=(1, 2),
+        credits=(-0.5, -0.5),
+        ends_segment=(False, True),
+        refused="repeated",
+    )
+    assert token_credits(repeated, [0, 1, 2], Letters()) == [-0.5] * 3
+    assert token_rewards(repeated, [0, 1, 2], Letters()) == [0.0, 0.0, -0.5]
+
+
+def test_refused_completions_without_steps_teach_nothing() -> None:
     refused = StepRewards(0.0, refused="empty")
     assert token_credits(refused, [0], Letters()) == token_rewards(refused, [0], Letters()) == [0.0]
 
