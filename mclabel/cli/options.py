@@ -79,6 +79,46 @@ def settings(name: str) -> Callable[[F], F]:
     return add
 
 
+def served(port: int) -> Callable[[F], F]:
+    """The options of a server: where it listens, who may ask, how many may wait.
+
+    Args:
+        port: where it listens unless another is given.
+    """
+    options = (
+        click.option(
+            "--host", default="127.0.0.1", show_default=True, help="Address to listen on."
+        ),
+        click.option(
+            "--port",
+            default=port,
+            show_default=True,
+            type=click.IntRange(1, 65535),
+            help="Port of it.",
+        ),
+        click.option(
+            "--token-env",
+            metavar="NAME",
+            help="Variable of the environment that holds the token which clients must send as "
+            "their API key. Without one, only this machine can ask.",
+        ),
+        click.option(
+            "--max-waiting",
+            default=64,
+            show_default=True,
+            type=click.IntRange(0, 65536),
+            help="Maximum number of requests that wait for others to end. More are refused (429).",
+        ),
+    )
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def _keys_option(configuration: str) -> Callable[[F], F]:
     """The option `--keys [WORD]`, which prints the reference of keys and ends."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mclabel.cli.options import configuration
+from mclabel.cli.options import configuration, served
 from mclabel.cli.output import console
 
 
@@ -49,23 +49,7 @@ def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str,
 
 @click.command("serve-rewards")
 @configuration("ServeRewardsConfig")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=8791, show_default=True, type=click.IntRange(1, 65535), help="Port of it."
-)
-@click.option(
-    "--token-env",
-    metavar="NAME",
-    help="Variable of the environment that holds the token which clients must send. Without one, "
-    "only this machine can ask.",
-)
-@click.option(
-    "--max-waiting",
-    default=64,
-    show_default=True,
-    type=click.IntRange(0, 65536),
-    help="Maximum number of requests that wait for others to end. More are refused (429).",
-)
+@served(port=8791)
 def serve_rewards(
     config: str,
     overrides: tuple[str, ...],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mclabel.cli.options import configuration
+from mclabel.cli.options import configuration, served
 from mclabel.cli.output import console, fail_if_stopped, say_left_out
 
 
@@ -56,16 +56,7 @@ def search(
 
 @click.command("serve-search")
 @configuration("ServeSearchConfig")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=8790, show_default=True, type=click.IntRange(1, 65535), help="Port of it."
-)
-@click.option(
-    "--token-env",
-    metavar="NAME",
-    help="Variable of the environment that holds the token which clients must send as their API "
-    "key. Without one, only this machine can ask.",
-)
+@served(port=8790)
 @click.option("--name", help="Name of the model that clients ask for; by default policy.model.")
 @click.option(
     "--max-live",
@@ -73,13 +64,6 @@ def search(
     show_default=True,
     type=click.IntRange(1, 4096),
     help="Maximum number of searches under way at the same time.",
-)
-@click.option(
-    "--max-waiting",
-    default=64,
-    show_default=True,
-    type=click.IntRange(0, 65536),
-    help="Maximum number of requests that wait for a search to end. More are refused (429).",
 )
 def serve_search(
     config: str,
