@@ -47,6 +47,45 @@ MAX_PART_ROWS = 50_000
 """Rows of a part of the plan, about: parts end where blocks end."""
 
 
+class SteadyItems:
+    """An input that has as many items each time it is gone through."""
+
+    def __init__(self, items: Items, word: str) -> None:
+        """Count them.
+
+        Args:
+            items: of the input.
+            word: for an item.
+        """
+        self._items, self._word, self._count = items, word, len(items)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Item]:
+        """From the first.
+
+        Raises:
+            DataError: there are more or fewer than there were at first.
+        """
+        count = 0
+        for item in self._items:
+            count += 1
+            if count > self._count:
+                break
+            yield item
+        if count != self._count:
+            now = f"now {count:,}" if count < self._count else "now more"
+            raise DataError(_changed(f"there were {self._count:,} {self._word}s at first, {now}"))
+
+
+def _changed(what: str) -> str:
+    return (
+        f"{what}: the input has changed while it was read. Run the same command again when "
+        "nothing writes to it"
+    )
+
+
 class JobBlocks:
     """The blocks of a job: those of the plan that hold items of its input."""
 
@@ -121,10 +160,7 @@ class JobBlocks:
         )
 
     def _unsteady(self, item: Item) -> DataError:
-        return DataError(
-            f"{self._outputs.words.item} {item.id[:60]!r}: the input has changed while it was "
-            "read. Run the same command again when nothing writes to it"
-        )
+        return DataError(_changed(f"{self._outputs.words.item} {item.id[:60]!r}"))
 
 
 def plan_blocks(
@@ -153,6 +189,7 @@ def plan_blocks(
         DataError: the input changes while it is read.
     """
     how = blocks_of(identity)
+    items = SteadyItems(items, outputs.words.item)
     taken_up = InputChanges()
     added: list[pa.Table] = []
     while True:

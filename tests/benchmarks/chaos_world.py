@@ -116,7 +116,8 @@ class World:
             {"id": f"p{i}", "problem": f"P{i} [answer {i}]", "answer": str(i), "level": str(i % 5)}
             for i in range(NUM_SCRIPTED)
         ]
-        source.write_text("\n".join(map(json.dumps, rows)))
+        if not source.exists():  # drivers read it
+            source.write_text("\n".join(map(json.dumps, rows)))
         scripted = (
             "policy.engine={kind: scripted, repeatable: false, delay_s: 0.4, truncate_rate: 0.05}"
         )

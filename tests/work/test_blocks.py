@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from mclabel.data.shards.labels import read_labels, read_rollouts
 from mclabel.data.shards.plan import read_parts
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError, ShardError
-from mclabel.labeling.items import ProblemItems
+from mclabel.labeling.items import ProblemItem, ProblemItems
 from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.records import Problem
 from mclabel.report.runs import find_runs
@@ -283,11 +283,35 @@ def test_an_input_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> N
     problems = [Problem(id=f"p{i}", text=f"{i}", answer="1") for i in range(8)]
     blocks = planned(None, problems, 4)
     del problems[2]
-    with pytest.raises(DataError, match="'p0': the input has changed while it was read"):
+    with pytest.raises(DataError, match="8 problems at first, now 7: the input has"):
         list(blocks.blocks())
     problems.append(Problem(id="new", text="", answer="1"))
     with pytest.raises(DataError, match="'new': the input has changed"):
         list(blocks.blocks())
+
+
+class Rewritten:
+    """A file that is written anew once it was counted."""
+
+    def __init__(self, counts: list[int]) -> None:
+        self.counts = counts
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Iterator[ProblemItem]:
+        for i in range(self.counts.pop(0)):
+            yield ProblemItem(Problem(id=f"p{i}", text=f"{i}", answer="1"))
+
+
+@pytest.mark.parametrize("counts", [[3], [8, 3], [8, 8, 3], [9], [8, 8, 9]])
+def test_an_input_that_changes_while_it_is_planned_is_an_error(
+    counts: list[int], tmp_path: Path
+) -> None:
+    store = Store(str(tmp_path / "out"), create=True)
+    items = Rewritten([*counts])
+    with pytest.raises(DataError, match=r"there were 8 problems at first.*has changed while"):
+        plan_blocks(store, items, LABEL_OUTPUTS, identity={}, block_items=4)
 
 
 def test_a_damaged_plan_is_named(run: Run) -> None:
