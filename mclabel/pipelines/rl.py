@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mclabel.pipelines.provenance import weights_of
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.records import Problem
 from mclabel.rl.credits.checked import CheckedCredit
+from mclabel.rl.hacking import changes
 from mclabel.seeds import content_id
 
 CLAIM = "rl.json"
@@ -147,6 +149,11 @@ def rl_lines(out: str) -> list[str]:
             f"{name.replace('_', ' ')} {value:.3g}" for name, value in figures.items()
         )
         lines.append(f"after {step} steps, on {len(found[step].problems)} problems: {shown}")
+    if len(found) > 1:
+        moved = [
+            one for one in changes(found[min(found)], found[max(found)]).values() if one.is_bad
+        ]
+        lines += [f"the reward may be hacked: {one}" for one in moved]
     return lines
 
 
@@ -191,13 +198,14 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
     quiet_transformers()
     transformers.set_seed(config.seed)
     on_progress(0, config.steps, "loading")
-    model: Any = load_model(
+    load_first: Callable[[], Any] = partial(
+        load_model,
         AutoModelForCausalLM,
         folder,
         trust_remote_code=trust,
         dtype=getattr(torch, config.dtype),
     )
-    model.to(config.device)
+    model = load_first().to(config.device)
     tokenizer = load_tokenizer(folder, trust_remote_code=trust)
     if (end_id := tokenizer.eos_token_id) is None:
         raise ConfigError(
@@ -230,6 +238,7 @@ def _train(config: RLConfig, plan: RLPlan, on_progress: OnProgress) -> None:
             settings=config,
             measuring=config.measuring,
             out=Path(config.out),
+            load_first=load_first,
             bf16=config.bf16,
             on_cpu=torch.device(config.device).type == "cpu",
         )

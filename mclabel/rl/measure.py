@@ -44,19 +44,26 @@ class Measurement:
     """What a policy did on many problems."""
 
     problems: tuple[ProblemFigures, ...]
+    kl: float | None = None
+    """KL divergence of a token from the first policy, in nats; None where it was not measured."""
 
     @classmethod
     def of(
-        cls, groups: Sequence[Group], scores: Sequence[Sequence[float]] | None = None
+        cls,
+        groups: Sequence[Group],
+        scores: Sequence[Sequence[float]] | None = None,
+        *,
+        kl: float | None = None,
     ) -> Measurement:
         """Measure groups.
 
         Args:
             groups: of the policy.
             scores: a PRM's lowest step score of every solution, by group.
+            kl: see `Measurement.kl`.
         """
         by_group: Sequence[Sequence[float] | None] = scores or [None] * len(groups)
-        return cls(tuple(_figures(*one) for one in zip(groups, by_group, strict=True)))
+        return cls(tuple(_figures(*one) for one in zip(groups, by_group, strict=True)), kl)
 
     def pass_at(self, k: int) -> float:
         """Mean chance that one of `k` samples of a problem is right, unbiased (2107.03374).
@@ -76,7 +83,8 @@ class Measurement:
         (samples without a wrong step) and `lucky` (of the right answers, those through a wrong
         step); with a PRM, `prm_less_outcome` (its mean lowest score less the share of right
         answers) and `prm_brier` (mean squared error of the lowest score as the chance of a right
-        answer): both rise when the policy moves away from what the PRM knows.
+        answer): both rise when the policy moves away from what the PRM knows; `kl`, where it was
+        measured.
         """
         num = sum(one.num_samples for one in self.problems)
         right = sum(one.num_right for one in self.problems)
@@ -98,16 +106,18 @@ class Measurement:
         if len(scores) == len(self.problems):
             found["prm_less_outcome"] = (sum(scores) - right) / num
             found["prm_brier"] = sum(squares) / num
-        return found
+        return found if self.kl is None else found | {"kl": self.kl}
 
     def to_json(self) -> dict[str, Any]:
         """The summary, and the figures of each problem."""
-        return {"summary": self.summary(), "problems": [asdict(one) for one in self.problems]}
+        problems = [asdict(one) for one in self.problems]
+        return {"summary": self.summary(), "kl": self.kl, "problems": problems}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Measurement:
         """What `to_json` gave."""
-        return cls(tuple(ProblemFigures(**one) for one in content["problems"]))
+        problems = tuple(ProblemFigures(**one) for one in content["problems"])
+        return cls(problems, content.get("kl"))
 
 
 def _figures(group: Group, scores: Sequence[float] | None) -> ProblemFigures:

@@ -4,8 +4,10 @@
 
 Trains the bundled policy by `mclabel rl` with several credits, from the same start, on the same
 problems, and measures every policy on the same test problems: right answers, right answers through
-wrong steps, solutions without a wrong step. Arms are compared with outcome GRPO at equal steps, and
-at equal tokens (all that was sampled, values included), by a paired bootstrap over problems.
+wrong steps, solutions without a wrong step; one of 16 tries, and families that were held out; and
+whether the figures moved that a hacked reward moves (`planted` is a reward made to be hacked). Arms
+are compared with outcome GRPO at equal steps, and at equal tokens (all that was sampled, values
+included), by a paired bootstrap over problems.
 
 Beside that: how far advantages are from the truth by the way of estimating and its cost; tokens a
 second of our rollouts beside TRL's own `generate`; and how far loss and gradients are from TRL's
@@ -23,9 +25,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from mclabel.rl.hacking import changes
 from tests.benchmarks.rl_arms import ARMS, Arm, compared, prm_for, trained
 from tests.benchmarks.rl_trl import gradient_difference, rollout_speed
 from tests.benchmarks.rl_values import WAYS, compare
+from tests.benchmarks.rl_wider import wider
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 SMOKE_ARMS = ("outcome", "mc")
@@ -123,12 +127,23 @@ def _arms(
             steps_alike[name] = less
             tokens_alike[name] = compared(found, runs["outcome"], equal_tokens=True)
     console.print(table)
+    policies = {"before": "arith:policy"} | {
+        name: str(work / f"{name}-{seeds[0]}" / "model") for name in names
+    }
     return summary | {
+        "signs_of_hacking": {name: _signs(found) for name, found in runs.items()},
+        "wider": {name: wider(policy, size) for name, policy in policies.items()},
         "minus_grpo_equal_steps": steps_alike,
         "minus_grpo_equal_tokens": tokens_alike,
         "mc_minus_grpo_equal_steps": steps_alike.get("mc"),
         "mc_minus_grpo_equal_tokens": tokens_alike.get("mc"),
     }
+
+
+def _signs(arms: list[Arm]) -> list[str]:
+    """Of a hacked reward, in any seed."""
+    found = [changes(arm.measured[0], arm.measured[max(arm.measured)]) for arm in arms]
+    return sorted({name for one in found for name, change in one.items() if change.is_bad})
 
 
 def _ranged(found: list[float]) -> str:

@@ -15,6 +15,8 @@ from mclabel.rl.measure import Measurement
 from mclabel.rl.training.record import read_log, read_measured
 from tests.benchmarks.sizes import BenchmarkSize
 
+FLAW = "tests.benchmarks.rl_flaw"
+
 
 @dataclass(frozen=True)
 class ArmKeys:
@@ -22,6 +24,8 @@ class ArmKeys:
 
     keys: tuple[str, ...]
     needs_prm: bool = False
+    allow: tuple[str, ...] = ()
+    """Modules of our own that it names."""
 
 
 ARMS: dict[str, ArmKeys] = {
@@ -36,6 +40,7 @@ ARMS: dict[str, ArmKeys] = {
     "prm_min": ArmKeys(("credit=prm_min",), needs_prm=True),
     "prm_delta": ArmKeys(("credit=prm_delta",), needs_prm=True),
     "prm_sum": ArmKeys(("credit=prm_sum",), needs_prm=True),
+    "planted": ArmKeys((f"credit={FLAW}:ShortIsRight",), needs_prm=True, allow=(FLAW,)),
 }
 
 
@@ -112,7 +117,7 @@ def trained(
         f"micro_batch={min(32, problems * group)}",
         f"problems.limit={size.pick(smoke=8, quick=2000, full=4000)}",
     ]
-    config = load_config(RLConfig, bundled_config("rl/arith.yaml"), keys)
+    config = load_config(RLConfig, bundled_config("rl/arith.yaml"), keys, allow=ARMS[name].allow)
     began = time.monotonic()
     last = 0.0
 

@@ -7,19 +7,23 @@ import random
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from mclabel import pipelines
 from mclabel.config import RLConfig, bundled_config, load_config
-from mclabel.engines.pretrained import load_tensors
+from mclabel.engines.pretrained import load_model, load_tensors
 from mclabel.errors import ConfigError, DataError, EngineError, ShardError, TrainingError
 from mclabel.records import Outcome, Problem, Solution, Step
 from mclabel.rl.credits.base import Segment
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import per_token
+from mclabel.rl.training.drift import kl_divergence
 from mclabel.rl.unfit import unfit
 from tests.support.serving import trained_prm
 
@@ -79,6 +83,8 @@ def test_a_stopped_training_resumes_to_the_same_policy(tmp_path: Path) -> None:
     assert all((trained[name] - resumed[name]).abs().max() < 1e-4 for name in trained)
     figures = log(whole)[-1]
     assert figures["num_value_tokens"] > 0 and 0 < figures["length"] <= 120
+    moved = [json.loads((whole / "measured" / f"{i}.json").read_text())["kl"] for i in (0, 2, 4)]
+    assert moved[0] == pytest.approx(0, abs=1e-6) and 1e-4 < moved[2] < 10
 
     def never(step: int, total: int, detail: str) -> None:
         raise AssertionError("a training that has ended was begun again")
@@ -103,6 +109,37 @@ def test_a_training_stopped_before_its_first_checkpoint_begins_its_log_anew(tmp_
         file.write('{"step": 2, "lo')  # and was killed while it wrote
     pipelines.rl(config(tmp_path / "out", *changes))
     assert [row["step"] for row in log(tmp_path / "out")] == [1, 2]
+
+
+def test_the_distance_from_the_first_policy_is_that_of_their_distributions() -> None:
+    load = partial(load_model, AutoModelForCausalLM, _policy(), trust_remote_code=False)
+    first, policy = (load(dtype=torch.float32) for _ in range(2))
+    with torch.no_grad():
+        policy.get_output_embeddings().weight.mul_(0.5)
+    policy.train()
+    solution = Solution(
+        id="s",
+        problem_id="p",
+        sample_index=0,
+        text="",
+        ids=(5, 6, 7),
+        steps=(),
+        finish_reason="stop",
+        origin="sampled",
+        prediction=None,
+        outcome=Outcome.WRONG,
+    )
+    problem = Problem(id="p", text="", answer="1")
+    group = Group(problem=problem, prompt=(1, 2), solutions=(solution,))
+    found = kl_divergence(policy, first, [group], temperature=2.0)
+    ids = torch.tensor([[1, 2, 5, 6, 7]])
+    own, other = (
+        torch.log_softmax(one.eval()(ids).logits[0, 1:-1].detach() / 2.0, -1)
+        for one in (policy, first)
+    )
+    expected = torch.nn.functional.kl_div(other, own, log_target=True, reduction="none").sum(-1)
+    assert found == pytest.approx(float(expected.mean()), rel=1e-4)
+    assert kl_divergence(first, first, [group], temperature=1.0) == 0
 
 
 def test_a_prm_gives_credit_and_what_it_says_is_measured(tmp_path: Path) -> None:

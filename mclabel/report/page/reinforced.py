@@ -9,6 +9,7 @@ from mclabel.report.page import charts
 from mclabel.report.page.cards import Fact, card
 from mclabel.report.page.html import Html, figure, join, table, tag, text
 from mclabel.report.runs import Run
+from mclabel.rl.hacking import changes
 from mclabel.rl.training.record import (
     MEASURED,
     read_log,
@@ -26,15 +27,16 @@ PLOTS: Mapping[str, tuple[str, str]] = {
     "length": ("Length of a solution", "tokens"),
     "steps": ("Steps of a solution", "steps"),
     "prm_less_outcome": ("PRM above outcome", "mean lowest score less share right"),
+    "kl": ("Distance from the first policy", "KL divergence of a token, nats"),
     "prm_brier": ("Error of the PRM on the policy's solutions", "Brier score of the lowest score"),
 }
 """Figures of the measurements that have a plot, with its title and axis."""
 LOGGED: Mapping[str, tuple[str, str]] = {
     "prm_less_outcome": (
-        "What the PRM says above the outcome",
+        "PRM above outcome in training",
         "mean lowest score less share right",
     ),
-    "kl": ("Distance from the first policy", "KL divergence of a token"),
+    "kl": ("Distance from the first policy in training", "KL divergence of a token, nats"),
     "entropy": ("Entropy of a token", "nats"),
     "refused": ("Solutions without a reward for their form", "share of solutions"),
 }
@@ -52,12 +54,12 @@ def reinforced_part(runs: Sequence[Run]) -> Html:
     measured = {run.name: _measured(run) for run in runs}
     logged = {run.name: _logged(run) for run in runs}
     figures = [
-        _figure(f"rl-{name.replace('_', '-')}", title, axis, curves)
-        for source, plots in ((measured, PLOTS), (logged, LOGGED))
+        _figure(f"{prefix}-{name.replace('_', '-')}", title, axis, curves)
+        for prefix, source, plots in (("rl", measured, PLOTS), ("rl-log", logged, LOGGED))
         for name, (title, axis) in plots.items()
         if (curves := {run: found[name] for run, found in source.items() if name in found})
     ]
-    return join(_summary(runs), *figures, *(_solutions(run) for run in runs))
+    return join(_summary(runs), _signs(runs), *figures, *(_solutions(run) for run in runs))
 
 
 def reinforced_card(runs: Sequence[Run]) -> Html:
@@ -135,6 +137,32 @@ def _summary(runs: Sequence[Run]) -> Html:
         )
     head = ["run", "steps", "tokens", "tokens for values", "minutes sampling", "minutes of credit"]
     return table(head, rows, caption="What was sampled")
+
+
+def _signs(runs: Sequence[Run]) -> Html:
+    """Whether the figures moved that a hacked reward moves."""
+    rows: list[list[object]] = []
+    for run in runs:
+        found = read_measured(Path(run.location))
+        if len(found) < 2:
+            continue
+        for one in changes(found[min(found)], found[max(found)]).values():
+            low, high = one.change.low, one.change.high
+            rows.append(
+                [
+                    run.name,
+                    one.sign.words,
+                    f"{one.before:.3f}",
+                    f"{one.after:.3f}",
+                    f"{one.change.value:+.3f} [{low:+.3f}, {high:+.3f}]",
+                    "yes" if one.is_bad else "no",
+                ]
+            )
+    if not rows:
+        return Html("")
+    head = ["run", "figure", "before", "after", "change", "a sign that the reward is hacked"]
+    caption = "Before and after, on problems that are not trained on; 95% intervals over problems"
+    return table(head, rows, caption=caption)
 
 
 def _total(lines: Iterable[Mapping[str, float]], name: str) -> float:

@@ -17,7 +17,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,17 @@ from mclabel.engines.settings import PolicySettings
 from mclabel.errors import TrainingError
 from mclabel.prm.training.checkpoint import COMPLETE, check_trainer_files, last_checkpoint
 from mclabel.records import Problem
+from mclabel.rl.groups import Group
+from mclabel.rl.training.drift import kl_divergence
 from mclabel.rl.training.engine import LiveEngine
-from mclabel.rl.training.record import LOG, MEASURED, forget_after, write_samples, write_whole
+from mclabel.rl.training.record import (
+    LOG,
+    MEASURED,
+    NUM_KEPT,
+    forget_after,
+    write_samples,
+    write_whole,
+)
 from mclabel.rl.training.rollouts import StepRollouts, whole_weights
 from mclabel.rl.training.settings import MeasureSettings, RLSettings
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
@@ -60,6 +69,8 @@ class Training:
     settings: RLSettings
     measuring: MeasureSettings
     out: Path
+    load_first: Callable[[], Any]
+    """Loads the first policy's weights once more, from which the policy's distance is measured."""
     bf16: bool = False
     on_cpu: bool = True
 
@@ -184,11 +195,19 @@ class _Watch(TrainerCallback):
         found, groups = training.rollouts.measure(
             training.others, samples=measuring.samples, seed=training.settings.seed + 1
         )
+        found = replace(found, kl=self._kl(groups[:NUM_KEPT]))
         write_samples(training.out / MEASURED / f"{step}.samples.jsonl", groups)
         write_whole(path, json.dumps(found.to_json()))
         self._on_progress(
             step, training.settings.steps, f"on other problems right {found.pass_at(1):.3f}"
         )
+
+    def _kl(self, groups: Sequence[Group]) -> float:
+        """From the first policy."""
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        first = self._training.load_first().to(model.device)
+        temperature = self._training.policy.temperature
+        return kl_divergence(model, first, groups, temperature=temperature)
 
 
 def save_policy(model: Any, source: Path, out: Path) -> None:

@@ -1,0 +1,53 @@
+"""What a policy does beside right answers in one try: one of 16 tries, families that were held out,
+and how right a PRM is on its solutions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mclabel.arith.problems import generate
+from mclabel.arith.stories import HELD_OUT_FAMILIES
+from mclabel.config import RLConfig, bundled_config, load_config
+from mclabel.pipelines.policy import prepare_policy
+from mclabel.prm.scoring.score import PRM
+from mclabel.records import Problem
+from mclabel.rl.measure import Measurement
+from mclabel.rl.training.crediting import Crediting
+from mclabel.rl.training.engine import LiveEngine
+from tests.benchmarks.sizes import BenchmarkSize
+
+NUM_TRIES = 16
+
+
+def wider(policy: str, size: BenchmarkSize) -> dict[str, float]:
+    """`pass_at_16` of test problems, and of families that no training has seen `pass_at_1` and so
+    on as `held_out_…`.
+    """
+    count = size.pick(smoke=2, quick=50, full=300)
+    test = generate(count, seed=78, split="test")
+    held = generate(count, seed=78, split="test", families=HELD_OUT_FAMILIES)
+    tries, other = (measured(policy, problems, samples=NUM_TRIES) for problems in (test, held))
+    names = ("pass_at_1", "pass_at_4", "pass_at_16", "lucky", "sound")
+    found = {name: tries.summary()[name] for name in names}
+    return found | {f"held_out_{name}": other.summary()[name] for name in names}
+
+
+def measured(
+    policy: str, problems: list[Problem], *, samples: int, prm: Path | None = None
+) -> Measurement:
+    """What a policy does on problems.
+
+    Args:
+        policy: folder or name.
+        problems: with the truth of arith.
+        samples: of each.
+        prm: whose lowest scores are measured, too.
+    """
+    keys = ["out=unused", f"policy.model={policy}"]
+    config = load_config(RLConfig, bundled_config("rl/arith.yaml"), keys)
+    prepared = prepare_policy(config.policy)
+    scorer = None if prm is None else PRM.load(str(prm), device="cpu", threads=2)
+    with LiveEngine(prepared.maker(0)(), config) as live:
+        groups = live.groups(problems, seed=1, size=samples)
+        return Measurement.of(groups, Crediting(config, live, scorer).lowest_scores(groups))
