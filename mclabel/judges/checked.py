@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any, get_args
 
 from mclabel.boundary import Boundary, shown
+from mclabel.components import derived_class
 from mclabel.errors import ConfigError
 from mclabel.judges.base import UNKNOWN_VOTE, Answer, Asks, Judge, JudgedItem, Opinion
 from mclabel.judges.base import JudgeSettings as Settings
@@ -78,12 +79,8 @@ def judge_class(settings: Settings) -> type[Judge]:
     Raises:
         ConfigError: it is no judge.
     """
-    target = settings.component
-    if not (isinstance(target, type) and issubclass(target, Judge)):
-        raise ConfigError(
-            f"judge={settings.kind}: must be a class derived from mclabel.judges.base.Judge "
-            "(docs/extending-judge.md)"
-        )
+    page = "docs/extending-judge.md"
+    target: type[Judge] = derived_class(settings, Judge, key="judge", page=page)
     if target.claim not in get_args(Claim):
         raise ConfigError(
             f"judge={settings.kind}: its claim is {target.claim!r}, must be one of "

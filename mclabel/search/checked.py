@@ -7,9 +7,11 @@ from math import isfinite
 from typing import Any
 
 from mclabel.boundary import Boundary, shown
-from mclabel.errors import ConfigError
+from mclabel.components import derived_class
 from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, SearchMethod
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
+
+PAGE = "docs/search.md"
 
 
 class CheckedMethod:
@@ -152,13 +154,8 @@ def method_class(settings: MethodSettings) -> type[SearchMethod]:
     Raises:
         ConfigError: it is no method.
     """
-    target = settings.component
-    if not (isinstance(target, type) and issubclass(target, SearchMethod)):
-        raise ConfigError(
-            f"search.kind={settings.kind}: must be a class derived from "
-            "mclabel.search.base.SearchMethod (docs/search.md)"
-        )
-    return target
+    found: type[SearchMethod] = derived_class(settings, SearchMethod, key="search.kind", page=PAGE)
+    return found
 
 
 def scorer_class(settings: StepScorerSettings) -> type[StepScorer]:
@@ -167,10 +164,5 @@ def scorer_class(settings: StepScorerSettings) -> type[StepScorer]:
     Raises:
         ConfigError: it is no scorer of steps.
     """
-    target = settings.component
-    if not (isinstance(target, type) and issubclass(target, StepScorer)):
-        raise ConfigError(
-            f"scorer.kind={settings.kind}: must be a class derived from "
-            "mclabel.search.scorers.base.StepScorer (docs/search.md)"
-        )
-    return target
+    found: type[StepScorer] = derived_class(settings, StepScorer, key="scorer.kind", page=PAGE)
+    return found
