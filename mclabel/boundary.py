@@ -126,6 +126,16 @@ class Boundary:
             except BaseException as thrown:  # a cancellation, into the coroutine
                 error = thrown
 
+    async def awaited(
+        self, component: Any, method: str, *given: Any, may_take_long: bool = False, **more: Any
+    ) -> Any:
+        """What a coroutine method of the component gives; see `calling` and `steps`."""
+        with self.calling(method):
+            found = getattr(component, method)(*given, **more)
+        coroutine = self.coroutine(method, found)
+        with self.awaiting(method):
+            return await self.steps(method, coroutine, may_take_long=may_take_long)
+
     def coroutine(self, method: str, found: Any) -> Coroutine[Any, Any, Any]:
         """What a coroutine method gave, for `steps`.
 

@@ -157,6 +157,19 @@ def find_target(kind: str, name: str) -> Any:
     return found
 
 
+def derived_class(settings: Any, base: type, *, key: str, page: str) -> Any:
+    """The class that settings name, which must be derived from the base class of its kind.
+
+    Raises:
+        ConfigError: it is not. The message names the key and the page of the documentation.
+    """
+    target = settings.component
+    if isinstance(target, type) and issubclass(target, base):
+        return target
+    wanted = f"{base.__module__}.{base.__qualname__}"
+    raise ConfigError(f"{key}={settings.kind}: must be a class derived from {wanted} ({page})")
+
+
 def component_name(kind: str, target: Any) -> str:
     """The name under which a class or function would be found: the inverse of `find_component`."""
     path = f"{target.__module__}:{target.__qualname__}"

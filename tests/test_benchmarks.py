@@ -25,6 +25,7 @@ WITHOUT_PROGRAM = {
     "prm_vs_orm_study",
     "scorer_figures",
     "scorers",
+    "quickstart_prm",
     "rl_arms",
     "rl_trl",
     "rl_flaw",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ from mclabel.data.shards.store import Store
 from tests.support import broken_components as table
 from tests.support.broken_components import Case, broken
 from tests.support.labelled import arith_rows, write_run
+from tests.support.own_package import mclabel
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 Mclabel = Callable[..., tuple[int, str]]
@@ -238,14 +237,7 @@ def test_a_reader_that_takes_long_is_named_and_waited_for(tmp_path: Path) -> Non
     once = "'slept' in globals() or globals().update(slept=time.sleep(4))"
     slow = broken(table.READER, Case("", "rows", once, ()))
     (tmp_path / "own.py").write_text(slow + shorter)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-m", "mclabel", *label(tmp_path, "problems.source=own:Own")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = mclabel(tmp_path, *label(tmp_path, "problems.source=own:Own"))
     assert done.returncode == 0, done.stderr
     told = r"own:Own: rows has not returned for \d+ s\. It is waited for; Ctrl-C"
     assert re.search(told, done.stderr)
@@ -264,14 +256,7 @@ def test_a_component_that_ends_the_process_is_named(
     if key == "judge":
         run_folder = write_run(tmp_path / "run", arith_rows(2))
         job = ["judge", str(run_folder), "-o", str(tmp_path / "opinions"), "judge=own:Own"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-m", "mclabel", *job],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = mclabel(tmp_path, *job)
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"mclabel: own:Own: {part} ended the process by os._exit(0). Correct it")
@@ -283,23 +268,10 @@ def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> N
     shorter = "import mclabel.boundary\nmclabel.boundary.HANG_S = 2.0\n"
     (tmp_path / "own.py").write_text(broken(sound, Case("", part, code, ())) + shorter)
     job = label(tmp_path, f"{key.rstrip('.:')}=own:Own")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-m", "mclabel", *job],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = mclabel(tmp_path, *job)
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("mclabel: own:Own: ") and "has not returned for" in last
     (tmp_path / "own.py").write_text(sound)
-    done = subprocess.run(
-        [sys.executable, "-m", "mclabel", *job],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = mclabel(tmp_path, *job)
     assert done.returncode == 0, done.stderr

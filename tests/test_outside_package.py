@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.own_package import install_package
+from tests.support.own_package import install_package, mclabel
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 PACKAGE = {
@@ -122,17 +119,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which pip has installed the package."""
     folder = tmp_path_factory.mktemp("outside")
     return install_package(folder, "mclabel_outside", PACKAGE, ENTRY_POINTS)
-
-
-def mclabel(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, "-m", "mclabel", *arguments],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def job(folder: Path, *overrides: str) -> list[str]:

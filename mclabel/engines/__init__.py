@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mclabel.boundary import Boundary
+from mclabel.components import derived_class
 from mclabel.engines.base import Engine, EngineStats, Policy, PolicyPreview
 from mclabel.engines.checked import CheckedEngine
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.settings import EngineSettings, Example, PolicySettings
-from mclabel.errors import ConfigError
 
 ENGINES: Mapping[str, str] = {
     "hf": "mclabel.engines.hf:HfEngine",
@@ -48,12 +48,9 @@ def make_engine(policy: PolicySettings, *, seed: int = 0) -> Engine:
         ConfigError: it is no class of an engine.
         ComponentError: an engine of somebody's own cannot be made.
     """
-    target = policy.engine.component
-    if not (isinstance(target, type) and issubclass(target, Engine)):
-        raise ConfigError(
-            f"policy.engine={policy.engine.kind}: must be a class derived from "
-            "mclabel.engines.Engine (docs/extending.md)"
-        )
+    target: type[Engine] = derived_class(
+        policy.engine, Engine, key="policy.engine", page="docs/extending.md"
+    )
     if Boundary.around("engines", target).ours:
         return target(policy, seed=seed)
     return CheckedEngine(target, policy, seed=seed)

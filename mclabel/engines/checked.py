@@ -24,16 +24,8 @@ T = TypeVar("T")
 
 MAX_ID = 2**31 - 1
 """Largest token id that shards hold."""
-MAY_TAKE_LONG = (
-    "model_identity",
-    "model_commit",
-    "check_model",
-    "preview",
-    "start",
-    "update_weights",
-    "close",
-)
-"""Methods that may load or fetch a model."""
+MAY_TAKE_LONG = ("model_identity", "model_commit", "check_model", "preview")
+"""Plain methods that may load or fetch a model."""
 _REASONS = get_args(FinishReason)
 
 
@@ -83,7 +75,7 @@ class CheckedEngine(Engine):
     # The policy
 
     async def start(self) -> None:
-        await self._awaited("start", lambda: self._engine.start())
+        await self._boundary.awaited(self._engine, "start", may_take_long=True)
 
     @property
     def max_context(self) -> float:
@@ -116,12 +108,8 @@ class CheckedEngine(Engine):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
-        found = await self._awaited(
-            "sample",
-            lambda: self._engine.sample(
-                prompt, prefix, seed=seed, priority=priority, **limited(max_tokens, stop)
-            ),
-        )
+        more = {"seed": seed, "priority": priority, **limited(max_tokens, stop)}
+        found = await self._boundary.awaited(self._engine, "sample", prompt, prefix, **more)
         if not isinstance(found, Completion):
             raise self._broken("sample", f"gave {shown(found)}, must give Completion")
         ids = self._ids("sample", found.ids)
@@ -156,10 +144,10 @@ class CheckedEngine(Engine):
         return self._given("stats", EngineStats, self._engine.stats)
 
     async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
-        await self._awaited("update_weights", lambda: self._engine.update_weights(weights))
+        await self._boundary.awaited(self._engine, "update_weights", weights, may_take_long=True)
 
     async def close(self) -> None:
-        await self._awaited("close", lambda: self._engine.close())
+        await self._boundary.awaited(self._engine, "close", may_take_long=True)
 
     def _called(self, method: str, *arguments: Any) -> Any:
         with self._boundary.calling(method):
@@ -173,15 +161,6 @@ class CheckedEngine(Engine):
             name = getattr(kind, "__name__", str(kind)).replace("NoneType", "None")
             raise self._broken(method, f"gave {shown(found)}, must give {name}")
         return found
-
-    async def _awaited(self, method: str, call: Callable[[], Any]) -> Any:
-        """What a coroutine method gives."""
-        with self._boundary.calling(method):
-            found = call()
-        coroutine = self._boundary.coroutine(method, found)
-        long = method in MAY_TAKE_LONG
-        with self._boundary.awaiting(method):
-            return await self._boundary.steps(method, coroutine, may_take_long=long)
 
     def _ids(self, method: str, found: Any) -> tuple[int, ...]:
         if not isinstance(found, tuple):

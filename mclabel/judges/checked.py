@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any, get_args
 
 from mclabel.boundary import Boundary, shown
+from mclabel.components import derived_class
 from mclabel.errors import ConfigError
 from mclabel.judges.base import UNKNOWN_VOTE, Answer, Asks, Judge, JudgedItem, Opinion
 from mclabel.judges.base import JudgeSettings as Settings
@@ -35,7 +36,7 @@ class CheckedJudge:
 
     async def start(self) -> None:
         """Load what it needs."""
-        await self._awaited("start", may_take_long=True)
+        await self.boundary.awaited(self.judge, "start", may_take_long=True)
 
     async def opinion(self, item: JudgedItem, ask: Asks) -> Opinion:
         """Its opinion on a solution; see `Judge.judge`.
@@ -43,7 +44,7 @@ class CheckedJudge:
         Raises:
             ComponentError: it gives something else.
         """
-        found = await self._awaited("judge", item, ask)
+        found = await self.boundary.awaited(self.judge, "judge", item, ask)
         if (fault := next(_faults(found, item), None)) is not None:
             raise self.boundary.broken("judge", fault)
         opinion: Opinion = found
@@ -51,25 +52,16 @@ class CheckedJudge:
 
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
         """One answer of its language model; see `Judge.sample`."""
-        found = await self._awaited("sample", prompt, number=number, max_tokens=max_tokens)
+        found = await self.boundary.awaited(
+            self.judge, "sample", prompt, number=number, max_tokens=max_tokens
+        )
         if not isinstance(found, Answer):
             raise self.boundary.broken("sample", f"gave {shown(found)}, must give an Answer")
         return found
 
     async def close(self) -> None:
         """Free what it has loaded."""
-        await self._awaited("close", may_take_long=True)
-
-    async def _awaited(
-        self, method: str, *arguments: Any, may_take_long: bool = False, **more: Any
-    ) -> Any:
-        if self.boundary.ours:
-            return await getattr(self.judge, method)(*arguments, **more)
-        with self.boundary.calling(method):
-            found = getattr(self.judge, method)(*arguments, **more)
-        coroutine = self.boundary.coroutine(method, found)
-        with self.boundary.awaiting(method):
-            return await self.boundary.steps(method, coroutine, may_take_long=may_take_long)
+        await self.boundary.awaited(self.judge, "close", may_take_long=True)
 
 
 def judge_class(settings: Settings) -> type[Judge]:
@@ -78,12 +70,8 @@ def judge_class(settings: Settings) -> type[Judge]:
     Raises:
         ConfigError: it is no judge.
     """
-    target = settings.component
-    if not (isinstance(target, type) and issubclass(target, Judge)):
-        raise ConfigError(
-            f"judge={settings.kind}: must be a class derived from mclabel.judges.base.Judge "
-            "(docs/extending-judge.md)"
-        )
+    page = "docs/extending-judge.md"
+    target: type[Judge] = derived_class(settings, Judge, key="judge", page=page)
     if target.claim not in get_args(Claim):
         raise ConfigError(
             f"judge={settings.kind}: its claim is {target.claim!r}, must be one of "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
 
 from mclabel.boundary import Boundary, shown
-from mclabel.errors import ConfigError
+from mclabel.components import derived_class
 from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, SearchMethod
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
+
+PAGE = "docs/search.md"
 
 
 class CheckedMethod:
@@ -109,7 +110,7 @@ class CheckedScorer:
 
     async def start(self) -> None:
         """Load what it needs."""
-        await self._awaited("start", may_take_long=True)
+        await self.boundary.awaited(self.scorer, "start", may_take_long=True)
 
     async def score(self, beginning: Beginning) -> Scored:
         """Score a beginning; see `StepScorer.score`.
@@ -117,7 +118,7 @@ class CheckedScorer:
         Raises:
             ComponentError: it gives something else than scores.
         """
-        found = await self._awaited("score", beginning)
+        found = await self.boundary.awaited(self.scorer, "score", beginning)
         if not isinstance(found, Scored):
             raise self.boundary.broken("score", f"gave {shown(found)}, must give Scored")
         if len(found.scores) != len(beginning.steps):
@@ -134,16 +135,7 @@ class CheckedScorer:
 
     async def close(self) -> None:
         """Free what it has loaded."""
-        await self._awaited("close", may_take_long=True)
-
-    async def _awaited(self, method: str, *arguments: Any, may_take_long: bool = False) -> Any:
-        if self.boundary.ours:
-            return await getattr(self.scorer, method)(*arguments)
-        with self.boundary.calling(method):
-            found = getattr(self.scorer, method)(*arguments)
-        coroutine = self.boundary.coroutine(method, found)
-        with self.boundary.awaiting(method):
-            return await self.boundary.steps(method, coroutine, may_take_long=may_take_long)
+        await self.boundary.awaited(self.scorer, "close", may_take_long=True)
 
 
 def method_class(settings: MethodSettings) -> type[SearchMethod]:
@@ -152,13 +144,8 @@ def method_class(settings: MethodSettings) -> type[SearchMethod]:
     Raises:
         ConfigError: it is no method.
     """
-    target = settings.component
-    if not (isinstance(target, type) and issubclass(target, SearchMethod)):
-        raise ConfigError(
-            f"search.kind={settings.kind}: must be a class derived from "
-            "mclabel.search.base.SearchMethod (docs/search.md)"
-        )
-    return target
+    found: type[SearchMethod] = derived_class(settings, SearchMethod, key="search.kind", page=PAGE)
+    return found
 
 
 def scorer_class(settings: StepScorerSettings) -> type[StepScorer]:
@@ -167,10 +154,5 @@ def scorer_class(settings: StepScorerSettings) -> type[StepScorer]:
     Raises:
         ConfigError: it is no scorer of steps.
     """
-    target = settings.component
-    if not (isinstance(target, type) and issubclass(target, StepScorer)):
-        raise ConfigError(
-            f"scorer.kind={settings.kind}: must be a class derived from "
-            "mclabel.search.scorers.base.StepScorer (docs/search.md)"
-        )
-    return target
+    found: type[StepScorer] = derived_class(settings, StepScorer, key="scorer.kind", page=PAGE)
+    return found

@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mclabel.rl.hacking import changes
-from tests.benchmarks.rl_arms import ARMS, Arm, compared, prm_for, trained
+from tests.benchmarks.quickstart_prm import quickstart_prm
+from tests.benchmarks.rl_arms import ARMS, Arm, compared, trained
 from tests.benchmarks.rl_trl import gradient_difference, rollout_speed
 from tests.benchmarks.rl_values import WAYS, compare
 from tests.benchmarks.rl_wider import wider
@@ -89,7 +90,8 @@ def _arms(
     size: BenchmarkSize,
     console: Console,
 ) -> dict[str, Any]:
-    prm = prm_for(work, size) if any(ARMS[name].needs_prm for name in names) else None
+    needs_prm = any(ARMS[name].needs_prm for name in names)
+    prm = quickstart_prm(work, size, "problems.seed=91") if needs_prm else None
     runs: dict[str, list[Arm]] = {
         name: [trained(work, name, seed, steps, size, prm) for seed in seeds] for name in names
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mclabel import pipelines
-from mclabel.config import LabelConfig, RLConfig, TrainConfig, bundled_config, load_config
+from mclabel.config import RLConfig, bundled_config, load_config
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.record import read_log, read_measured
 from tests.benchmarks.sizes import BenchmarkSize
@@ -78,26 +78,6 @@ class Arm:
         """The first measured step for which as many tokens were sampled, or the last step."""
         enough = [step for step in self.measured if self.tokens_by_step[step] >= tokens]
         return min(enough, default=max(self.measured))
-
-
-def prm_for(work: Path, size: BenchmarkSize) -> Path:
-    """A PRM of the bundled policy as the quickstart trains it, on problems of the train split."""
-    keys = [
-        *("problems=arith", "problems.split=train", "problems.seed=91", "estimator=posterior"),
-        f"problems.limit={size.pick(smoke=6, quick=200, full=1000)}",
-        *("ray.address=none", "policy.temperature=0.8", "policy.max_tokens=200"),
-        "policy.engine.max_live=1024",
-    ]
-    pipelines.label(
-        load_config(LabelConfig, None, [*keys, f"out={work / 'labels'}"]), lambda state: None
-    )
-    more = size.pick(smoke=["max_steps=2"], quick=[], full=[])
-    train = [f"labels=[{work / 'labels'}]", f"out={work / 'prm'}", *more]
-    pipelines.train(
-        load_config(TrainConfig, bundled_config("train/quickstart.yaml"), train),
-        lambda step, total, loss: None,
-    )
-    return work / "prm"
 
 
 def trained(

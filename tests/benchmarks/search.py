@@ -32,15 +32,10 @@ from rich.table import Table
 from mclabel import pipelines
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
-from mclabel.config import (
-    LabelConfig,
-    SearchEvalConfig,
-    TrainConfig,
-    bundled_config,
-    load_config,
-)
+from mclabel.config import SearchEvalConfig, load_config
 from mclabel.search.settings import SearchSettings
 from tests.benchmarks.engine_common import LoadedPolicy, engine_name, loaded_policy, watch
+from tests.benchmarks.quickstart_prm import quickstart_prm
 from tests.benchmarks.search_ways import Way, by_levels, together
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
@@ -51,6 +46,8 @@ NARROW_LIVE = 32
 they wait for the engine and not it for them."""
 STEP_TOKENS = 32
 """Of a step of the model of random weights, which writes no lines."""
+COMPLETERS = "completers=[{model: 'arith:strong', max_tokens: 200, temperature: 0.8}]"
+"""Of the labels that the PRM is trained on."""
 
 METHODS: dict[str, dict[str, Any]] = {
     "beam": {"width": 2},
@@ -73,27 +70,9 @@ def main() -> None:
     size: BenchmarkSize = args.size
     with tempfile.TemporaryDirectory() as folder:
         work = args.run or Path(folder)
-        prm = args.prm or _trained(work, size)
+        prm = args.prm or quickstart_prm(work, size, COMPLETERS)
         summary = asyncio.run(_speed(prm, size)) | _accuracy(prm, work, size)
     print(json.dumps(summary))
-
-
-def _trained(work: Path, size: BenchmarkSize) -> Path:
-    """A PRM as the quickstart trains it, on labels of training problems."""
-    keys = [
-        *("problems=arith", "problems.split=train", "estimator=posterior", "ray.address=none"),
-        f"problems.limit={size.pick(smoke=6, quick=200, full=1000)}",
-        *("policy.temperature=0.8", "policy.max_tokens=200", "policy.engine.max_live=1024"),
-        "completers=[{model: 'arith:strong', max_tokens: 200, temperature: 0.8}]",
-    ]
-    pipelines.label(
-        load_config(LabelConfig, None, [*keys, f"out={work / 'train'}"]), lambda state: None
-    )
-    more = size.pick(smoke=["max_steps=2"], quick=[], full=[])
-    train = [f"labels=[{work / 'train'}]", f"out={work / 'prm'}", *more]
-    config = load_config(TrainConfig, bundled_config("train/quickstart.yaml"), train)
-    pipelines.train(config, lambda step, total, loss: None)
-    return work / "prm"
 
 
 # Accuracy

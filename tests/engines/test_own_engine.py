@@ -19,7 +19,7 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.records import LabeledSolution
 from tests.support.own_engine import ConstantEngine
-from tests.support.own_package import install_package
+from tests.support.own_package import install_package, mclabel
 from tests.support.scripted_jobs import scripted_overrides, write_config, write_problems
 
 OWN = "tests.support.own_engine:ConstantEngine"
@@ -64,18 +64,11 @@ def test_an_installed_package_adds_an_engine_by_its_entry_point(
     modules = {"outside_engine.py": MODULE.read_text(encoding="utf-8")}
     points = "[mclabel.engines]\nconstant = outside_engine:ConstantEngine\n"
     path = install_package(tmp_path, "outside_engine", modules, points)
-    environment = {**os.environ, "PYTHONPATH": str(path)}
     more = [f"ray.address={address}", "ray.max_engines=1", "policy.engine.num_cpus=0.2"]
 
     def run(*changes: str) -> subprocess.CompletedProcess[str]:
         job = overrides(tmp_path, "constant", *more, *changes)
-        return subprocess.run(
-            [sys.executable, "-m", "mclabel", "label", str(write_config(tmp_path)), *job],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        return mclabel(path, "label", str(write_config(tmp_path)), *job)
 
     done = run()
     assert done.returncode == 0, done.stdout + done.stderr

