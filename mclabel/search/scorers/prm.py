@@ -7,12 +7,13 @@ computed. Else a beginning is read as text from its first token every time, and 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from mclabel.engines.pretrained import check_weights
 from mclabel.engines.resources import EngineResources
@@ -41,6 +42,9 @@ class PrmScorer(StepScorer):
         reuse: Annotated[bool, OPERATIONAL] = True
         """Whether a PRM in this process keeps what it has computed for a beginning, and computes
         new tokens alone. false reads every beginning from its first token, for comparison."""
+        threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+        """Number of CPU threads of a PRM in this process, beside those of the engine: more than
+        there are free cores slow down both. Used only with device=cpu."""
 
     settings: Settings
 
@@ -48,7 +52,7 @@ class PrmScorer(StepScorer):
         """Prepare to score; see `StepScorer`."""
         super().__init__(settings)
         self._on_gpu = settings.device != "cpu" and settings.url is None
-        self._threads = None if self._on_gpu else os.cpu_count() or 1
+        self._threads = None if self._on_gpu else settings.threads
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prm")
         self._scorer: Any = None
         self._incremental: IncrementalPRM | None = None
@@ -74,8 +78,8 @@ class PrmScorer(StepScorer):
         return sum(check_weights(str(model_folder(self.settings.prm))))
 
     def resources(self) -> EngineResources:
-        """A GPU, or a core."""
-        return EngineResources(num_cpus=1.0, num_gpus=float(self._on_gpu))
+        """A GPU with a core beside it, or as many cores as threads."""
+        return EngineResources(num_cpus=float(self._threads or 1), num_gpus=float(self._on_gpu))
 
     async def start(self) -> None:
         """Load the PRM."""
