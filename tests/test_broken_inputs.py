@@ -428,6 +428,7 @@ HARMLESS = {
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("combine", "rule"),
     *(("search", "keys"), ("search", "strict"), ("search", "accept_changes")),
+    ("search", "dry_run"),
     *(("score", "keys"), ("judge", "keys"), ("judge", "strict"), ("judge", "accept_changes")),
     *(("show", "problem"), ("show", "wrong"), ("labels", "as_json")),
     *(("eval best-of-n", "form"), ("eval labels", "shape"), ("eval processbench", "shape")),

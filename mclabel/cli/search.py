@@ -22,12 +22,19 @@ from mclabel.cli.output import console, fail_if_stopped, say_left_out
     help="Continue although problems were changed or removed since the run began: search changed "
     "problems again, and leave out the old solutions of changed and removed ones.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Check everything and print the plan, without searching; of a search that was begun, with "
+    "a forecast of its tokens.",
+)
 def search(
     config: str,
     overrides: tuple[str, ...],
     address: str | None,
     strict: bool,
     accept_changes: bool,
+    dry_run: bool,
     allow: tuple[str, ...],
 ) -> None:
     """Search for solutions to problems, steered by a PRM that scores every step.
@@ -46,6 +53,10 @@ def search(
     given = {"ray.address": address, "strict": strict or None}
     named = [f"{key}={value}" for key, value in given.items() if value is not None]
     checked = load_config(SearchConfig, config, [*named, *overrides], allow=allow)
+    if dry_run:
+        for line in pipelines.plan_search(checked).lines(accept_changes=accept_changes):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return
     with job_progress(console, "search", "problems") as progress:
         report = pipelines.search(checked, progress, accept_changes=accept_changes)
     say_left_out(report, "problems were left out", checked.out)

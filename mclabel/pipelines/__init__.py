@@ -15,7 +15,7 @@ from mclabel.pipelines.plan import plan
 from mclabel.pipelines.preview import preview
 from mclabel.pipelines.regrade import regrade
 from mclabel.pipelines.rl import plan_rl, rl, rl_lines
-from mclabel.pipelines.search import search, search_lines
+from mclabel.pipelines.search import plan_search, search, search_lines
 from mclabel.pipelines.train import train
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "label",
     "plan",
     "plan_rl",
+    "plan_search",
     "preview",
     "regrade",
     "rl",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from mclabel.boundary import Boundary
 from mclabel.checkers import make_checker
 from mclabel.config import SearchConfig
 from mclabel.data.outputs import check_run
-from mclabel.data.readers.problems import read_problems
-from mclabel.data.shards.manifest import MANIFEST, Semantic, read_claim
+from mclabel.data.readers.problems import ProblemStream, read_problems
+from mclabel.data.shards.catalog import read_catalog
+from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, read_claim
 from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import read_trees
+from mclabel.data.shards.trees import StoredTree, read_trees
+from mclabel.data.sizes import Size
 from mclabel.engines import EngineResources
 from mclabel.evaluation.search_figures import ModelSizes, search_figures
 from mclabel.labeling.items import ProblemItems
@@ -22,15 +26,130 @@ from mclabel.pipelines.identity import check_output, claim_output, versions
 from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
 from mclabel.search.checked import CheckedScorer, method_class
 from mclabel.search.scorers.base import StepScorer
-from mclabel.search.task import SearchTask
-from mclabel.work.blocks import plan_blocks
+from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
+from mclabel.settings import ComponentSettings
+from mclabel.work.blocks import JobBlocks, plan_blocks
 from mclabel.work.budget import Limits
+from mclabel.work.forecast import predict
 from mclabel.work.job import run_job
 from mclabel.work.tally import JobReport, JobState
 from mclabel.work.worker import Worker
 
 TASK = "search"
 """What the manifest of a run calls its task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchPlan:
+    """A search whose parts are checked; nothing is loaded or written."""
+
+    config: SearchConfig
+    policy: PreparedPolicy
+    scorer: StepScorer
+    semantic: Semantic
+    problems: ProblemStream
+
+    @property
+    def resources(self) -> EngineResources:
+        """What a worker takes of the cluster: policy and scorer share what the larger one needs."""
+        ray = self.config.ray
+        own, other = self.policy.resources(ray), self.scorer.resources()
+        if own.bundles:
+            return own
+        return EngineResources(
+            num_cpus=max(own.num_cpus, other.num_cpus), num_gpus=max(own.num_gpus, other.num_gpus)
+        ).replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+
+    def lines(self, *, accept_changes: bool = False) -> list[str]:
+        """The plan in words, with a forecast of the tokens where some problems are searched.
+
+        Args:
+            accept_changes: as in `search`.
+
+        Raises:
+            ShardError: the output belongs to another search, or to other problems.
+        """
+        config = self.config
+        sizes = (self.policy.engine.num_parameters(), self.scorer.num_parameters())
+        policy, scorer = ("unknown" if one is None else f"{one:,}" for one in sizes)
+        limit = "no limit but the method's own" if config.tokens is None else f"{config.tokens:,}"
+        found = [
+            f"policy: {config.policy.model}, {policy} parameters",
+            f"scorer: {_named(config.scorer)}, {scorer} parameters",
+            f"search: {_named(config.search)}, choose {config.choose}",
+            f"problems: {len(self.problems):,}; {self.problems.num_rejected:,} rows are left out",
+            f"tokens of a problem: {limit}",
+            str(self.resources),
+        ]
+        store = self._begun()
+        if store is None:
+            return [*found, f"{config.out}: not begun"]
+        blocks = self.blocks(store, accept_changes=accept_changes, commit=False)
+        done = read_catalog(store).blocks.keys()
+        num_done = sum(block in done for block, _ in blocks.sizes())
+        found.append(f"{config.out}: {num_done:,} of {len(blocks):,} blocks are done")
+        trees = list(read_trees(store)) if num_done else []
+        if trees:
+            found.append(f"tokens in all: {self._forecast(trees)}")
+        return found
+
+    def _begun(self) -> Store | None:
+        out = self.config.out
+        if "://" not in out and not Path(out).is_dir():
+            return None
+        store = Store(out)
+        check_claim(store, MANIFEST, self.semantic)
+        return store if read_claim(store, MANIFEST) is not None else None
+
+    def _forecast(self, trees: Sequence[StoredTree]) -> str:
+        """Sampled tokens of the whole job, from the problems that are done."""
+        seen = [(Size.of_lengths([len(one.problem)]), float(one.cost.num_sampled)) for one in trees]
+        done = sum((size for size, _ in seen), Size())
+        spent = sum(tokens for _, tokens in seen)
+        left = self.problems.size - done
+        if left.num_items <= 0:
+            return f"{spent:,.0f}"
+        more = predict(seen, left, seed=self.config.seed).times(1, spent)
+        return f"{more.expected:,.0f} ({more.low:,.0f} to {more.high:,.0f})"
+
+    def blocks(
+        self, store: Store | None, *, accept_changes: bool = False, commit: bool = True
+    ) -> JobBlocks:
+        """The blocks of the problems; see `plan_blocks`."""
+        return plan_blocks(
+            store,
+            ProblemItems(self.problems),
+            SEARCH_OUTPUTS,
+            identity=self.semantic.identity,
+            block_items=self.config.block_problems,
+            accept_changes=accept_changes,
+            commit=commit,
+        )
+
+
+def plan_search(config: SearchConfig) -> SearchPlan:
+    """Check everything that a search needs; nothing is loaded or written.
+
+    Raises:
+        ConfigError: there is no such method or scorer, or it lacks what it needs.
+        DataError: the problems cannot be read.
+        EngineError: the policy cannot be had.
+    """
+    check_run(config.out)
+    method_class(config.search)
+    policy = prepare_policy(config.policy)
+    config = config.model_copy(update={"policy": policy.settings})
+    policy.engine.check_model()
+    checked = CheckedScorer(config.scorer)
+    with checked.boundary.calling("check", may_take_long=True):
+        checked.scorer.check()
+    return SearchPlan(
+        config=config,
+        policy=policy,
+        scorer=checked.scorer,
+        semantic=_semantic(config, policy, checked.scorer),
+        problems=read_problems(config.problems, strict=config.strict),
+    )
 
 
 def search(
@@ -55,52 +174,37 @@ def search(
         DataError: the input cannot be read; if strict, a problem cannot be searched.
         ShardError: `out` holds another run, or the store fails.
     """
-    check_run(config.out)
-    method_class(config.search)
-    policy = prepare_policy(config.policy)
-    config = config.model_copy(update={"policy": policy.settings})
-    policy.engine.check_model()
-    checked = CheckedScorer(config.scorer)
-    with checked.boundary.calling("check", may_take_long=True):
-        checked.scorer.check()
-    semantic = _semantic(config, policy, checked.scorer)
-    problems = read_problems(config.problems, strict=config.strict)
+    plan = plan_search(config)
+    config, semantic = plan.config, plan.semantic
     check_output(config.out, semantic)
     store = Store(config.out, create=True)
     provenance = {
         "versions": versions(config.policy.engine.component.packages),
         "input": {"problems": config.problems.model_dump()},
         "parameters": {
-            "policy": policy.engine.num_parameters(),
-            "scorer": checked.scorer.num_parameters(),
+            "policy": plan.policy.engine.num_parameters(),
+            "scorer": plan.scorer.num_parameters(),
         },
     }
     claim_output(store, semantic, provenance)
     task = SearchTask(
-        make_policy=policy.maker(config.seed),
+        make_policy=plan.policy.maker(config.seed),
         settings=config,
         ends=tuple(config.policy.stop),
         provenance={**provenance, **semantic.stamp()},
         strict=config.strict,
     )
-    blocks = plan_blocks(
-        store,
-        ProblemItems(problems),
-        task.outputs,
-        identity=semantic.identity,
-        block_items=config.block_problems,
-        accept_changes=accept_changes,
-    )
+    blocks = plan.blocks(store, accept_changes=accept_changes)
     worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
     return run_job(
         blocks,
         task.outputs,
-        make_fleet(config.ray, _resources(config, policy, checked.scorer), worker),
+        make_fleet(config.ray, plan.resources, worker),
         store,
         on_state=on_state,
         limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
-        size=problems.size,
-        rejects=problems.rejects if problems.num_rejected else tuple,
+        size=plan.problems.size,
+        rejects=plan.problems.rejects if plan.problems.num_rejected else tuple,
     )
 
 
@@ -121,14 +225,10 @@ def search_lines(out: str) -> list[str]:
     return list(search_figures(list(read_trees(store)), model_sizes(store)).lines())
 
 
-def _resources(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) -> EngineResources:
-    """What a worker takes of the cluster: policy and scorer share what the larger one needs."""
-    own, other = policy.resources(config.ray), scorer.resources()
-    if own.bundles:
-        return own
-    return EngineResources(
-        num_cpus=max(own.num_cpus, other.num_cpus), num_gpus=max(own.num_gpus, other.num_gpus)
-    ).replaced(num_cpus=config.ray.num_cpus, num_gpus=config.ray.num_gpus)
+def _named(component: ComponentSettings) -> str:
+    """A component with its settings."""
+    given = component.model_dump(exclude_none=True, exclude={"kind"})
+    return ", ".join([component.kind, *(f"{key}={value}" for key, value in given.items())])
 
 
 def _semantic(config: SearchConfig, policy: PreparedPolicy, scorer: StepScorer) -> Semantic:
