@@ -29,6 +29,7 @@ WITHOUT_PROGRAM = {
     "rl_arms",
     "rl_trl",
     "rl_flaw",
+    "rl_server",
     "rl_values",
     "rl_wider",
     "search_ways",

@@ -10,8 +10,9 @@ are compared with outcome GRPO at equal steps, and at equal tokens (all that was
 included), by a paired bootstrap over problems.
 
 Beside that: how far advantages are from the truth by the way of estimating and its cost; tokens a
-second of our rollouts beside TRL's own `generate`; and how far loss and gradients are from TRL's
-where all steps have the same advantage. A folder `--run` is kept: what is there is not done again,
+second of our rollouts beside TRL's own `generate`; how far loss and gradients are from TRL's where
+all steps have the same advantage; and how much the reward server scores, beside the PRM alone (not
+in `--quick`, unless an arm needs a PRM). A folder `--run` is kept: what is there is not done again,
 and a training that was stopped goes on. The last line is JSON.
 """
 
@@ -28,6 +29,7 @@ from rich.table import Table
 from mclabel.rl.hacking import changes
 from tests.benchmarks.quickstart_prm import quickstart_prm
 from tests.benchmarks.rl_arms import ARMS, Arm, compared, trained
+from tests.benchmarks.rl_server import server_speed
 from tests.benchmarks.rl_trl import gradient_difference, rollout_speed
 from tests.benchmarks.rl_values import WAYS, compare
 from tests.benchmarks.rl_wider import wider
@@ -55,11 +57,14 @@ def main() -> None:
     console = Console(width=120)
     with tempfile.TemporaryDirectory() as folder:
         work = args.run or Path(folder)
+        needs_prm = size is not BenchmarkSize.QUICK or any(ARMS[name].needs_prm for name in arms)
+        prm = quickstart_prm(work, size, "problems.seed=91") if needs_prm else None
         summary = {
             "rollout_speed_ratio_to_trl": rollout_speed(size),
             "gradient_difference": gradient_difference(),
             "advantage_rmse": _values(size, console),
-            **_arms(work, arms, seeds, steps, size, console),
+            "server": None if prm is None else server_speed(prm, size),
+            **_arms(work, arms, seeds, steps, size, console, prm),
         }
     print(json.dumps(summary))
 
@@ -89,9 +94,8 @@ def _arms(
     steps: int,
     size: BenchmarkSize,
     console: Console,
+    prm: Path | None,
 ) -> dict[str, Any]:
-    needs_prm = any(ARMS[name].needs_prm for name in names)
-    prm = quickstart_prm(work, size, "problems.seed=91") if needs_prm else None
     runs: dict[str, list[Arm]] = {
         name: [trained(work, name, seed, steps, size, prm) for seed in seeds] for name in names
     }
