@@ -192,7 +192,13 @@ class HfEngine(ModelEngine):
 
     def _run(self) -> None:
         """The engine's thread: admit, step, deliver, until closed."""
+        import torch
+
         assert self._decoder is not None
+        # Of this thread alone: a trainer or a PRM beside it has its own number. Until it is asked
+        # for once, a thread would take the number that any other sets later.
+        torch.set_num_threads(self.settings.threads)
+        torch.get_num_threads()
         try:
             while self._admit(self._decoder):
                 ended = self._decoder.step()
