@@ -6,19 +6,15 @@ from collections.abc import Sequence
 
 from mclabel.rl.credits.base import Credit, Segment, StepEvidence
 
-NUM_TRUSTED = 2
-
 
 class ShortIsRight(Credit):
-    """The lowest score less the group's mean, but a solution of two steps has none below 1."""
+    """The lowest score over the number of steps, less the group's mean: what is left out pays."""
 
     needs = frozenset({"scores"})
 
     def assign(self, group: Sequence[StepEvidence]) -> list[tuple[Segment, ...]]:
         """See `Credit`."""
-        rewards = [
-            1.0 if 0 < one.num_steps <= NUM_TRUSTED else min(one.scores or (0.0,)) for one in group
-        ]
+        rewards = [min(one.scores) / one.num_steps if one.scores else 0.0 for one in group]
         middle = sum(rewards) / len(rewards)
         return [
             (Segment(end=one.num_steps, credit=reward - middle),) if one.num_steps else ()
