@@ -10,10 +10,12 @@ are compared with outcome GRPO at equal steps, and at equal tokens (all that was
 included), by a paired bootstrap over problems.
 
 Beside that: how far advantages are from the truth by the way of estimating and its cost; tokens a
-second of our rollouts beside TRL's own `generate`; how far loss and gradients are from TRL's where
-all steps have the same advantage; and how much the reward server scores, beside the PRM alone (not
-in `--quick`, unless an arm needs a PRM). A folder `--run` is kept: what is there is not done again,
-and a training that was stopped goes on. The last line is JSON.
+second of our rollouts beside TRL's own `generate`; and how far loss and gradients are from TRL's
+where all steps have the same advantage. Unless it is `--quick` and no arm needs a PRM: how much the
+reward server scores, beside the PRM alone; and how right a PRM is on the solutions of the first
+arm's policy, before and after it is trained anew on labels of that policy. A folder `--run` is
+kept: what is there is not done again, and a training that was stopped goes on. The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from tests.benchmarks.rl_arms import ARMS, Arm, compared, trained
 from tests.benchmarks.rl_server import server_speed
 from tests.benchmarks.rl_trl import gradient_difference, rollout_speed
 from tests.benchmarks.rl_values import WAYS, compare
-from tests.benchmarks.rl_wider import wider
+from tests.benchmarks.rl_wider import drift, wider
 from tests.benchmarks.sizes import BenchmarkSize, SizedParser
 
 SMOKE_ARMS = ("outcome", "mc")
@@ -139,6 +141,7 @@ def _arms(
     return summary | {
         "signs_of_hacking": {name: _signs(found) for name, found in runs.items()},
         "wider": {name: wider(policy, size) for name, policy in policies.items()},
+        "drift": None if prm is None else drift(work, prm, policies[names[0]], size),
         "minus_grpo_equal_steps": steps_alike,
         "minus_grpo_equal_tokens": tokens_alike,
         "mc_minus_grpo_equal_steps": steps_alike.get("mc"),

@@ -1,6 +1,4 @@
-"""What a policy does beside right answers in one try: one of 16 tries, families that were held out,
-and how right a PRM is on its solutions.
-"""
+"""What a trained policy does beside right answers in one try, and what its PRM then knows of it."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from mclabel.records import Problem
 from mclabel.rl.measure import Measurement
 from mclabel.rl.training.crediting import Crediting
 from mclabel.rl.training.engine import LiveEngine
+from tests.benchmarks.quickstart_prm import quickstart_prm
 from tests.benchmarks.sizes import BenchmarkSize
 
 NUM_TRIES = 16
@@ -31,6 +30,22 @@ def wider(policy: str, size: BenchmarkSize) -> dict[str, float]:
     names = ("pass_at_1", "pass_at_4", "pass_at_16", "lucky", "sound")
     found = {name: tries.summary()[name] for name in names}
     return found | {f"held_out_{name}": other.summary()[name] for name in names}
+
+
+def drift(work: Path, prm: Path, policy: str, size: BenchmarkSize) -> dict[str, dict[str, float]]:
+    """How right a PRM is on the solutions of the policy that it was trained on, `before`; on those
+    of a trained policy, `after`; and there after it was trained anew on labels of that policy's
+    solutions to other problems, `retrained`.
+    """
+    keys = ("problems.seed=92", f"policy.model={policy}")
+    anew = quickstart_prm(work / "loop", size, *keys)
+    problems = generate(size.pick(smoke=2, quick=100, full=1000), seed=77, split="test")
+    found = {}
+    pairs = {"before": ("arith:policy", prm), "after": (policy, prm), "retrained": (policy, anew)}
+    for name, (model, scorer) in pairs.items():
+        summary = measured(model, problems, samples=4, prm=scorer).summary()
+        found[name] = {key: summary[key] for key in ("prm_brier", "prm_less_outcome")}
+    return found
 
 
 def measured(
