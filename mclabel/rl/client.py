@@ -124,7 +124,10 @@ class RewardClient:
             except _TryAgain:
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, LAST_WAIT_S)
-        return self._once(request)
+        try:
+            return self._once(request)
+        except _TryAgain as error:
+            raise RewardError(f"{error}, after {MAX_TRIES} tries") from error
 
     def _once(self, request: urllib.request.Request) -> Any:
         try:
@@ -141,7 +144,7 @@ class RewardClient:
             raise RewardError(f"{self.url}: answers no JSON") from error
 
 
-class _TryAgain(RewardError):
+class _TryAgain(Exception):
     """The server is not there yet, or has too much to do."""
 
 

@@ -80,5 +80,5 @@ def test_groups_are_whole(tmp_path: Path) -> None:
 def test_a_server_that_is_down_ends_all_processes(tmp_path: Path) -> None:
     done = train("http://127.0.0.1:9", tmp_path)
     assert done.returncode != 0
-    assert "RewardError: reward server http://127.0.0.1:9" in done.stderr
+    assert "RewardError: http://127.0.0.1:9: cannot be reached" in done.stderr
     assert not list(tmp_path.glob("checked*"))
