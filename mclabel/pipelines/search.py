@@ -141,8 +141,7 @@ def plan_search(config: SearchConfig) -> SearchPlan:
     config = config.model_copy(update={"policy": policy.settings})
     policy.engine.check_model()
     checked = CheckedScorer(config.scorer)
-    with checked.boundary.calling("check", may_take_long=True):
-        checked.scorer.check()
+    checked.check()
     return SearchPlan(
         config=config,
         policy=policy,

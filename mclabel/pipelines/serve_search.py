@@ -50,9 +50,7 @@ def serve_search(
         policy = prepare_policy(config.policy)
         config = config.model_copy(update={"policy": policy.settings})
         policy.engine.check_model()
-        checked = CheckedScorer(config.scorer)
-        with checked.boundary.calling("check", may_take_long=True):
-            checked.scorer.check()
+        CheckedScorer(config.scorer).check()
         reader = Reader(config, name=name or config.policy.model)
         make = policy.maker(config.seed)
         try:

@@ -108,6 +108,11 @@ class CheckedScorer:
         with self.boundary.calling("__init__", may_take_long=True):
             self.scorer = target(settings)
 
+    def check(self) -> None:
+        """See that the scorer has what it needs; see `StepScorer.check`."""
+        with self.boundary.calling("check", may_take_long=True):
+            self.scorer.check()
+
     async def start(self) -> None:
         """Load what it needs."""
         await self.boundary.awaited(self.scorer, "start", may_take_long=True)

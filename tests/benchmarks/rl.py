@@ -150,7 +150,7 @@ def _arms(
 
 
 def _signs(arms: list[Arm]) -> list[str]:
-    """Of a hacked reward, in any seed."""
+    """Signs of a hacked reward in any of the seeds."""
     found = [changes(arm.measured[0], arm.measured[max(arm.measured)]) for arm in arms]
     return sorted({name for one in found for name, change in one.items() if change.is_bad})
 

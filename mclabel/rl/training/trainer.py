@@ -203,7 +203,7 @@ class _Watch(TrainerCallback):
         )
 
     def _kl(self, groups: Sequence[Group]) -> float:
-        """From the first policy."""
+        """KL divergence from the first policy; see `kl_divergence`."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         first = self._training.load_first().to(model.device)
         temperature = self._training.policy.temperature
