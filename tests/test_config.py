@@ -358,6 +358,11 @@ def test_a_missing_configuration_is_named_as_it_was_given() -> None:
     assert str(Path(__file__).parents[1]) not in message
 
 
+def test_a_key_in_the_place_of_the_configuration_is_explained() -> None:
+    with pytest.raises(ConfigError, match="first argument is the configuration, and KEY=VALUE"):
+        load_config(LabelConfig, "problems.limit=3")
+
+
 def test_a_colon_without_a_space_is_explained() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(BestOfNConfig, None, ["out=x", "scorers={prm:runs/prm}"])

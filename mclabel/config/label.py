@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -40,6 +40,11 @@ class LabelConfig(LabelSettings):
     `[{model: policy}, {model: arith:strong}]` for both. A stronger model finds errors that the
     policy cannot see; values are then those under the most costly completer. `max_tokens` is the
     policy's where it is not given. Empty lets the policy alone roll out."""
+    completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
+    """Whether the models of a worker are loaded one at a time: the policy writes the solutions of
+    some hundred problems, and then each completer in turn rolls out. `auto` does so where engines
+    hold more than the whole memory of a GPU (the sum of `gpu_memory_utilization`). false loads all
+    of them side by side."""
     block_problems: Annotated[
         int,
         OPERATIONAL,

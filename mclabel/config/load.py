@@ -191,6 +191,11 @@ def _read_yaml(given: Path) -> dict[str, Any]:
 
 
 def _no_such_file(given: Path) -> str:
+    if "=" in given.name:
+        return (
+            f"{given}: no such configuration file. The first argument is the configuration, and "
+            "KEY=VALUE come after it. Name a YAML file first, such as configs/label/quickstart.yaml"
+        )
     folder = _bundled_configs()
     bundled = [f"configs/{p.relative_to(folder).as_posix()}" for p in folder.glob("*/*.yaml")]
     where = ", neither here nor in the package" if given.parts[:1] == ("configs",) else ""

@@ -39,7 +39,7 @@ def limited(max_tokens: int | None, stop: Sequence[str] = ()) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineStats:
-    """Statistics of an engine since it was loaded, and its current load."""
+    """Statistics of an engine since it was made, and its current load."""
 
     num_live: int = 0
     """Completions being sampled."""
@@ -88,7 +88,7 @@ class Policy(Protocol):
     """
 
     async def start(self) -> None:
-        """Load the model.
+        """Load the model, anew if it was closed: what is counted then goes on.
 
         Raises:
             EngineError: it cannot be loaded; the message has the reason and the remedy.
@@ -162,7 +162,10 @@ class Policy(Protocol):
         ...
 
     async def close(self) -> None:
-        """Free the model; completions under way fail."""
+        """Free the model; completions under way fail.
+
+        Limits and texts (`max_context`, `room`, `encode`, `decode`, `prompt_ids`) stay known.
+        """
         ...
 
 

@@ -11,6 +11,8 @@ import heapq
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, cast
 
 from mclabel.engines.base import NO_ROOM, EngineStats
@@ -44,6 +46,9 @@ class HfEngine(ModelEngine):
         """Keep what the engine is to run; see `Engine`."""
         super().__init__(policy, seed=seed)
         self._decoder: SharedPrefixDecoder | None = None
+        self._max_context: float = inf
+        self._num_before = EngineStats()
+        """Tokens counted before the engine was closed and started again."""
         self._queue: list[tuple[int, int, Row]] = []
         self._order = itertools.count()
         self._wake = threading.Condition()
@@ -66,6 +71,7 @@ class HfEngine(ModelEngine):
         """Load the model, and start the thread that runs it."""
         self._loop = asyncio.get_running_loop()
         self._decoder = await load_beside(self._load)
+        self._max_context, self._closing = self._decoder.max_context, False
         self._thread = threading.Thread(target=self._run, name="hf-engine", daemon=True)
         self._thread.start()
 
@@ -124,8 +130,7 @@ class HfEngine(ModelEngine):
     @property
     def max_context(self) -> float:
         """Tokens of prompt and solution together that the model takes."""
-        assert self._decoder is not None, "start() first"
-        return self._decoder.max_context
+        return self._max_context
 
     async def sample(
         self,
@@ -140,13 +145,11 @@ class HfEngine(ModelEngine):
         """One completion of a prompt and the solution's first ids; see `Policy`."""
         from mclabel.engines.cascade import Row
 
-        assert self._decoder is not None
         context = (*prompt, *prefix)
-        most = self._decoder.max_context
-        budget = self.policy.room(len(prompt), len(prefix), most, max_tokens)
+        budget = self.policy.room(len(prompt), len(prefix), self._max_context, max_tokens)
         if budget < 1:
             return NO_ROOM
-        if self._failure is not None:
+        if self._decoder is None or self._failure is not None:
             raise self._dead()
         number = next(self._order)
         future: asyncio.Future[Completion] = self._loop.create_future()
@@ -172,23 +175,27 @@ class HfEngine(ModelEngine):
 
     def stats(self) -> EngineStats:
         """A snapshot of the decoder's counters."""
-        if self._decoder is None:
-            return EngineStats()
+        before, decoder = self._num_before, self._decoder
+        if decoder is None:
+            return before
         return EngineStats(
-            num_live=self._decoder.num_live,
+            num_live=decoder.num_live,
             max_live=self.settings.max_live,
             num_waiting=len(self._queue),
-            num_sampled_tokens=self._decoder.num_sampled_tokens,
-            num_prefill_tokens=self._decoder.num_prefill_tokens,
+            num_sampled_tokens=before.num_sampled_tokens + decoder.num_sampled_tokens,
+            num_prefill_tokens=before.num_prefill_tokens + decoder.num_prefill_tokens,
         )
 
     async def close(self) -> None:
-        """End the thread; completions under way fail."""
+        """End the thread, and free the model; completions under way fail."""
         with self._wake:
             self._closing = True
             self._wake.notify()
         if self._decoder is not None:
             await asyncio.to_thread(self._thread.join)
+            self._num_before = replace(self.stats(), num_live=0, num_waiting=0)
+            self._decoder = None
+            self._queue.clear()
 
     def _run(self) -> None:
         """The engine's thread: admit, step, deliver, until closed."""

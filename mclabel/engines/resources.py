@@ -12,6 +12,9 @@ class EngineResources:
 
     num_cpus: float = 1.0
     num_gpus: float = 0.0
+    gpu_memory: float = 0.0
+    """Share of the memory of each of its GPUs that it holds while it is loaded, in [0, 1]; 0 where
+    that is not known before."""
     bundles: tuple[Mapping[str, float], ...] = ()
     """Of a placement group over nodes, where the engine's own workers are Ray actors, too; the
     engine's actor sits in the first. Without any, the actor holds all of it on one node."""

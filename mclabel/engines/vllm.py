@@ -129,7 +129,8 @@ class VllmEngine(ModelEngine):
             return EngineResources(num_cpus=settings.threads)
         num_gpus, num_groups = settings.tensor_parallel, settings.pipeline_parallel
         if num_groups == 1:
-            return EngineResources(num_cpus=num_gpus, num_gpus=num_gpus)
+            memory = settings.gpu_memory_utilization
+            return EngineResources(num_cpus=num_gpus, num_gpus=num_gpus, gpu_memory=memory)
         first = {"CPU": float(num_gpus), "GPU": 1.0}
         rest = [{"GPU": 1.0}] * (num_gpus * num_groups - 1)
         return EngineResources(num_cpus=num_gpus, bundles=(first, *rest))

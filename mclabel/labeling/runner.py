@@ -16,6 +16,7 @@ from mclabel.data.shards.priors import priors_name, read_priors
 from mclabel.data.shards.store import Store
 from mclabel.engines import EngineStats, Policy
 from mclabel.engines.gate import GatedPolicy
+from mclabel.engines.turns import Turns
 from mclabel.estimators import Completer, Knowledge, RunLearner
 from mclabel.labeling.completers import naming
 from mclabel.labeling.decisions import Decisions
@@ -44,6 +45,7 @@ class LabelRunner:
         policy: Callable[[], Policy],
         completers: Sequence[Completer] = (Completer(),),
         make_completers: Mapping[str, Callable[[], Policy]] | None = None,
+        take_turns: bool = False,
         source: SourceRun | None = None,
         settings: LabelSettings,
         store: Store,
@@ -56,6 +58,7 @@ class LabelRunner:
             policy: makes the policy; called by `start`.
             completers: what rolls out.
             make_completers: by name, make those that are not the policy itself.
+            take_turns: whether one engine is loaded at a time, in place of all.
             source: a run whose solutions are labelled.
             settings: how problems are labelled.
             store: of the run.
@@ -67,7 +70,8 @@ class LabelRunner:
         self._settings, self._store = settings, store
         self._provenance, self._keep_rollouts = provenance, keep_rollouts
         self._policies: dict[str, GatedPolicy] = {}
-        """Started, by name: the author first, then other completers."""
+        """Started, by name."""
+        self._turns = Turns() if take_turns else None
         self._shared: Shared | None = None
         self._learner = run_learner(settings)
         self._estimators = Boundary.around("estimators", settings.estimator.component)
@@ -79,9 +83,15 @@ class LabelRunner:
         self._counts: Counter[str] = Counter()
 
     async def start(self) -> None:
-        """Load the engines, one after the other."""
-        for name, make in self._makers.items():
-            policy = GatedPolicy(make())
+        """Load the engines, one after the other.
+
+        Where they take turns, each is loaded once, so that its limits are known, and the policy
+        last, whose turn is the first.
+        """
+        makers, turns = list(self._makers.items()), self._turns
+        for name, make in makers if turns is None else reversed(makers):
+            policy = make()
+            policy = GatedPolicy(policy, turn=None if turns is None else turns.of(policy))
             with naming(name):
                 await policy.start()
             self._policies[name] = policy
@@ -190,6 +200,8 @@ class LabelRunner:
         for task in self._adjusting:
             task.cancel()
         self._desk.close()
+        if self._turns is not None:
+            await self._turns.close()
         for policy in self._policies.values():
             await policy.close()
 

@@ -93,6 +93,8 @@ class LabelTask:
     """What rolls out."""
     make_completers: Mapping[str, Callable[[], Policy]] = field(default_factory=dict)
     """By name, the same as `make_policy` of each completer that is not the policy itself."""
+    take_turns: bool = False
+    """Whether the engines of a worker are loaded one at a time."""
     settings: LabelSettings
     provenance: Mapping[str, Any]
     """Metadata of every shard."""
@@ -112,6 +114,7 @@ class LabelTask:
             policy=self.make_policy,
             completers=self.completers,
             make_completers=self.make_completers,
+            take_turns=self.take_turns,
             source=self.source,
             settings=self.settings,
             store=store,

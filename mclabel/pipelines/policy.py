@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from mclabel.config import LabelConfig, RayConfig
 from mclabel.data.readers.rows import file_rows
@@ -142,6 +142,17 @@ class PreparedModels:
         """A configuration with the models' settings as they were looked up."""
         completers = [one.settings for one in self.completers]
         return config.model_copy(update={"policy": self.author.settings, "completers": completers})
+
+    def take_turns(self, setting: Literal["auto"] | bool) -> bool:
+        """Whether the engines of a worker are loaded one at a time.
+
+        Args:
+            setting: `auto` decides by the GPU memory that they hold together.
+        """
+        if len(self.all) == 1:
+            return False
+        held = sum(one.engine.resources().gpu_memory for one in self.all.values())
+        return held > 1 if setting == "auto" else setting
 
     def check(self) -> None:
         """Look at every model, and see that their engines can share a worker.

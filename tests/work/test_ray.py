@@ -44,7 +44,10 @@ TWO = "ray.max_engines=2"
         ("bisect", ()),
         (
             "fixed",
-            ("completers=[{model: policy, cost: 1}, {model: x, cost: 2, engine: scripted}]",),
+            (
+                "completers=[{model: policy, cost: 1}, {model: x, cost: 2, engine: scripted}]",
+                "completer_turns=true",
+            ),
         ),
     ],
 )
