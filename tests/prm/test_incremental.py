@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,32 @@ def test_a_tree_scores_as_full_passes_do(
     nodes = grow(IncrementalPRM(prm), random.Random(1), rounds=4)
     assert max(len(one.scores) for one in nodes) > 5
     assert_as_full(prm, nodes)
+
+
+def test_with_little_memory_a_tree_scores_the_same(text: PolicyText) -> None:
+    """What is dropped is computed again where it is continued, and counted for who continues it."""
+    prm = prm_of(text, **HEADS["likelihood and states"])
+    one = IncrementalPRM(prm).begin(ROWS[0].problem.text)
+    [one] = IncrementalPRM(prm).extend([(one, [ROWS[0].solution.ids[:4]])])  # type: ignore[list-item]
+    sizes = {}
+    for share in (inf, 20, 1, 0):
+        tight = IncrementalPRM(prm, max_bytes=share * one._kept.num_bytes)
+        nodes = grow(tight, random.Random(1), rounds=4)
+        assert_as_full(prm, nodes)
+        kept = sum(node._kept.num_bytes for node in nodes if node._computed is not None)
+        assert kept <= share * one._kept.num_bytes
+        sizes[share] = tight.num_computed
+        before = tight.num_computed, tight.num_cached
+        leaf = max(nodes, key=lambda node: len(node.scores))
+        step = ROWS[0].solution.ids[:3]
+        [longer, again] = tight.extend([(leaf, [step]), (leaf, [step])])
+        assert isinstance(longer, ScoredPrefix) and longer is again
+        computed = tight.num_computed - before[0]
+        assert tight.last_computed == [computed, 0]
+        assert computed + tight.num_cached - before[1] == longer.num_tokens
+        if share == 0:
+            assert computed == longer.num_tokens
+    assert sizes[inf] < sizes[20] < sizes[1] <= sizes[0]
 
 
 def test_three_classes_and_a_model_of_random_weights(text: PolicyText, tmp_path: Path) -> None:

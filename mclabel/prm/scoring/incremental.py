@@ -2,17 +2,20 @@
 
 A search scores a beginning, continues it in several ways, and scores these. Each beginning keeps
 the keys and values of its own tokens and knows the one that it continues, so that a tree holds
-every token once and what a search drops is freed. The scores are those of `PRM.score_encoded` on
-the whole.
+every token once and what a search drops is freed. Where memory is short, those that were not used
+for the longest are dropped, and computed again when they are continued. The scores are those of
+`PRM.score_encoded` on the whole.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from typing import TypeGuard, cast
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +42,11 @@ class _Computed:
     """Last hidden state of the last token [width]: what is expected next."""
     logprobs: Tensor
     """Log-probability of each token [tokens], on the CPU; empty where no head looks at it."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the tensors."""
+        return sum(one.nbytes for one in (self.cache, self.state, self.logprobs))
 
 
 class ScoredPrefix:
@@ -73,7 +81,7 @@ class ScoredPrefix:
         self.num_prompt: int = len(ids) if parent is None else parent.num_prompt
         """Number of the prompt's."""
         self._ids = ids
-        self._computed = computed  # None of a problem that was not continued yet
+        self._computed = computed  # None of a problem not continued yet, or where memory was short
 
     @property
     def encoded(self) -> EncodedSolution:
@@ -88,13 +96,8 @@ class ScoredPrefix:
         return EncodedSolution(ids=ids, num_prompt=self.num_prompt, positions=self.positions)
 
     @property
-    def is_computed(self) -> bool:
-        """Whether its tokens are computed: those of a problem are when it is first continued."""
-        return self._computed is not None
-
-    @property
     def _kept(self) -> _Computed:
-        assert self._computed is not None, "prompts are computed first"
+        assert self._computed is not None, "what is missing is computed first"
         return self._computed
 
     def _path(self) -> list[ScoredPrefix]:
@@ -121,12 +124,13 @@ def is_incremental(scorer: Scorer) -> TypeGuard[PRM]:
 class IncrementalPRM:
     """Scores prefixes of solutions, each from the one that it continues. For one thread."""
 
-    def __init__(self, prm: PRM, *, threads: int | None = None) -> None:
+    def __init__(self, prm: PRM, *, threads: int | None = None, max_bytes: float = inf) -> None:
         """Score with a PRM.
 
         Args:
             prm: `is_incremental`.
             threads: on a CPU; None for those of the PRM.
+            max_bytes: of all keys and values that are kept from one `extend` to the next.
 
         Raises:
             EngineError: its architecture cannot be computed incrementally.
@@ -141,6 +145,12 @@ class IncrementalPRM:
         self._body, self._encoder = body, prm.encoder
         self._threads = prm.threads if threads is None else threads
         self._problems: WeakValueDictionary[str, ScoredPrefix] = WeakValueDictionary()
+        self._max_bytes = max_bytes
+        self._sizes: WeakKeyDictionary[ScoredPrefix, int] = WeakKeyDictionary()
+        """Bytes of the prefixes that are computed; those that were used last stand last."""
+        self.last_computed: list[int] = []
+        """For each that the last `extend` was asked, the number of tokens computed for it. Those
+        computed for several count for the first."""
         self.num_computed = 0
         """Number of tokens that were computed."""
         self.num_cached = 0
@@ -180,21 +190,55 @@ class IncrementalPRM:
                 places.setdefault((prefix, ids, positions), []).append(place)
             except DataError as error:
                 refused[place] = error.with_traceback(None)  # whose frames would hold tensors
-        self._compute_prompts([prefix for prefix, _, _ in places])
+        restored = self._restore([prefix for prefix, _, _ in places])
         results: dict[int, ScoredPrefix | DataError] = {**refused}
+        self.last_computed = [0] * len(asked)
         found = self._compute([_Job(*key) for key in places])
-        for (prefix, _, _), at, longer in zip(places, places.values(), found, strict=True):
+        for (prefix, ids, _), at, longer in zip(places, places.values(), found, strict=True):
             results.update(dict.fromkeys(at, longer))
-            self.num_cached += prefix.num_tokens
+            num_restored = restored.pop(prefix, 0)
+            self.last_computed[at[0]] = len(ids) + num_restored
+            self.num_cached += prefix.num_tokens - num_restored
+        self._keep(found)
         return [results[place] for place in range(len(asked))]
 
-    def _compute_prompts(self, prefixes: Sequence[ScoredPrefix]) -> None:
-        """Compute the problems that were never continued."""
-        fresh = list(dict.fromkeys(one for one in prefixes if one._computed is None))
-        prompts = self._compute([_Job(None, root._ids, ()) for root in fresh])
-        for root, prompt in zip(fresh, prompts, strict=True):
-            root._computed = prompt._computed
-            self.num_cached -= root.num_tokens  # the first that continues it found nothing
+    def _restore(self, prefixes: Sequence[ScoredPrefix]) -> dict[ScoredPrefix, int]:
+        """Compute what is missing on the way to some prefixes: prompts, and what was dropped.
+
+        Returns:
+            For those of the prefixes for which anything was computed, how many tokens.
+        """
+        missing: dict[int, dict[ScoredPrefix, None]] = defaultdict(dict)
+        num_restored: Counter[ScoredPrefix] = Counter()
+        seen: set[ScoredPrefix] = set()
+        for prefix in prefixes:
+            for depth, one in enumerate(prefix._path()):
+                if one._computed is None and one not in seen:
+                    missing[depth][one] = None
+                    num_restored[prefix] += len(one._ids)
+                    seen.add(one)
+        for depth in sorted(missing):
+            those = list(missing[depth])
+            again = self._compute([_Job(one.parent, one._ids, ()) for one in those])
+            for one, found in zip(those, again, strict=True):
+                one._computed = found._computed
+        return num_restored
+
+    def _keep(self, prefixes: Sequence[ScoredPrefix]) -> None:
+        """Note that these and what they continue were used, and drop others for want of memory."""
+        if self._max_bytes == inf:
+            return
+        for prefix in prefixes:
+            for one in reversed(prefix._path()):  # the last to go is what all others need
+                self._sizes.pop(one, None)
+                self._sizes[one] = one._kept.num_bytes
+        total = sum(list(self._sizes.values()))
+        for one, size in list(self._sizes.items()):
+            if total <= self._max_bytes:
+                break
+            one._computed = None
+            del self._sizes[one]
+            total -= size
 
     def _compute(self, jobs: Sequence[_Job]) -> list[ScoredPrefix]:
         """Compute continuations, or prompts, in their order."""

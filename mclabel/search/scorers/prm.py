@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
     from mclabel.prm.scoring.incremental import IncrementalPRM
 
+GIB = 2**30
 MAX_TOGETHER = 1024
 """Beginnings of a batch, at most; the scorer cuts it to what fits its memory."""
 
@@ -42,6 +43,10 @@ class PrmScorer(StepScorer):
         reuse: Annotated[bool, OPERATIONAL] = True
         """Whether a PRM in this process keeps what it has computed for a beginning, and computes
         new tokens alone. false reads every beginning from its first token, for comparison."""
+        cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, allow_inf_nan=False)
+        """Memory in GiB for what a PRM in this process keeps of the beginnings that are being
+        searched. What was not used for the longest is dropped, and computed again if it is
+        continued."""
         threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
         """Number of CPU threads of a PRM in this process, beside those of the engine: more than
         there are free cores slow down both. Used only with device=cpu."""
@@ -107,7 +112,9 @@ class PrmScorer(StepScorer):
 
         self._scorer = scorer = load_scorer(self.settings, threads=self._threads)
         if self.settings.reuse and is_incremental(scorer):
-            self._incremental = IncrementalPRM(scorer, threads=self._threads)
+            self._incremental = IncrementalPRM(
+                scorer, threads=self._threads, max_bytes=self.settings.cache_gib * GIB
+            )
 
     async def _run(self) -> None:
         """Score what waits, batch by batch, until nothing does."""
@@ -163,29 +170,20 @@ class PrmScorer(StepScorer):
         prefixes = [
             prm.begin(one.problem.text) if one.parent is None else one.parent for one in asked
         ]
-        fresh = {id(prefix): prefix for prefix in prefixes if not prefix.is_computed}
         longer = prm.extend(
             [(prefix, _new_steps(one)) for prefix, one in zip(prefixes, asked, strict=True)]
         )
-        results: list[Scored | Exception] = []
-        seen: set[int] = set()
-        for prefix, found in zip(prefixes, longer, strict=True):
-            if isinstance(found, DataError):
-                results.append(found)
-                continue
-            num_computed = 0 if id(found) in seen else found.num_tokens - prefix.num_tokens
-            seen.add(id(found))
-            if fresh.pop(id(prefix), None) is not None:  # the first one pays for the prompt
-                num_computed += prefix.num_tokens
-            results.append(
-                Scored(
-                    scores=found.scores,
-                    kept=found,
-                    num_computed=num_computed,
-                    num_cached=found.num_tokens - num_computed,
-                )
+        return [
+            found
+            if isinstance(found, DataError)
+            else Scored(
+                scores=found.scores,
+                kept=found,
+                num_computed=num_computed,
+                num_cached=found.num_tokens - num_computed,
             )
-        return results
+            for found, num_computed in zip(longer, prm.last_computed, strict=True)
+        ]
 
     def _whole(self, asked: list[Beginning]) -> list[Scored | Exception]:
         """Scores of beginnings that are read from their first token."""
