@@ -29,9 +29,10 @@ from mclabel.search.scorers.base import StepScorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
 from mclabel.settings import ComponentSettings
 from mclabel.work.blocks import JobBlocks, plan_blocks
-from mclabel.work.budget import Limits
+from mclabel.work.budget import Limits, read_spent
 from mclabel.work.forecast import predict
 from mclabel.work.job import run_job
+from mclabel.work.progress_log import job_starts
 from mclabel.work.tally import JobReport, JobState
 from mclabel.work.worker import Worker
 
@@ -221,7 +222,23 @@ def search_lines(out: str) -> list[str]:
         ShardError: `out` is no run of a search.
     """
     store = Store(out)
-    return list(search_figures(list(read_trees(store)), model_sizes(store)).lines())
+    trees = list(read_trees(store))
+    lines = list(search_figures(trees, model_sizes(store)).lines())
+    return [*lines, *_interruptions(store, trees)]
+
+
+def _interruptions(store: Store, trees: Sequence[StoredTree]) -> list[str]:
+    """What kills and preemptions have cost beside what is in the trees, if there were any."""
+    num_replayed = sum(tree.cost.num_replayed for tree in trees)
+    num_lost = read_spent(store).num_tokens - sum(tree.cost.num_sampled for tree in trees)
+    num_preempted = sum(line.get("num_preemptions") or 0 for line in job_starts(store))
+    if num_lost <= 0 and not num_replayed and not num_preempted:
+        return []
+    return [
+        f"Interruptions: {num_replayed:,} of the sampled tokens were taken over from journals "
+        f"after kills, at least {max(0, num_lost):,} more were lost; {num_preempted:,} "
+        "completions were preempted by their engine, which computes their tokens again."
+    ]
 
 
 def _named(component: ComponentSettings) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from mclabel.data.shards.digest import with_digest
+from mclabel.data.shards.digest import log_lines, with_digest
 from mclabel.data.shards.store import Store
 from mclabel.work.meter import Meter, progress_row, totals
 from mclabel.work.tally import JobState
+
+logger = logging.getLogger(__name__)
 
 PROGRESS_FILE = "progress.jsonl"
 LOCAL_S, REMOTE_S = 10.0, 60.0
@@ -61,6 +64,29 @@ class ProgressLog:
         line = with_digest({"time": at, **(self._last or {}), "ended": ended, **more})
         self._store.append(PROGRESS_FILE, json.dumps(line).encode() + b"\n")
         self._written = time.monotonic()
+
+
+def job_starts(store: Store) -> list[dict[str, Any]]:
+    """The last line of every start of a job; none if the run has no log.
+
+    Args:
+        store: of the run's output.
+    """
+    read = list(log_lines(store.read(PROGRESS_FILE) or b""))
+    lines = [line for line in read if line is not None]
+    if len(lines) < len(read):
+        logger.warning(
+            "%s/%s: %d of %d lines are damaged or cut off, and left out",
+            store.location,
+            PROGRESS_FILE,
+            len(read) - len(lines),
+            len(read),
+        )
+    return [
+        line
+        for number, line in enumerate(lines, 1)
+        if number == len(lines) or lines[number].get("elapsed_s", 0.0) < line.get("elapsed_s", 0.0)
+    ]
 
 
 class _RayMetrics:

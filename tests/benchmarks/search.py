@@ -56,8 +56,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "particle": {},
     "mcts": {},
 }
-CHOSEN = "dvts"
-"""The method that was best on 300 validation problems."""
+AT_64 = {"dvts": {"width": 8}}
+"""Other settings of a method, as validation chose them for this width."""
+CHOSEN = {4: "particle", 16: "dvts", 64: "dvts"}
+"""By width, the method that was best on 300 validation problems."""
 FROM_ZERO = "barrier, from the first token"
 ONE_BY_ONE = "one by one, from the first token"
 
@@ -79,18 +81,18 @@ def main() -> None:
 
 
 def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
-    """Methods at two widths beside best-of-N, on test problems."""
-    few, many = size.pick(smoke=(4, 8), quick=(4, 16), full=(16, 64))
+    """Methods at several widths beside best-of-N, on test problems."""
+    widths = size.pick(smoke=(4,), quick=(4, 16), full=(4, 16, 64))
     methods = {
-        f"{kind}-{n}": {"kind": kind, "n": n, **more}
+        f"{kind}-{n}": {"kind": kind, "n": n, **(AT_64.get(kind, more) if n == 64 else more)}
         for kind, more in METHODS.items()
-        for n in (few, many)
+        for n in widths
     }
     keys = {
         "problems": {"source": "arith", "split": "test", "seed": 77},
         "policy": {"model": "arith:policy", "temperature": 0.8, "max_tokens": 200},
         "scorer": {"kind": "prm", "prm": str(prm)},
-        "best_of_n": sorted({1, 4, few, many}),
+        "best_of_n": [2**power for power in range(max(widths).bit_length())],
         "methods": methods,
         "oracle": size is not BenchmarkSize.QUICK,
         "block_problems": 32,
@@ -107,7 +109,7 @@ def _accuracy(prm: Path, work: Path, size: BenchmarkSize) -> dict[str, Any]:
         rows["oracle" if one.is_oracle else "accuracy"].setdefault(kind, {})[budget] = _three(
             one.accuracy
         )
-        if one.reference is not None and kind == CHOSEN:
+        if one.reference is not None and kind == CHOSEN[int(budget)]:
             rows["best_minus_best_of_n"][budget] = _three(one.reference.less)
     rows["best_of_n"] = {
         str(point.size): {name: _three(value) for name, value in point.accuracy.items()}

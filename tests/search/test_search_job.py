@@ -158,7 +158,9 @@ def test_killed_ten_times_every_problem_is_searched_once(tmp_path: Path) -> None
     store = Store(str(out))
     check_trees(read_trees(store), [f"p{i}" for i in range(count)])
     assert len(store.names("trees")) == len(store.names("labels")) == count // 3
-    assert sum(tree.cost.num_replayed for tree in read_trees(store)) > 0
+    num_replayed = sum(tree.cost.num_replayed for tree in read_trees(store))
+    assert num_replayed > 0
+    assert f"Interruptions: {num_replayed:,} of the sampled tokens were taken over" in done.stdout
     assert verify(store).is_sound
 
 

@@ -6,7 +6,6 @@ its steps a few numbers.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mclabel.data.shards.digest import log_lines
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.manifest import MANIFEST
 from mclabel.data.shards.store import Store
@@ -36,10 +34,8 @@ from mclabel.report.opinions import rule_name
 from mclabel.report.page.example import Example, more_telling, shown_value
 from mclabel.report.runs import Run, flat, read_json
 from mclabel.seeds import content_id
+from mclabel.work.progress_log import job_starts
 
-logger = logging.getLogger(__name__)
-
-PROGRESS = "progress.jsonl"
 Floats = NDArray[np.float64]
 
 
@@ -290,22 +286,8 @@ def _group(rows: Sequence[LabeledSolution], truths: Mapping[str, int | None]) ->
 
 
 def _job_facts(store: Store) -> JobFacts | None:
-    """The last line of every start of the job; None if the run has no such log."""
-    read = list(log_lines(store.read(PROGRESS) or b""))
-    lines = [line for line in read if line is not None]
-    if len(lines) < len(read):
-        logger.warning(
-            "%s/%s: %d of %d lines are damaged or cut off, and left out",
-            store.location,
-            PROGRESS,
-            len(read) - len(lines),
-            len(read),
-        )
-    starts = [
-        line
-        for number, line in enumerate(lines, 1)
-        if number == len(lines) or lines[number].get("elapsed_s", 0.0) < line.get("elapsed_s", 0.0)
-    ]
+    """What all starts of the job add up to; None if the run has no log of them."""
+    starts = job_starts(store)
     if not starts:
         return None
     return JobFacts(
