@@ -132,7 +132,7 @@ def test_an_engine_that_cannot_load_says_why(changes: dict[str, Any], message: s
         asyncio.run(policy.start())
 
 
-def test_new_weights_are_sampled_from_and_nothing_of_the_old_ones_is_kept() -> None:
+def test_new_weights_are_sampled_from_and_a_closed_engine_starts_again() -> None:
     from transformers import AutoModelForCausalLM
 
     prompts = [one.text for one in generate(4, seed=6, split="test")]
@@ -152,6 +152,12 @@ def test_new_weights_are_sampled_from_and_nothing_of_the_old_ones_is_kept() -> N
             model = AutoModelForCausalLM.from_pretrained(str(bundled_model(name)))
             await one.update_weights(model.state_dict())
             assert (await samples(one) == before) == (name == "policy")
+        num_sampled = one.stats().num_sampled_tokens
+        await one.close()
+        assert one.room(100, 20) == 40 and one.decode(one.encode("3 pens")) == "3 pens"
+        await one.start()  # as where engines take turns
+        assert await samples(one) == before
+        assert one.stats().num_sampled_tokens > num_sampled and one.stats().num_live == 0
         await one.close()
 
     asyncio.run(run())
