@@ -13,10 +13,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,28 +31,17 @@ from mclabel.rl.client import RewardClient, RewardError, RewardItem
 from mclabel.rl.server.rewarder import Rewarder
 from mclabel.serving.asked import Limits
 from mclabel.serving.place import Place
+from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 from tests.support.serving import trained_prm
 
-WAIT_S = 120.0
 PROBLEMS = [row.text for _, row in ArithReader(ArithReader.Settings(limit=3)).rows()]
 RIGHT = "1 + 1 = 2\nSo it is \\boxed{2}."
 WRONG = "1 + 1 = 3\nSo it is \\boxed{3}."
 REFUSED_KINDS = ["empty", "repeated", "too_long", "not_scored", "unmatched"]
 
 
-@dataclass
-class Running:
-    """A server in a thread of its own."""
-
-    url: str = ""
-    rewarders: list[Rewarder] = field(default_factory=list)
-    error: BaseException | None = None
-    thread: threading.Thread | None = None
-    stop: Callable[[], None] = lambda: None
-
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
+class Running(InThread[Rewarder]):
+    """A server of rewards."""
 
     def client(self, **more: Any) -> RewardClient:
         return RewardClient(self.url, timeout_s=WAIT_S, **more)
@@ -78,45 +65,14 @@ def serving(
     *, token: str | None = None, limits: Limits | None = None, **keys: Any
 ) -> Iterator[Running]:
     config = ServeRewardsConfig.model_validate(keys)
-    running, ready, stops = Running(), threading.Event(), list[Callable[[], None]]()
 
-    class Seen(Rewarder):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            running.rewarders.append(self)
+    def serve(on_ready: Callable[[str, Callable[[], None]], None]) -> None:
+        place = Place(port=0, token=token)
+        serve_rewards(config, place=place, limits=limits or Limits(), on_ready=on_ready)
 
-    def on_ready(url: str, stop: Callable[[], None]) -> None:
-        running.url, running.stop = url, stop
-        stops.append(stop)
-        ready.set()
-
-    def serve() -> None:
-        try:
-            place = Place(port=0, token=token)
-            serve_rewards(config, place=place, limits=limits or Limits(), on_ready=on_ready)
-        except BaseException as error:
-            running.error = error
-        ready.set()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mclabel.pipelines.serve_rewards.Rewarder", Seen)
-        running.thread = threading.Thread(target=serve, daemon=True)
-        running.thread.start()
-        assert ready.wait(WAIT_S)
-        assert stops, running.error
-        try:
-            yield running
-        finally:
-            stops[0]()
-            running.thread.join(WAIT_S)
-            assert not running.thread.is_alive()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    name = "mclabel.pipelines.serve_rewards.Rewarder"
+    with in_thread(Running(), serve, part=Rewarder, name=name) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +377,7 @@ def test_requests_share_a_pass_and_those_gone_cost_none(
 ) -> None:
     bodies = [json.dumps({"items": [{**ITEM, "completion": f"{n}\nx"}]}).encode() for n in range(6)]
     with serving(prm=prm) as server:
-        [rewarder] = server.rewarders
+        [rewarder] = server.parts
         scorer = rewarder._scorer
         assert scorer is not None
         with held(monkeypatch) as sizes:
@@ -439,7 +395,7 @@ def test_requests_share_a_pass_and_those_gone_cost_none(
 def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.dumps({"items": [ITEM]}).encode()
     with serving(prm=prm, limits=Limits(max_live=1, max_waiting=1)) as server:
-        [rewarder] = server.rewarders
+        [rewarder] = server.parts
         with held(monkeypatch):
             asked = [server.posting("/score", body) for _ in range(2)]
             until(lambda: len(rewarder.asked) == 2)

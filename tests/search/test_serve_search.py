@@ -10,10 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import openai
@@ -28,28 +26,17 @@ from mclabel.search.server import searcher as searcher_module
 from mclabel.search.server.searcher import Searcher
 from mclabel.serving.asked import Limits
 from mclabel.serving.place import Place
+from tests.support.in_thread import WAIT_S, InThread, in_thread, until
 
 POLICY = {"model": "arith:policy", "max_tokens": 160, "temperature": 0.8}
 SEARCH = {"kind": "beam", "n": 4, "width": 2}
 HANGING = {"engine": {"kind": "scripted", "hang_after": 0}, "max_tokens": 1000}
 PROBLEM = next(iter(ArithReader(ArithReader.Settings(limit=1)).rows()))[1].text
 USER = [{"role": "user", "content": PROBLEM}]
-WAIT_S = 120.0
 
 
-@dataclass
-class Running:
-    """A server in a thread of its own."""
-
-    url: str = ""
-    searchers: list[Searcher] = field(default_factory=list)
-    error: BaseException | None = None
-    thread: threading.Thread | None = None
-    stop: Callable[[], None] = lambda: None
-
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2].partition("/")[0])
+class Running(InThread[Searcher]):
+    """A server of searched solutions."""
 
     def client(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0)
@@ -87,49 +74,14 @@ def serving(
 ) -> Iterator[Running]:
     content = {"policy": policy, "search": SEARCH, "scorer": "constant", **more}
     config = ServeSearchConfig.model_validate(content)
-    running, ready, stops = Running(), threading.Event(), list[Callable[[], None]]()
 
-    class Seen(Searcher):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            running.searchers.append(self)
+    def serve(on_ready: Callable[[str, Callable[[], None]], None]) -> None:
+        place = Place(port=0, token=token)
+        serve_search(config, place=place, limits=limits or Limits(), on_ready=on_ready)
 
-    def on_ready(url: str, stop: Callable[[], None]) -> None:
-        running.url, running.stop = url, stop
-        stops.append(stop)
-        ready.set()
-
-    def serve() -> None:
-        try:
-            serve_search(
-                config,
-                place=Place(port=0, token=token),
-                limits=limits or Limits(),
-                on_ready=on_ready,
-            )
-        except BaseException as error:
-            running.error = error
-        ready.set()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mclabel.pipelines.serve_search.Searcher", Seen)
-        running.thread = threading.Thread(target=serve, daemon=True)
-        running.thread.start()
-        assert ready.wait(WAIT_S)
-        assert stops, running.error
-        try:
-            yield running
-        finally:
-            stops[0]()
-            running.thread.join(WAIT_S)
-            assert not running.thread.is_alive()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    name = "mclabel.pipelines.serve_search.Searcher"
+    with in_thread(Running(), serve, part=Searcher, name=name) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -309,20 +261,20 @@ def test_a_wrong_token_is_refused() -> None:
 def test_too_many_are_turned_away() -> None:
     with serving(policy=HANGING, limits=Limits(max_live=1, max_waiting=1)) as server:
         held = [server.hanging(), server.hanging()]
-        until(lambda: server.searchers[0].num_searches == 2)
+        until(lambda: server.parts[0].num_searches == 2)
         with pytest.raises(openai.RateLimitError, match="Ask again later") as refused:
             server.ask()
         assert refused.value.response.headers["retry-after"] == "5"
         with pytest.raises(openai.RateLimitError):
             list(server.ask(stream=True))
         held[0].close()
-        until(lambda: server.searchers[0].num_searches == 1)
+        until(lambda: server.parts[0].num_searches == 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_ends_its_search(stream: bool) -> None:
     with serving(policy=HANGING) as server:
-        [searcher] = server.searchers
+        [searcher] = server.parts
         engine = searcher._policy
         connection = server.hanging(stream=stream)
         until(lambda: engine.stats().num_live == 4)
@@ -345,7 +297,7 @@ def test_the_engine_drops_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(SharedPrefixDecoder, "step", held)
     with serving() as server:
-        [searcher] = server.searchers
+        [searcher] = server.parts
         connection = server.hanging()
         assert step.wait(WAIT_S)
         connection.close()
