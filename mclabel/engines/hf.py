@@ -196,6 +196,10 @@ class HfEngine(ModelEngine):
             self._num_before = replace(self.stats(), num_live=0, num_waiting=0)
             self._decoder = None
             self._queue.clear()
+            if self.settings.device == "cuda":
+                import torch
+
+                torch.cuda.empty_cache()  # PyTorch keeps what is freed from other processes
 
     def _run(self) -> None:
         """The engine's thread: admit, step, deliver, until closed."""

@@ -19,7 +19,7 @@ rollouts are being graded. Changing too early costs two loads, and no more than 
 
 
 class Turns:
-    """Whose turn it is among engines of one event loop."""
+    """Gives the turn to one engine of several that share an event loop."""
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
         """Begin without an engine.
@@ -34,7 +34,7 @@ class Turns:
         self._changing: asyncio.Task[None] | None = None
 
     def of(self, policy: Policy) -> Turn:
-        """The turns of one more engine, not started yet."""
+        """Add an engine, which is not started yet."""
         turn = Turn(policy, self)
         self._turns.append(turn)
         return turn
@@ -86,7 +86,7 @@ class Turns:
 
 
 class Turn:
-    """The turns of one engine: an `async with` of it waits for one, and works in it."""
+    """Lets callers of one engine wait for its turn: `async with` works within one."""
 
     def __init__(self, policy: Policy, turns: Turns) -> None:
         """Begin outside.

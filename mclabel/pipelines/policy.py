@@ -152,7 +152,7 @@ class PreparedModels:
         if len(self.all) == 1:
             return False
         held = sum(one.engine.resources().gpu_memory for one in self.all.values())
-        return held > 1 if setting == "auto" else setting
+        return held > 1 + 1e-9 if setting == "auto" else setting  # shares add up to 1, rounded
 
     def check(self) -> None:
         """Look at every model, and see that their engines can share a worker.

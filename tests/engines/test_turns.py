@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from pathlib import Path
 
 import pytest
@@ -63,16 +64,16 @@ def test_a_turn_lasts_while_anything_is_asked() -> None:
 
     async def run() -> list[str]:
         turns, seen = Turns(grace_s=0.01), list[str]()
-        first, second = (
-            GatedPolicy(one, turn=turns.of(one))
-            for one in (ScriptedEngine(scripted()), ScriptedEngine(scripted()))
-        )
+        one, other = (ScriptedEngine(scripted()) for _ in range(2))
+        turn = turns.of(one)
+        first = GatedPolicy(one, turn=turn)
+        second = GatedPolicy(other, turn=turns.of(other))
         await second.start()
         await first.start()
         is_done = asyncio.Event()
 
         async def held() -> None:
-            async with first._turn:  # type: ignore[union-attr]
+            async with turn:
                 await is_done.wait()
             seen.append("first")
 
@@ -131,7 +132,10 @@ def test_the_embedded_engine_goes_on_after_it_was_closed() -> None:
         await engine.start()
         prompt = engine.prompt_ids("Eva has 3 pens. Eva buys 4 pens. How many pens?")
         first = await engine.sample(prompt, (), seed=3)
+        assert isinstance(engine, HfEngine) and engine._decoder is not None
+        memory = weakref.ref(engine._decoder)
         await engine.close()
+        assert memory() is None, "the model is freed"
         between = engine.stats()
         assert (
             engine.room(len(prompt), 0) > 0 and engine.decode(engine.encode("3 pens")) == "3 pens"
@@ -156,7 +160,7 @@ def prepared(settings: PolicySettings) -> PreparedPolicy:
 
 def test_turns_are_taken_where_memory_does_not_hold_all() -> None:
     """By the share of a GPU that each reserves; a setting decides otherwise."""
-    for share, expected in ((0.45, False), (0.9, True)):
+    for share, expected in ((0.45, False), (0.5, False), (0.9, True)):
         engine = VllmEngine.Settings(kind="vllm", gpu_memory_utilization=share)
         config = LabelConfig(
             out="x",

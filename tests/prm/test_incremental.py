@@ -131,8 +131,9 @@ def test_a_tree_scores_as_full_passes_do(
 def test_with_little_memory_a_tree_scores_the_same(text: PolicyText) -> None:
     """What is dropped is computed again where it is continued, and counted for who continues it."""
     prm = prm_of(text, **HEADS["likelihood and states"])
-    one = IncrementalPRM(prm).begin(ROWS[0].problem.text)
-    [one] = IncrementalPRM(prm).extend([(one, [ROWS[0].solution.ids[:4]])])  # type: ignore[list-item]
+    loose = IncrementalPRM(prm)
+    [one] = loose.extend([(loose.begin(ROWS[0].problem.text), [ROWS[0].solution.ids[:4]])])
+    assert isinstance(one, ScoredPrefix)
     sizes = {}
     for share in (inf, 20, 1, 0):
         tight = IncrementalPRM(prm, max_bytes=share * one._kept.num_bytes)
