@@ -133,8 +133,14 @@ class Boundary:
         with self.calling(method):
             found = getattr(component, method)(*given, **more)
         coroutine = self.coroutine(method, found)
-        with self.awaiting(method):
-            return await self.steps(method, coroutine, may_take_long=may_take_long)
+        call = _Call(self, method, may_take_long, time.monotonic())
+        if not self.ours:
+            _awaited[call] = None
+        try:
+            with self.awaiting(method):
+                return await self.steps(method, coroutine, may_take_long=may_take_long)
+        finally:
+            _awaited.pop(call, None)
 
     def coroutine(self, method: str, found: Any) -> Coroutine[Any, Any, Any]:
         """What a coroutine method gave, for `steps`.
@@ -284,14 +290,28 @@ def _exit_told(status: int) -> NoReturn:
     _exit(status)
 
 
-def warn_of_hang(error: ComponentError) -> None:
+def warn_of_hang(error: MclabelError) -> None:
     """Log that a call does not return: all that can be done inside somebody's own process."""
     logger.warning("%s", error)
 
 
 _calls = _Calls()
+_awaited: dict[_Call, None] = {}
+"""Coroutines of somebody's own that are awaited, in the order in which they were begun."""
 _exit, _process = os._exit, os.getpid()
-_on_hang: Callable[[ComponentError], None] = warn_of_hang
+_on_hang: Callable[[MclabelError], None] = warn_of_hang
+
+
+def report_hang(fault: str, otherwise: MclabelError) -> None:
+    """Say that work which is awaited does not end, as of a call that does not return.
+
+    Args:
+        fault: a clause of which the method is the subject that has been awaited longest, of a
+            component of somebody's own.
+        otherwise: what is said where no such method is awaited.
+    """
+    call = next(iter(_awaited), None)
+    _on_hang(call.boundary.broken(call.method, fault) if call else otherwise)
 
 
 def has_hung_call() -> bool:
@@ -302,7 +322,7 @@ def has_hung_call() -> bool:
 
 
 @contextmanager
-def on_hang(act: Callable[[ComponentError], None]) -> Iterator[None]:
+def on_hang(act: Callable[[MclabelError], None]) -> Iterator[None]:
     """Say what is done meanwhile about a call that does not return; by default it is logged.
 
     Args:

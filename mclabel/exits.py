@@ -94,8 +94,8 @@ def _told(error: ComponentError) -> str:
     return f"{error}{more}"
 
 
-def _end_hung(error: ComponentError) -> None:
-    """End a command of which a component does not return: nothing else can be done about it."""
+def _end_hung(error: MclabelError) -> None:
+    """End a command that waits for what does not end: nothing else can be done about it."""
     _errors.print(f"mclabel: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     end_at_once(EXIT_USER_ERROR)
 

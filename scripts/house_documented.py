@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from house_lengths import Function
-from house_modules import Module
+from house_modules import Function, Module
 
 
 def undocumented(modules: Iterable[Module]) -> tuple[int, list[str]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from house_lengths import Function
 from house_modules import PACKAGE, Module
 
 Graph = Mapping[str, set[str]]
@@ -34,7 +33,7 @@ def second_level_circles(modules: Sequence[Module]) -> list[str]:
     for module in modules:
         if module.name in parts and not (module.name in packages and _only_offers(module)):
             part = parts[module.name]
-            others = {parts[name] for name in imported(module.tree, set(parts), at_import=False)}
+            others = {parts[name] for name in imported(module, set(parts), at_import=False)}
             graph[part] |= {one for one in others - {part} if one.split(".")[0] == module.room}
     return [_joined(group) for group in circles(graph) if len(packages.intersection(group)) > 1]
 
@@ -58,42 +57,23 @@ def _only_offers(module: Module) -> bool:
     )
 
 
-def imported(tree: ast.Module, names: set[str], *, at_import: bool) -> set[str]:
+def imported(module: Module, names: set[str], *, at_import: bool) -> set[str]:
     """Modules of the package that a module imports.
 
     Args:
-        tree: of the module.
+        module: which imports.
         names: of the package's modules.
         at_import: leave out what runs later, in functions, or never, under TYPE_CHECKING.
     """
     found = set()
-    for node in _walk(tree, at_import=at_import):
-        if isinstance(node, ast.Import):
-            paths = [alias.name.split(".") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            paths = [[*node.module.split("."), alias.name] for alias in node.names]
-        else:
-            continue
-        for package, *parts in paths:
-            if package == PACKAGE:
-                while parts and ".".join(parts) not in names:
-                    parts.pop()
-                if parts:
-                    found.add(".".join(parts))
+    for path, runs_later in module.imports:
+        package, *parts = path
+        if package == PACKAGE and not (at_import and runs_later):
+            while parts and ".".join(parts) not in names:
+                parts.pop()
+            if parts:
+                found.add(".".join(parts))
     return found
-
-
-def _walk(tree: ast.Module, *, at_import: bool) -> Iterator[ast.AST]:
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for child in ast.iter_child_nodes(node):
-            runs_later = isinstance(child, Function | ast.Lambda) or (
-                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-            )
-            if not (at_import and runs_later):
-                waiting.append(child)
 
 
 def room_graph(modules: Sequence[Module]) -> dict[str, set[str]]:
@@ -102,7 +82,7 @@ def room_graph(modules: Sequence[Module]) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {name.split(".")[0]: set() for name in names}
     for module in modules:
         if module.name:
-            for name in imported(module.tree, names, at_import=False):
+            for name in imported(module, names, at_import=False):
                 graph[module.room].add(name.split(".")[0])
     return {room: rooms - {room} for room, rooms in graph.items()}
 
@@ -110,7 +90,7 @@ def room_graph(modules: Sequence[Module]) -> dict[str, set[str]]:
 def _module_graph(modules: Sequence[Module], *, at_import: bool) -> dict[str, set[str]]:
     names = {module.name for module in modules if module.name}
     return {
-        module.name: imported(module.tree, names, at_import=at_import) - {module.name}
+        module.name: imported(module, names, at_import=at_import) - {module.name}
         for module in modules
         if module.name
     }

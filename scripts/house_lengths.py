@@ -6,11 +6,9 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from house_modules import Module
+from house_modules import Function, Module
 
 MAX_FUNCTION_LINES, MAX_FILE_LINES = 80, 400
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions(modules: Iterable[Module]) -> Iterator[tuple[Module, str, Function]]:
@@ -21,7 +19,8 @@ def functions(modules: Iterable[Module]) -> Iterator[tuple[Module, str, Function
             below = f"{path}.{child.name}" if isinstance(child, Function | ast.ClassDef) else path
             if isinstance(child, Function):
                 yield below, child
-            yield from inside(child, below)
+            if not isinstance(child, ast.expr):  # an expression holds no statement
+                yield from inside(child, below)
 
     for module in modules:
         for path, node in inside(module.tree, module.name):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 PACKAGE = "mclabel"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,29 @@ class Module:
     def room(self) -> str:
         """The folder at the top level, or the file itself."""
         return self.name.split(".")[0]
+
+    @cached_property
+    def imports(self) -> Sequence[tuple[Sequence[str], bool]]:
+        """What it imports, as names from the top, and whether that import runs later or never."""
+        return tuple(_imports(self.tree, runs_later=False))
+
+
+def _imports(node: ast.AST, *, runs_later: bool) -> Iterator[tuple[Sequence[str], bool]]:
+    """Imports at and below a node; those in functions and under TYPE_CHECKING run later."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name.split("."), runs_later
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        for alias in node.names:
+            yield [*node.module.split("."), alias.name], runs_later
+    elif not isinstance(node, ast.expr):  # an expression holds no statement
+        runs_later = runs_later or isinstance(node, Function) or _for_types(node)
+        for child in ast.iter_child_nodes(node):
+            yield from _imports(child, runs_later=runs_later)
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
 def read(package: Path) -> list[Module]:

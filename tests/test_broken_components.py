@@ -232,6 +232,21 @@ HANGS = {
 }
 
 
+def test_an_engine_that_awaits_for_ever_ends_the_job(tmp_path: Path) -> None:
+    shorter = "import mclabel.work.watch\nmclabel.work.watch.FIRST = 1.0\n"
+    forever = Case("", "sample", "import asyncio; await asyncio.sleep(600)", ())
+    live = "Own.stats = lambda self: EngineStats(num_live=1)\n"
+    (tmp_path / "own.py").write_text(broken(table.ENGINE, forever) + shorter + live)
+    job = label(tmp_path, "policy.engine=own:Own", "ray.stall_s=0.5")
+    done = mclabel(tmp_path, *job)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("mclabel: own:Own: sample has not ended: the engine produced no token")
+    (tmp_path / "own.py").write_text(table.ENGINE)
+    done = mclabel(tmp_path, *job)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_reader_that_takes_long_is_named_and_waited_for(tmp_path: Path) -> None:
     shorter = "import mclabel.boundary\nmclabel.boundary.HANG_S = 1.0\n"
     once = "'slept' in globals() or globals().update(slept=time.sleep(4))"

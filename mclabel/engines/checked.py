@@ -8,6 +8,7 @@ a message, and an engine that died is loaded again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from mclabel.boundary import Boundary, shown
@@ -47,6 +48,7 @@ class CheckedEngine(Engine):
         self._boundary = Boundary.around("engines", target)
         with self._boundary.calling("__init__", may_take_long=True):
             self._engine = target(policy, seed=seed)
+        self._num_live = self._num_tokens = 0
 
     # What is known before the start
 
@@ -109,7 +111,11 @@ class CheckedEngine(Engine):
         stop: Sequence[str] = (),
     ) -> Completion:
         more = {"seed": seed, "priority": priority, **limited(max_tokens, stop)}
-        found = await self._boundary.awaited(self._engine, "sample", prompt, prefix, **more)
+        self._num_live += 1
+        try:
+            found = await self._boundary.awaited(self._engine, "sample", prompt, prefix, **more)
+        finally:
+            self._num_live -= 1
         if not isinstance(found, Completion):
             raise self._broken("sample", f"gave {shown(found)}, must give Completion")
         ids = self._ids("sample", found.ids)
@@ -138,10 +144,20 @@ class CheckedEngine(Engine):
                 f"gave text={shown(found.text)}, but its decode of the ids gives {shown(text)}: a "
                 "prefix is continued by its ids, so both must be the same",
             )
+        self._num_tokens += len(ids)
         return found
 
     def stats(self) -> EngineStats:
-        return self._given("stats", EngineStats, self._engine.stats)
+        """Statistics of the engine, or what is counted here if it has none of its own."""
+        found = self._given("stats", EngineStats, self._engine.stats)
+        if type(self._engine).stats is not Engine.stats:
+            return found
+        return replace(
+            found,
+            num_live=self._num_live,
+            num_sampled_tokens=self._num_tokens,
+            counts_as_sampled=False,
+        )
 
     async def update_weights(self, weights: Mapping[str, Tensor]) -> None:
         await self._boundary.awaited(self._engine, "update_weights", weights, may_take_long=True)

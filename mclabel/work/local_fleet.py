@@ -8,7 +8,8 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
-from mclabel.errors import EngineDied
+from mclabel.boundary import report_hang
+from mclabel.errors import EngineDied, EngineError
 from mclabel.work.fleet import POLL_S, FleetProgress, OnProgress
 from mclabel.work.leases import LeaseBook
 from mclabel.work.running import Ended, RunningBlocks
@@ -16,6 +17,12 @@ from mclabel.work.watch import STALL_S, Watch
 from mclabel.work.worker import BlockReport, Worker, WorkerProgress
 
 logger = logging.getLogger(__name__)
+
+_NO_OTHER = (
+    "It runs in the job's own process, so no other can take its place: end the job if it has not "
+    "ended by itself, and run the same command again; what was whole is kept. With "
+    "ray.address=local an engine that stops is replaced"
+)
 
 
 class LocalFleet:
@@ -52,22 +59,22 @@ class LocalFleet:
         if not runner.run(_loaded(worker, book)):
             return
         loaded = time.monotonic()
-        watch, was_silent = Watch(stall_s=self._stall_s), False
+        watch, was_silent, has_stopped = Watch(stall_s=self._stall_s), False, False
 
         def show(progress: WorkerProgress) -> None:
-            nonlocal was_silent
+            nonlocal was_silent, has_stopped
             now = time.monotonic()
             engine_s = self._engine_s + now - loaded
             watch.tick(now)
             watch.record(progress)
             if watch.is_silent and not was_silent:
-                logger.warning(
-                    "the engine %s. It runs in this process, so it cannot be replaced: if it does "
-                    "not go on, kill the job and run it again; with ray.address=local an engine "
-                    "that stops is replaced",
-                    watch.report(),
-                )
+                logger.warning("the engine %s", watch.report())
             was_silent = watch.is_silent
+            if watch.has_stopped and not has_stopped:
+                has_stopped = True
+                worker.flush()
+                report = f"the engine {watch.report()}"
+                report_hang(f"has not ended: {report}", EngineError(f"{report}. {_NO_OTHER}"))
             on_progress(
                 FleetProgress(
                     workers=[progress],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
+from mclabel.engines import Engine, EngineStats, PolicySettings
+from mclabel.engines.checked import CheckedEngine
 from mclabel.errors import ConfigError, ShardError
 from mclabel.records import LabeledSolution
 from tests.support.own_engine import ConstantEngine
@@ -55,6 +58,29 @@ def test_a_class_of_a_module_runs_a_whole_job(tmp_path: Path) -> None:
     with pytest.raises(ShardError, match=r"policy\.engine\.solution: .* here"):
         label(tmp_path, "policy.engine.solution='1.\\n\\boxed{1}'")
     assert len(label(tmp_path, "policy.engine.num_cpus=2")) == 10  # resumed
+
+
+class UncountedEngine(ConstantEngine):
+    """As one that says nothing of its work."""
+
+    stats = Engine.stats
+
+
+def test_what_an_engine_without_statistics_samples_is_counted() -> None:
+    async def sampled() -> list[EngineStats]:
+        engine = CheckedEngine(UncountedEngine, PolicySettings(engine=ConstantEngine.Settings()))
+        await engine.start()
+        prompt = engine.prompt_ids("1+1")
+        task = asyncio.create_task(engine.sample(prompt, (), seed=0))
+        await asyncio.sleep(0)
+        before = engine.stats()
+        await task
+        return [before, engine.stats()]
+
+    live, ended = asyncio.run(sampled())
+    assert (live.num_live, ended.num_live) == (1, 0)
+    assert live.num_sampled_tokens == 0 and ended.num_sampled_tokens > 0
+    assert not ended.counts_as_sampled
 
 
 @pytest.mark.parametrize("address", ["none", pytest.param("local", marks=pytest.mark.ray)])

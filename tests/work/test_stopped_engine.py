@@ -126,5 +126,5 @@ def test_without_ray_a_silent_engine_is_reported(
     with caplog.at_level(logging.WARNING):
         report = pipelines.label(load_config(LabelConfig, None, changes), lambda state: None)
     assert report.stopped_by == "budget.max_hours=0.002"
-    (said,) = [r.message for r in caplog.records if "produced no token" in r.message]
-    assert "ray.address=local" in said and last_state(out)["num_silent"] == 1
+    _silent, stopped = [r.message for r in caplog.records if "produced no token" in r.message]
+    assert "ray.address=local" in stopped and last_state(out)["num_silent"] == 1
