@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.vllm, pytest.mark.ray]
 
 def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    more = ["ray.max_engines=1", "journal_s=0.5", "estimator.rollouts=4"]
+    more = ["ray.max_engines=1", "journal_s=0.5", "estimator.rollouts=4", "problems.limit=16"]
+    more += ["policy.engine.engine_args={enforce_eager: true}"]
     job = start(tmp_path, "local", *VLLM, *more)
     wait_for_journals(out, job)
     engine = vllm_engine(job)
@@ -31,7 +32,7 @@ def test_killed_once_its_blocks_are_done_by_the_next(tmp_path: Path) -> None:
     output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output
     rows = [(row.problem.id, row.solution.sample_index) for row in read_labels(Store(str(out)))]
-    assert len(rows) == len(set(rows)) == 160
+    assert len(rows) == len(set(rows)) == 64
     state = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
     assert state["num_failures"] == 1 and state["num_replayed"] > 0
     assert not (out / "rejects.jsonl").exists()
