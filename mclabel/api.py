@@ -312,13 +312,14 @@ def _component(kind: str, chosen: Any) -> Any:
 
     if not hasattr(chosen, "__qualname__"):
         raise ConfigError(
-            f"{shown(chosen)}: must be a class or a function with a name by which engines find it, "
-            f"is a {type(chosen).__name__}. Write a function that calls it"
+            f"{shown(chosen)}: must be a class or a function with a name by which engines can "
+            f"import it, is a {type(chosen).__name__}. Write a function that calls it"
         )
     if "<" in chosen.__qualname__:
         raise ConfigError(
-            f"{chosen.__qualname__}: must stand at the top of a module, so that it has a name by "
-            "which engines find it. Move it out of the function, or give a lambda a def"
+            f"{chosen.__qualname__}: must be defined at the top level of a module, so that "
+            "engines can import it by name. Move it out of the function, or write a def instead "
+            "of a lambda"
         )
 
     return {"kind": component_name(kind, chosen)}

@@ -164,7 +164,7 @@ class Boundary:
         """
         return ComponentError(
             f"{self.name}: {method} {fault}. Correct it ({_PAGES.get(self.kind, _PAGE)}), and run "
-            "the same command again: what was whole is kept"
+            "the same command again: completed work is kept"
         )
 
     def raised(self, method: str, error: BaseException) -> ComponentError:

@@ -90,8 +90,8 @@ def _told(error: ComponentError) -> str:
     logger.info("%s%s", error.trace, error)
     if error.trace and _Shown.tracebacks:
         _errors.print(error.trace, markup=False, highlight=False, soft_wrap=True)
-    more = "" if _Shown.tracebacks or not error.trace else ". --traceback shows the whole way"
-    return f"{error}{more}"
+    is_full = _Shown.tracebacks or not error.trace
+    return f"{error}" if is_full else f"{error}. Pass --traceback for the full traceback"
 
 
 def _end_hung(error: MclabelError) -> None:

@@ -81,13 +81,14 @@ def must_text(errors: Sequence[Mapping[str, Any]]) -> str:
     if first["type"] in ("too_short", "too_long"):
         given = f", holds {first['ctx']['actual_length']}"
     elif first["type"].endswith(("_type", "_parsing")):
-        given = f", is {_in_words(first['input'])}"
+        given = f", is {in_words(first['input'])}"
     else:
         given = ""
     return f"must {' or '.join(musts)}{given}"
 
 
-def _in_words(value: Any) -> str:
+def in_words(value: Any) -> str:
+    """What a value of a configuration is, in the words of YAML."""
     match value:
         case None:
             return "null"

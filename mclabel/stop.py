@@ -45,7 +45,7 @@ class Stopped(KeyboardInterrupt):
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
         self.message = (
-            f"stopped by {self}: what was whole is kept. Run the same command again to resume"
+            f"stopped by {self}: completed work is kept. Run the same command again to resume"
         )
 
 

@@ -238,7 +238,9 @@ def test_a_function_is_a_checker() -> None:
     assert verdicts == [mc.Verdict.RIGHT, mc.Verdict.WRONG, mc.Verdict.UNKNOWN]
     found = list(label(ROWS, checker=is_even, solutions={"per_problem": 1}))
     assert {s.solution.outcome for s in found} <= {mc.Outcome.RIGHT, mc.Outcome.WRONG}
-    with pytest.raises(mc.ConfigError, match="<lambda>: must stand at the top of a module"):
+    with pytest.raises(
+        mc.ConfigError, match="<lambda>: must be defined at the top level of a module"
+    ):
         mc.grade("4", "4", checker=lambda completion: True)
 
 

@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "estimator": (
         lambda: label(ROWS, estimator=5),
         mc.ConfigError,
-        "estimator: must be a name or keys with kind, is a int",
+        "estimator: must be a name, or keys with kind among them, is a number",
     ),
     "settings of another kind": (
         lambda: label(ROWS, estimator=MathChecker.Settings()),

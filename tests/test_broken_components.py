@@ -217,7 +217,7 @@ def test_the_traceback_is_shown_where_it_is_asked_for(
     job = label(tmp_path, "estimator.kind=own:Own")
     code, printed = run(*job)
     assert code == 2 and "Traceback" not in printed
-    assert printed.strip().splitlines()[-1].endswith("--traceback shows the whole way")
+    assert printed.strip().splitlines()[-1].endswith("Pass --traceback for the full traceback")
     code, printed = run(*job, "--traceback")
     assert code == 2 and "Traceback" in printed and "own.py" in printed
     assert "own:Own: wanted raised KeyError" in printed.strip().splitlines()[-1]

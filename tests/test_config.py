@@ -88,7 +88,7 @@ def test_bad_overrides(override: str, fault: str) -> None:
     [
         (
             ["solutions.balance=2", "solutions.path=x.jsonl"],
-            "solutions: balance chooses among sampled",
+            "solutions: balance applies to sampled",
         ),
         (["solutions.max_samples=9"], "solutions: max_samples limits the sampling for balance"),
         (["solutions.balance=2", "solutions.max_samples=3"], "must be at least per_problem"),

@@ -168,7 +168,7 @@ def test_runs_of_one_seed_without_rollouts_are_not_compared(
     run("label", "/dev/null", f"out={tmp_path}/bare", *bare)
     found = figures("labels", f"{scripted}/k4", "--truth", f"run:{tmp_path}/bare")
     assert found["groups"]["all"]["intervals"] == {}
-    assert "were drawn under one seed" in caplog.text
+    assert "were sampled with the same seed" in caplog.text
     run("label", "/dev/null", f"out={tmp_path}/other", "seed=5", *bare)
     given = [
         {"problem_id": r.problem.id, "solution": r.solution.text}

@@ -140,7 +140,7 @@ def test_ends_with_130_and_one_line(tmp_path: Path, module: str, act: str) -> No
     assert done.returncode == 130, done.stderr
     said = [line for line in done.stderr.splitlines() if line]
     assert len(said) == 1, done.stderr
-    assert said[0].startswith("mclabel: stopped by SIGINT: what was whole is kept. Run the same")
+    assert said[0].startswith("mclabel: stopped by SIGINT: completed work is kept. Run the same")
     assert not list((tmp_path / "run" / "labels").rglob("*.parquet"))
 
 

@@ -106,8 +106,8 @@ def _parameters(
     }
     if unfilled := sorted(needed - set(GIVEN) - set(arguments)):
         raise ConfigError(
-            f"checker={name}: nothing fills its parameter {', '.join(unfilled)}. Take some of "
-            f"{', '.join(GIVEN)}, or set checker.arguments"
+            f"checker={name}: its parameter {', '.join(unfilled)} gets no value. Use only "
+            f"parameters among {', '.join(GIVEN)}, or set checker.arguments"
         )
     if (unknown := sorted(set(arguments) - set(names))) and not takes_all:
         raise ConfigError(

@@ -74,7 +74,7 @@ def quickstart(overrides: tuple[str, ...], size: str | None, out: str | None) ->
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that completes commands, options, keys and file names in SHELL.
+    """Print a shell script that completes commands, options, keys and file names.
 
     \b
     bash, in ~/.bashrc:  eval "$(mclabel completion bash)"

@@ -37,7 +37,7 @@ def check(
     pairs: str | None,
     out: str | None,
 ) -> None:
-    """Grade answers as right, wrong or unknown, with the reason and the stage that decided.
+    """Grade answers as right, wrong or unknown, and say why and at which stage of the checker.
 
     Give either --gold with --answer or --completion, or --file. Lines of a file that cannot be read
     are reported and left out, and the exit code is then 1.

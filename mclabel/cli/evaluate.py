@@ -25,6 +25,7 @@ _FORMAT = click.option(
     type=click.Choice(["table", "md", "json"]),
     default="table",
     show_default=True,
+    help="Format of the printed tables.",
 )
 _TRUST = click.option(
     "--trust-remote-code",
@@ -38,7 +39,7 @@ _SEED = click.option(
 
 @click.group(name="eval")
 def evaluate() -> None:
-    """Measure PRMs and labels."""
+    """Measure PRMs, labels and search methods."""
 
 
 @evaluate.command(name="best-of-n")
@@ -48,6 +49,7 @@ def evaluate() -> None:
     "form",
     type=click.Choice(["table", "md", "json"]),
     default="table",
+    show_default=True,
     help="Format of the printed tables.",
 )
 def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], form: str) -> None:
@@ -145,6 +147,8 @@ def eval_search(
 def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, seed: int) -> None:
     """Measure the labels of a run against exact truth, human labels or another run.
 
+    SHARDS is the folder or URL of a run of `mclabel label`.
+
     The tables show first errors, wrong steps, calibration, interval coverage (against another run's
     rollouts), values along solutions, labels that rise after an error, and cost. They have 95%
     intervals by bootstrap over problems, and a row for each group of problems.
@@ -170,16 +174,17 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
     "--opinions",
     multiple=True,
     metavar="RUN",
-    help="Folder or URL of a run of `mclabel judge` over one of the files. A judge predicts the "
-    "first error of its opinion. One that only claims an error at a step or before it (symbolic) "
-    "predicts that step, and no error where it says nothing. Can be repeated.",
+    help="Folder or URL of a run of `mclabel judge` over one of the files. The prediction "
+    "is the first error that the judge names. A judge that only claims an error at or "
+    "before a step (symbolic) predicts that step, or no error if it claims none. Can "
+    "be repeated.",
 )
 @click.option(
     "--rule",
     type=click.Choice(tuple(RULES)),
-    help="How several --opinions on one file make one prediction. The other judges are compared "
-    "with the first one given that names first errors (symbolic does not). Solutions on which "
-    "they do not agree as the rule demands are left out.",
+    help="How several --opinions on one file are combined into one prediction. The first "
+    "one given that names first errors (symbolic does not) is compared with the "
+    "others. Solutions on which they do not agree by the rule are left out.",
 )
 @click.option(
     "--threshold",
@@ -190,7 +195,12 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
         "split gsm8k."
     ),
 )
-@click.option("--device", default="cpu", show_default=True)
+@click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    help="PyTorch device that computes the scores, such as cpu or cuda.",
+)
 @_TRUST
 @_FORMAT
 @click.option(

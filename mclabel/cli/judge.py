@@ -25,12 +25,14 @@ RULE_NAMES = (POSTERIOR, *RULES)
 @click.option(
     "--answers",
     metavar="RUN",
-    help="Take what the judge's language model answered in this earlier run, read it anew, and ask "
-    "only for what it lacks; the same as answers=.",
+    help="Reuse the answers of the judge's language model in this earlier run: parse them "
+    "again, and sample only missing ones; the same as answers=.",
 )
 @click.option("--address", help="Address of the Ray cluster to join; the same as ray.address=.")
 @click.option(
-    "--strict", is_flag=True, help="Stop at the first row that cannot be judged; as strict=true."
+    "--strict",
+    is_flag=True,
+    help="Stop at the first row that cannot be judged; the same as strict=true.",
 )
 @click.option(
     "--accept-changes",
@@ -50,16 +52,16 @@ def judge(
     accept_changes: bool,
     allow: tuple[str, ...],
 ) -> None:
-    """Ask a judge for its opinion on the steps of solutions: without rollouts, without labels.
+    """Ask a judge for its opinion on the steps of solutions, without rollouts or labels.
 
     SOLUTIONS is the folder or URL of a labelling run, or a .jsonl, .json, .parquet or .csv file; a
-    row has `problem`, and `solution` (one step per line) or `steps`, and perhaps an `answer` or a
-    `reference`. The judge is chosen with KEY=VALUE: judge=symbolic checks the arithmetic of every
-    step exactly, judge=critic asks a language model for the first error
+    row has `problem`, and `solution` (one step per line) or `steps` (a list of texts), and
+    optionally `answer` or `reference`. The judge is chosen with KEY=VALUE: judge=symbolic checks
+    the arithmetic of every step exactly, judge=critic asks a language model for the first error
     (judge.policy.model=MODEL), judge=scorer scores the steps with a trained PRM (judge.prm=FOLDER).
 
-    Running the same command again resumes an interrupted job. `mclabel combine` makes labels of
-    the opinions of several judges and of rollouts.
+    Running the same command again resumes an interrupted job. `mclabel combine` combines the
+    opinions of judges and labels from rollouts into new labels.
     """
     from mclabel import pipelines
     from mclabel.config import JudgeConfig, load_config
@@ -94,27 +96,28 @@ def judge(
     type=click.Choice(RULE_NAMES),
     default="posterior",
     show_default=True,
-    help="How one label is made of all opinions.",
+    help="How opinions and labels are combined into one label.",
 )
 @click.option(
     "--least-belief",
     type=Share(),
     default=0.0,
     show_default=True,
-    help="With posterior: chance of the likeliest first error from which a solution is kept.",
+    help="With posterior: minimum probability of the likeliest first error for a solution "
+    "to be kept.",
 )
 def combine(run: str, opinions: tuple[str, ...], out: str, rule: str, least_belief: float) -> None:
     """Combine the labels of a run with judges' opinions, and write them as a run of its own.
 
     RUN is the folder or URL of a labelling run, OPINIONS are runs of `mclabel judge` over it, or
-    NAME=RUN. The new run exports, trains and is measured like any other. It leaves nothing out:
-    every solution says what each source said and whether it is kept; training and exports take what
-    is kept.
+    NAME=RUN. The new run can be exported, trained on and measured like any other. It holds every
+    solution, with the verdict of each source and whether the solution is kept. Training and exports
+    use kept solutions only.
 
-    same_location keeps a solution where rollouts and judges name the same first error, same_verdict
-    where they agree on whether there is one; step_majority decides every step by majority;
-    posterior learns on the run, without truth, how often each judge errs, and keeps those of which
-    it believes its label with --least-belief.
+    With same_location, a solution is kept if rollouts and judges name the same first error; with
+    same_verdict, if they agree whether there is one. step_majority labels every step by majority.
+    posterior estimates from the run, without true labels, how often each judge errs, and keeps a
+    solution if the probability of its label is at least --least-belief.
 
     Running the same command again resumes it.
     """

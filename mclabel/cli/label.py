@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--solutions",
     metavar="RUN",
-    help="Label the solutions of this run of the same policy again, and take over its rollouts; "
+    help="Label the solutions of this run of the same policy again, and reuse its rollouts; "
     "the same as solutions.run=.",
 )
 @click.option(
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     type=click.IntRange(0),
     metavar="[PROBLEMS]",
     help=(
-        "With --dry-run: label some problems first, to forecast the cost. The job keeps their "
-        "labels."
+        "With --dry-run: label this many problems first, to forecast the cost; without a number, "
+        "mclabel chooses it. The job keeps their labels."
     ),
 )
 @click.option(
@@ -125,14 +125,14 @@ def _say_changes(changes: InputChanges) -> None:
         f"{count:,} problems {what}"
         for count, what in (
             (changes.num_added, "were added"),
-            (changes.num_changed, "have changed and are labelled anew"),
-            (changes.num_gone, "are gone and no longer read"),
-            (changes.num_other_meta, "differ in other columns, of which labels keep the former"),
+            (changes.num_changed, "have changed and are labelled again"),
+            (changes.num_gone, "were removed and are no longer read"),
+            (changes.num_other_meta, "differ in other columns; labels keep the earlier values"),
         )
         if count
     ]
     if said:
-        text = f"Since the run was begun: {'; '.join(said)}."
+        text = f"Since the run began: {'; '.join(said)}."
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

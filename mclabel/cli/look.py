@@ -21,7 +21,8 @@ from mclabel.cli.output import console
 )
 @click.option(
     "--problem",
-    help="Print only solutions to the problem with this id; of opinions on a file, of this row.",
+    help="Print only solutions to the problem with this id; for opinions on a file, the row "
+    "with this id.",
 )
 @click.option("--wrong", is_flag=True, help=("Print only solutions with a first error."))
 def show(shards: str, limit: int, problem: str | None, wrong: bool) -> None:
@@ -75,7 +76,10 @@ def _show_opinions(run: str, limit: int, problem: str | None, wrong: bool) -> No
 @click.argument("shards")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def labels(shards: str, as_json: bool) -> None:
-    """Print counts, cost and health checks of a run and, for arith, label quality against truth."""
+    """Print counts, cost and health checks of a run and, for arith problems, label quality.
+
+    SHARDS is the folder or URL of a run of labels. Label quality compares them with true labels.
+    """
     from mclabel.data.shards.labels import read_labels
     from mclabel.data.shards.store import Store
     from mclabel.evaluation.grouping import by_meta, solution_meta

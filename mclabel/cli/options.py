@@ -94,20 +94,21 @@ def served(port: int) -> Callable[[F], F]:
             default=port,
             show_default=True,
             type=click.IntRange(1, 65535),
-            help="Port of it.",
+            help="Port to listen on.",
         ),
         click.option(
             "--token-env",
             metavar="NAME",
-            help="Variable of the environment that holds the token which clients must send as "
-            "their API key. Without one, only this machine can ask.",
+            help="Environment variable that holds the token that clients must send as their API "
+            "key. Without a token, only clients on this machine can connect.",
         ),
         click.option(
             "--max-waiting",
             default=64,
             show_default=True,
             type=click.IntRange(0, 65536),
-            help="Maximum number of requests that wait for others to end. More are refused (429).",
+            help="Maximum number of requests that wait for others to end. Further ones are refused "
+            "(HTTP status 429).",
         ),
     )
 

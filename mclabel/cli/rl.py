@@ -14,11 +14,11 @@ from mclabel.cli.output import console
     "--dry-run", is_flag=True, help="Check everything and print the plan, without training."
 )
 def rl(config: str, overrides: tuple[str, ...], dry_run: bool, allow: tuple[str, ...]) -> None:
-    """Train a policy by reinforcement, with credit for every step.
+    """Train a policy by reinforcement learning, with credit for every step.
 
     CONFIG is a YAML file whose keys can be overridden, such as credit=mc estimator.rollouts=4. The
-    output holds the trained policy, which `policy.model` of any job takes, figures of every step,
-    and measurements on other problems, which `mclabel report` shows.
+    output holds the trained policy, which any job can use as `policy.model`, the figures of every
+    optimizer step, and measurements on other problems, which `mclabel report` shows.
 
     Running the same command again resumes an interrupted training.
     """
@@ -63,7 +63,7 @@ def serve_rewards(
 
     CONFIG is a YAML file whose keys can be overridden, such as prm=FOLDER credit=prm_min. The
     server answers POST /score with the outcome, step scores and step credits of completions, and
-    POST /get_reward in the form of OpenRLHF. GET /health says what is served.
+    POST /get_reward in the format of OpenRLHF. GET /health describes what is served.
     """
     from mclabel.config import ServeRewardsConfig, load_config
     from mclabel.pipelines.serve_rewards import serve_rewards as serve

@@ -25,8 +25,8 @@ from mclabel.cli.output import console, fail_if_stopped, say_left_out
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Check everything and print the plan, without searching; of a search that was begun, with "
-    "a forecast of its tokens.",
+    help="Check everything and print the plan, without searching. If the search has begun "
+    "already, the plan includes a forecast of its tokens.",
 )
 def search(
     config: str,
@@ -40,9 +40,9 @@ def search(
     """Search for solutions to problems, steered by a PRM that scores every step.
 
     CONFIG is a YAML file whose keys can be overridden, such as search=beam search.n=16
-    scorer.prm=FOLDER. The output is a run: `mclabel view`, `report` and `export` read its
-    finished solutions, and `mclabel label --solutions` labels them. Its trees hold every beginning
-    that was sampled, with its scores.
+    scorer.prm=FOLDER. The output is a run: `mclabel view`, `report` and `export` read its finished
+    solutions, and `mclabel label --solutions` labels them. Its trees hold every sampled prefix with
+    its scores.
 
     Running the same command again resumes an interrupted search.
     """
@@ -87,13 +87,13 @@ def serve_search(
     max_waiting: int,
     allow: tuple[str, ...],
 ) -> None:
-    """Serve searched solutions to OpenAI clients.
+    """Serve solutions found by search to clients of the OpenAI API.
 
-    CONFIG is a YAML file as of `mclabel search`; keys that only a job has, such as problems and
-    out, are ignored. The server answers POST /v1/chat/completions: the user message is the
-    problem, and the answer is the solution that the search has chosen. `n` asks for several, and
-    `search`, `choose`, `tokens`, `seed` and `max_tokens` change the search of one request. Other
-    sampling parameters must be left out or equal the policy's.
+    CONFIG is a YAML file as for `mclabel search`; keys that only a search job uses, such as
+    problems and out, are ignored. The server answers POST /v1/chat/completions: the user message is
+    the problem, and the answer is the solution that the search chooses. `n` requests several
+    solutions, and `search`, `choose`, `tokens`, `seed` and `max_tokens` change the search for one
+    request. Other sampling parameters must be left out or equal the policy's.
     """
     from mclabel.config import ServeSearchConfig, load_config
     from mclabel.pipelines.serve_search import serve_search as serve

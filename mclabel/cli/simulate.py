@@ -32,7 +32,9 @@ if TYPE_CHECKING:
         "Simulate only this profile: sharp, decay, recovery, lucky or hopeless. Can be repeated."
     ),
 )
-@click.option("--seed", default=0, show_default=True, type=SEED)
+@click.option(
+    "--seed", default=0, show_default=True, type=SEED, help="Random seed of the simulation."
+)
 def simulate(
     estimators: tuple[str, ...], problems: int, profile: tuple[str, ...], seed: int
 ) -> None:

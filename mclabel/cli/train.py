@@ -78,7 +78,8 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
     required=True,
     metavar="NAME",
     shell_complete=_formats,
-    help=f"{PARQUET}, {', '.join(FORMATS)}, one of another package, or module:Class of your own.",
+    help=f"Format: {PARQUET}, {', '.join(FORMATS)}, one that another package adds, or "
+    "module:Class of your own.",
 )
 @click.option(
     "-o", "--out", required=True, help=("Folder for the exported data and its dataset card.")
@@ -111,7 +112,8 @@ def export_labels(run: str, to: str, out: str, push_to_hub: str | None) -> None:
     required=True,
     metavar="NAME",
     shell_complete=_formats,
-    help=f"{', '.join(FORMATS)}, one of another package, or module:Class of your own.",
+    help=f"Format: {', '.join(FORMATS)}, one that another package adds, or module:Class of your "
+    "own.",
 )
 @click.option("-o", "--out", required=True, help="Folder for labels that `train` reads.")
 def import_labels(file: str, source: str, out: str) -> None:
@@ -137,7 +139,12 @@ def import_labels(file: str, source: str, out: str) -> None:
         "output."
     ),
 )
-@click.option("--device", default="cpu", show_default=True)
+@click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    help="PyTorch device that computes the scores, such as cpu or cuda.",
+)
 @click.option("--url", help="URL of a server that `mclabel serve` started for this PRM.")
 @click.option(
     "--format",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     help="First restore run.json from the shards, if it is missing or belongs to another run.",
 )
 def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
-    """Check that a run's files are what was written, and agree with each other.
+    """Check that a run's files are unchanged since they were written, and consistent.
 
     RUN is the folder or URL of a run of labels, scores or opinions. The command reads every file
     and checks digests, labels against their rollouts, duplicate solutions, blocks against the plan

@@ -30,8 +30,8 @@ class JudgeConfig(RunsHere):
     )
     """Name of the judge. Its settings are the other keys of `judge`."""
     answers: Annotated[str | None, OPERATIONAL] = None
-    """An earlier run of the same judge: what its language model answered to the same prompts is
-    taken from it and read anew, and only what it lacks is asked. null asks for everything."""
+    """Earlier run of the same judge, whose language model's answers are reused: its answers to the
+    same prompts are parsed again, and only missing ones are sampled. null samples all answers."""
     seed: int = Field(0, ge=0)
     """Random seed for sampling."""
     block_solutions: Annotated[

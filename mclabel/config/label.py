@@ -36,15 +36,16 @@ class LabelConfig(LabelSettings):
     policy: PolicySettings = PolicySettings()
     """What writes the solutions, and the rollouts where `completers` is empty."""
     completers: Annotated[list[CompleterSettings], Field(max_length=MAX_COMPLETERS)] = Field([])
-    """The models that roll out, each with the keys of `policy`: `[{model: arith:strong}]`, or
-    `[{model: policy}, {model: arith:strong}]` for both. A stronger model finds errors that the
-    policy cannot see; values are then those under the most costly completer. `max_tokens` is the
-    policy's where it is not given. Empty lets the policy alone roll out."""
+    """Models that sample the rollouts, each with the keys of `policy`: `[{model: arith:strong}]`,
+    or `[{model: policy}, {model: arith:strong}]` to include the policy itself. A stronger model
+    finds errors that the policy cannot see. With several, a step's value is that under the most
+    costly one. `max_tokens` defaults to the policy's. If the list is empty, the policy alone
+    samples rollouts."""
     completer_turns: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"
-    """Whether the models of a worker are loaded one at a time: the policy writes the solutions of
-    some hundred problems, and then each completer in turn rolls out. `auto` does so where engines
-    hold more than the whole memory of a GPU (the sum of `gpu_memory_utilization`). false loads all
-    of them side by side."""
+    """Whether each worker loads its models one at a time: the policy writes the solutions to some
+    hundred problems, then each completer in turn samples rollouts. `auto` does so if together they
+    reserve more than the whole memory of a GPU (the sum of `gpu_memory_utilization`). false keeps
+    all of them loaded."""
     block_problems: Annotated[
         int,
         OPERATIONAL,
@@ -74,7 +75,7 @@ class LabelConfig(LabelSettings):
                 )
             if one in keys[:number]:
                 return (
-                    f"completers.{number}: is completers.{keys.index(one)} again, whose rollouts "
+                    f"completers.{number}: repeats completers.{keys.index(one)}, whose rollouts "
                     "would count twice. Remove one of the two"
                 )
         return None
@@ -85,9 +86,9 @@ class LabelConfig(LabelSettings):
         if given and len(given) < len(self.completers):
             missing = next(n for n in range(len(self.completers)) if n not in given)
             return (
-                f"completers.{missing}: has no cost, as completers.{given[0]} has; the number of a "
-                "model's parameters cannot be compared with a cost that is given. Set the cost of "
-                "all, or of none"
+                f"completers.{missing}.cost: is not set, but completers.{given[0]}.cost is, and "
+                "the default, the model's number of parameters, cannot be compared with it. Set "
+                "cost for all completers, or for none"
             )
         return None
 
@@ -96,7 +97,7 @@ class LabelConfig(LabelSettings):
         if self.completer_rule != "strongest" and self.estimator.component.joint:
             return (
                 f"completer_rule={self.completer_rule!r}: estimator.kind={self.estimator.kind} "
-                "judges on all completers together and uses no rule. Remove completer_rule"
+                "combines all completers and uses no rule. Remove completer_rule"
             )
         return None
 
@@ -106,7 +107,7 @@ class LabelConfig(LabelSettings):
         for number, name in enumerate(names):
             if name in names[:number]:
                 return (
-                    f"completers.{number}: is called {name!r}, as completers.{names.index(name)} "
-                    f"is. Set completers.{number}.name"
+                    f"completers.{number}: has the name {name!r}, which "
+                    f"completers.{names.index(name)} has, too. Set completers.{number}.name"
                 )
         return None

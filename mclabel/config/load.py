@@ -18,7 +18,7 @@ from mclabel.components import NotAllowed, within
 from mclabel.config.document import MAX_DEPTH, parse_document, read_document
 from mclabel.config.unchosen import drop_unchosen
 from mclabel.errors import ConfigError
-from mclabel.faults import MUST, REQUIRED, UNKNOWN_KEY, fault_text, must_text
+from mclabel.faults import MUST, REQUIRED, UNKNOWN_KEY, fault_text, in_words, must_text
 from mclabel.settings import COMPONENT_FAULT, NESTED_FAULTS, SENSITIVE, Settings, harmful_values
 
 C = TypeVar("C", bound=Settings)
@@ -185,7 +185,7 @@ def _read_yaml(given: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(
             f"{given}: must hold keys and values, one per line, such as `out: runs/mine` (with a "
-            f"space after the colon), but holds a {type(content).__name__}"
+            f"space after the colon), but holds {in_words(content)}"
         )
     return content
 

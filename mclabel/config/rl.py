@@ -15,7 +15,7 @@ from mclabel.settings import OPERATIONAL, rule
 
 
 class RLConfig(RLSettings):
-    """Training of a policy by reinforcement, with credit for every step."""
+    """Training of a policy by reinforcement learning, with credit for every step."""
 
     out: Annotated[str, OPERATIONAL]
     """Output folder for checkpoints, log, measurements and model. The same folder resumes an
@@ -25,8 +25,8 @@ class RLConfig(RLSettings):
     problems: Annotated[ReaderSettings, ChosenReader()] = Field(default_factory=arith_problems)
     """Name of the reader of the problems to train on; by default it follows from `source`."""
     measured: Annotated[ReaderSettings | None, ChosenReader()] = None
-    """Name of the reader of other problems, on which the policy is measured while it is trained.
-    null measures nothing."""
+    """Name of the reader of further problems, on which the policy is measured during training.
+    Nothing is measured unless keys of `measured` are set."""
     measuring: MeasureSettings = MeasureSettings()
     device: Annotated[str, OPERATIONAL] = "cpu"
     """PyTorch device of the model in training, such as cpu or cuda."""

@@ -45,10 +45,10 @@ class SearchConfig(PolicySearchSettings, SharedSearchConfig):
 
 
 class ServeSearchConfig(PolicySearchSettings):
-    """A server that answers a problem with its searched solution.
+    """A server that answers a problem with the solution that a search chooses.
 
-    Keys of `mclabel search` that mean nothing here, such as `problems` and `out`, are left out, so
-    that the file of a job can be served as it stands.
+    Keys that only `mclabel search` uses, such as `problems` and `out`, are ignored, so that the
+    file of a search job also configures the server.
     """
 
     @model_validator(mode="before")

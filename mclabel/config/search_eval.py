@@ -24,19 +24,19 @@ class SearchEvalConfig(SharedSearchConfig):
     methods: dict[str, Annotated[MethodSettings, Chosen("searches", default="beam")]] = Field(
         min_length=1
     )
-    """Methods to compare, as NAME: {kind: beam, n: 16}. The other keys of each are its settings.
-    The name appears in the tables, and is the folder of the method's run in `out`."""
+    """Methods to compare, as NAME: {kind: beam, n: 16}, each with its own settings. NAME appears in
+    the tables and is the folder of the method's run in `out`."""
     best_of_n: list[
         Annotated[int, Field(ge=1), at_most(MAX_WIDTH, "all of a problem's are held in memory")]
     ] = Field([4, 16, 64], min_length=1)
-    """Numbers of solutions of best-of-N, the reference, in rising order. As many as the largest are
-    sampled for each problem, without the limit `tokens`; the smaller ones are parts of them."""
+    """Values of N for best-of-N, the reference, in rising order. The largest number of solutions is
+    sampled for each problem, regardless of `tokens`; smaller values use a part of them."""
     aggregate: Aggregation = "last"
-    """How best-of-N joins the scores of a solution's steps into one: `last`, `min`, `product`,
-    `mean`, `max` or `log_odds`. Each of `methods` has an `aggregate` of its own."""
+    """How best-of-N combines the step scores of a solution into one: `last`, `min`, `product`,
+    `mean`, `max` or `log_odds`. Each of `methods` has its own `aggregate`."""
     oracle: bool = False
-    """Run every method with the scorer `exact` too, which shows what the method could reach if its
-    scorer never erred. Needs problems of arith."""
+    """Whether to run every method with the scorer `exact`, too, which shows what it could reach
+    with a scorer that never errs. Needs arith problems."""
     group_by: list[str] = Field(["family", "level", "subject", "answer_type"])
     """Metadata fields of the problems by which results are also shown in groups. Fields that no
     problem has are ignored."""
@@ -58,8 +58,8 @@ class SearchEvalConfig(SharedSearchConfig):
         for name in self.methods:
             if (other := first.setdefault(name.lower(), name)) != name:
                 return (
-                    f"methods.{name}: the name {other} is there already, and some disks do not "
-                    "tell capital letters apart. Rename one of the two"
+                    f"methods.{name}: differs from methods.{other} only in capital letters, which "
+                    "some file systems do not distinguish. Rename one of the two"
                 )
         return None
 

@@ -18,7 +18,7 @@ from mclabel.work.settings import RayConfig
 class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings):
     """Training of a PRM or an ORM on labels.
 
-    The keys of its parts are its own, so that a command names each alone: `target=soft`.
+    The keys of model, data and trainer have no prefix, as in `target=soft`.
     """
 
     out: Annotated[str, OPERATIONAL]

@@ -83,8 +83,7 @@ def _warn_of_losses(run: str) -> None:
     blocks = read_catalog(store).blocks
     if lost := lost_since(store, finished, blocks, len(blocks)):
         warnings.warn(
-            f"{run}: its job had ended with {finished.num_blocks:,} blocks, and {lost} are not "
-            f"there any more. `mclabel verify {run}` names them; run the job again to make them "
-            "anew",
+            f"{run}: its finished job had {finished.num_blocks:,} blocks, and {lost} are missing. "
+            f"`mclabel verify {run}` lists them; run the job again to restore them",
             stacklevel=3,
         )

@@ -66,7 +66,7 @@ class RolloutSettings(EstimatorSettings):
     @property
     def summary(self) -> str:
         """A short description of what is rolled out, for display."""
-        return f"{self.kind}, {self.rollouts} a prefix at most"
+        return f"{self.kind}, at most {self.rollouts} per prefix"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -170,7 +170,7 @@ def _fault_of(one: object, steps: int) -> str | None:
         if not isinstance(given, Collection) or isinstance(given, str):
             return f"gave {name}={shown(given)}, must give a tuple"
         if len(given) != steps:
-            return f"gave {len(given)} {name}, must give one a step"
+            return f"gave {len(given)} {name}, must give one per step"
     for hard in one.hard:
         if hard is not None and type(hard) is not bool:
             return f"gave {shown(hard)} as a hard label, must give True, False or None"
@@ -187,7 +187,7 @@ def _fault_of(one: object, steps: int) -> str | None:
     if one.posterior is not None:
         if len(one.posterior) != steps + 1:
             given = len(one.posterior)
-            return f"gave {given} chances as its posterior, must give one a step and one more"
+            return f"gave {given} chances as its posterior, must give one per step and one more"
         odd = [chance for chance in one.posterior if not _is_chance(chance)]
         if odd:
             return f"gave {shown(odd[0])} in its posterior, must give numbers in [0, 1]"

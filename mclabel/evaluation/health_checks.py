@@ -66,8 +66,8 @@ CHECKS: Mapping[str, Check] = {
         warning=0.25,
         error=0.75,
         of="tokens of solutions",
-        text="lie in those that were cut at policy.max_tokens{limit}",
-        why="these tokens cost money and give no information",
+        text="belong to solutions that were cut at policy.max_tokens{limit}",
+        why="these tokens cost money and carry no information",
         remedy="End rambling solutions by policy.stop, or lower policy.max_tokens",
     ),
     "solutions_ungraded": Check(
@@ -104,7 +104,7 @@ CHECKS: Mapping[str, Check] = {
         warning=0.5,
         error=0.9,
         of="problems",
-        text="have right solutions and right rollouts alone",
+        text="have only right solutions and right rollouts",
         why="all their labels are sound, so no step differs from another",
         remedy=f"Choose {_HARDER}",
     ),
@@ -133,7 +133,8 @@ CHECKS: Mapping[str, Check] = {
         of="solutions",
         text="are one step",
         why="their only label is the outcome, as for an ORM; ProcessBench has none",
-        remedy="Split them elsewhere (split.by, split.pattern), or ask for steps (policy.system)",
+        remedy="Split them in another way (split.by, split.pattern), or ask for steps "
+        "(policy.system)",
     ),
     "many_steps": Check(
         name=f"solutions of more than {MANY_STEPS} steps",

@@ -171,7 +171,7 @@ def best_threshold(rows: Sequence[JudgedSolution], scores: Mapping[str, Sequence
     if not 0 < wrong < len(rows):
         raise DataError(
             f"{wrong} scored solutions with a wrong step and {len(rows) - wrong} without: the "
-            "threshold is chosen by F1, which needs both. Give --threshold"
+            "threshold is chosen by F1, which needs both. Give a threshold"
         )
     levels = np.array(sorted({score for row in rows for score in scores[row.id]}))
     # Threshold k makes the scores levels[:k] wrong: edges of intervals, to be added up.

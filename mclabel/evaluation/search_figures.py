@@ -61,15 +61,15 @@ class SearchFigures:
         yield (
             f"Right: {accuracy.value:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}] of "
             f"{self.num_problems:,} problems; a right solution was among the finished ones for "
-            f"{self.pass_rate.value:.3f}. Finished: {self.finished:.1f} different solutions a "
+            f"{self.pass_rate.value:.3f}. Finished: {self.finished:.1f} different solutions per "
             f"problem, none for {self.unfinished:.1%} of the problems."
         )
         sampled = max(cost["num_sampled"], 1.0)
         yield (
-            f"Cost a problem: {cost['num_sampled']:,.0f} tokens sampled "
+            f"Cost per problem: {cost['num_sampled']:,.0f} tokens sampled "
             f"({cost['num_pruned'] / sampled:.0%} in no finished solution, "
-            f"{cost['num_repeated'] / sampled:.0%} repeated), {cost['num_scored']:,.0f} scored and "
-            f"{cost['num_score_cached']:,.0f} found scored"
+            f"{cost['num_repeated'] / sampled:.0%} repeated), {cost['num_scored']:,.0f} scored "
+            f"and {cost['num_score_cached']:,.0f} reused from the scorer's cache"
             + ("" if self.flops is None else f"; {self.flops:.3g} floating-point operations")
             + "."
         )

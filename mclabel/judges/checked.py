@@ -97,7 +97,7 @@ def _faults(opinion: Any, item: JudgedItem) -> Iterator[str]:
     if not isinstance(opinion.reason, str):
         yield f"gave reason={shown(opinion.reason)}, must give a text"
     if opinion.scores and len(opinion.scores) != steps:
-        yield f"gave {len(opinion.scores)} scores for {steps} steps, must give one a step"
+        yield f"gave {len(opinion.scores)} scores for {steps} steps, must give one per step"
     if not all(isinstance(one, int | float) and isfinite(one) for one in opinion.scores):
         yield f"gave scores={shown(opinion.scores)}, must give finite numbers"
     if not all(type(one) is int and UNKNOWN_VOTE <= one <= steps for one in opinion.votes):

@@ -134,8 +134,8 @@ def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _no_row(location: str, row: Mapping[str, Any], fault: str) -> ShardError:
     return ShardError(
-        f"{location}: the input of solution {row['id']!r} is no row ({fault}). Judge its solutions "
-        "again, into a new folder"
+        f"{location}: the input of solution {row['id']!r} is not a valid row ({fault}). Judge its "
+        "solutions again, into a new folder"
     )
 
 

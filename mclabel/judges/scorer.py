@@ -41,11 +41,12 @@ class ScorerJudge(Judge):
         """A trained PRM's opinion on every step."""
 
         threshold: float | None = Field(None, ge=0, le=1)
-        """Scores under it name a wrong step, of which the first is the opinion. null takes the one
-        that is best on `held_out`."""
+        """A step counts as wrong if its score is below this; the opinion names the first such step.
+        null chooses the best threshold on `held_out`, and needs it."""
         held_out: Annotated[str | None, OPERATIONAL] = None
-        """Labelling run of problems that are neither judged nor trained on, on whose labels the
-        threshold is chosen: the one with the highest F1 of solutions with and without an error."""
+        """Run of `mclabel label` on problems that are neither judged nor trained on. Its labels
+        choose the threshold: the one with the highest F1 over solutions with and without an error.
+        null if `threshold` is set."""
 
         @rule
         def _the_threshold_comes_from_somewhere(self) -> str | None:

@@ -33,11 +33,11 @@ class CompleterSettings(PolicySettings):
     """Model folder or Hugging Face name, as in `policy.model`; `arith:strong` is bundled. `policy`
     is the policy itself, which then rolls out beside the others and takes no other keys."""
     name: str | None = Field(None, pattern=f"^{_NAME}$")
-    """What the completer is called in labels and tables. null takes the last part of `model`."""
+    """Name of the completer in labels and tables. null takes the last part of `model`."""
     cost: float | None = Field(None, ge=1e-6, le=1e15, allow_inf_nan=False)
-    """Cost of one of its tokens, in any unit, for all completers or for none; only their ratios
-    matter. null takes the number of the model's parameters. `posterior` spends by it, and the most
-    costly completer counts as the strongest."""
+    """Cost of one token of the completer, in any unit; only ratios matter. Set it for all
+    completers or for none. null takes the number of the model's parameters. `posterior` spreads
+    tokens by it, and the most costly completer counts as the strongest."""
 
     @property
     def is_author(self) -> bool:
@@ -65,11 +65,14 @@ class CompleterSettings(PolicySettings):
     @rule
     def _its_name_is_its_own(self) -> str | None:
         if not re.fullmatch(_NAME, self.called):
-            return f"model={self.model!r}: its last part is no name for labels. Set name"
+            return (
+                f"model={self.model!r}: its last part cannot be used as a name in labels. Set name "
+                "to 1 to 64 letters, digits and . _ -"
+            )
         if not self.is_author and self.called in (AUTHOR, *RESERVED):
             return (
-                f"model={self.model!r}: cannot be called {self.called!r}, which is the policy "
-                "itself or a rule. Set name, or write {model: policy} for the policy itself"
+                f"model={self.model!r}: the name {self.called!r} is reserved for the policy or a "
+                f"rule. Set name, or write {{model: policy}} for the policy itself"
             )
         return None
 
@@ -91,9 +94,9 @@ def spelled(policy: Policy, prefix: Prefix) -> tuple[int, ...]:
     ids = policy.encode(prefix.text) if prefix.text else ()
     if policy.decode(ids) != prefix.text:
         raise Inexpressible(
-            f"the completer's tokenizer does not give back the text of a step that ends after "
-            f"{len(prefix.text):,} characters, so it cannot continue from there. Choose another "
-            "completer, or remove the solution"
+            "the completer's tokenizer does not reproduce the text of a step that ends after "
+            f"{len(prefix.text):,} characters, so the completer cannot continue from there. "
+            "Choose another completer, or remove the solution"
         )
     return ids
 

@@ -84,9 +84,8 @@ class Sampler:
             ids = self.ids(prefix)
             if self.policy.room(len(self.prompt), len(ids)) < 1:
                 raise NoRoom(
-                    f"a step of its solutions ends after {len(ids):,} tokens, and more than "
-                    "so many are not sampled, so that no completion could follow it. Raise "
-                    f"{key}, up to what the model takes"
+                    f"a step of one of its solutions ends after {len(ids):,} tokens, which leaves "
+                    f"no room for a completion. Raise {key}, up to the limit of the model"
                 )
 
     async def roll_out(self, prefix: Prefix) -> tuple[Completion | None, Rollout]:

@@ -38,9 +38,9 @@ class SolutionSettings(Settings):
     solutions are sampled at a time until there are enough right and wrong ones. null is four times
     `per_problem`."""
     run: Annotated[str | None, OPERATIONAL] = Field(None, min_length=1)
-    """A run of the same policy whose solutions are labelled again. Its problems are taken in place
-    of `problems`; its rollouts are taken over, and only what they lack is sampled: the way to add
-    completers to a finished run. null samples solutions from the policy."""
+    """Finished or interrupted run of the same policy, whose solutions are labelled again, for
+    example to add completers. Its problems replace `problems`, its rollouts are reused, and only
+    missing ones are sampled. null samples solutions from the policy."""
     path: Annotated[str | None, OPERATIONAL] = None
     """File of solutions to label; null samples solutions from the policy. Each row has problem_id
     or problem, and solution (a text) or steps (a list of texts)."""
@@ -50,8 +50,8 @@ class SolutionSettings(Settings):
         given = [name for name in ("path", "run") if getattr(self, name) is not None]
         if self.balance is not None and given:
             return (
-                f"balance chooses among sampled solutions, but {given[0]} takes solutions that are "
-                "there already. Set only one of the two"
+                f"balance applies to sampled solutions, but {given[0]} gives existing ones. Set "
+                "only one of the two"
             )
         if len(given) > 1:
             return "path and run both give solutions. Set only one of the two"

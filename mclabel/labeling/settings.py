@@ -44,10 +44,10 @@ class LabelSettings(SampledSettings):
     """Name of the estimator, which decides from which prefixes rollouts are sampled and when to
     stop. Its settings are the other keys of `estimator`."""
     completer_rule: CompleterRule = "strongest"
-    """Which steps are right, if several `completers` roll out and the estimator judges each on its
-    own: those from which the `strongest` recovers (the most costly one), from which `any`
-    recovers, or from which `all` do. `estimator.kind=posterior` judges on all of them together and
-    does not use it."""
+    """Which steps count as right if several `completers` sample rollouts and the estimator judges
+    by each separately: those from which the `strongest` (the most costly one) recovers, from which
+    `any` recovers, or from which `all` recover. `estimator.kind=posterior` combines all completers
+    and ignores this key."""
     strict: Annotated[bool, OPERATIONAL] = False
     """Stop the job at the first input row or problem that cannot be labelled. If false, it is left
     out and listed in the output."""

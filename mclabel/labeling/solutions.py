@@ -69,8 +69,9 @@ async def given_solution(
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
         raise DataError(
-            f"problem {problem.id}, solution {index}: the policy's tokenizer does not give the "
-            "text back, so its steps have no exact token boundaries. Remove it or mend its text"
+            f"problem {problem.id}, solution {index}: the policy's tokenizer does not reproduce "
+            "the text, so the steps have no exact token boundaries. Remove the solution, or "
+            "correct its text"
         )
     if given.step_ends is None:
         steps = splitter.split(ids, given.text, policy.decode, opened=thinks)

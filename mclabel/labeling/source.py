@@ -90,7 +90,10 @@ class SourceRun:
         found = map(labeled_solution, _of_problem(labels, problem.id))
         rows = sorted(found, key=lambda row: row.solution.sample_index)
         if not rows:
-            raise DataError(f"{self.location}: has no labels of problem {problem.id} any more")
+            raise DataError(
+                f"{self.location}: no longer holds labels of problem {problem.id}, "
+                "which this job was to reuse. Restore that run"
+            )
         rollouts = [recorded_rollout(row) for row in _of_problem(kept, problem.id)]
         return SourceProblem(
             rows=tuple(rows),

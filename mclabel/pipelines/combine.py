@@ -70,28 +70,28 @@ class CombineReport:
     def lines(self) -> list[str]:
         """What to say of it."""
         if self.num_blocks_resumed == self.num_blocks:
-            return [f"all {self.num_blocks:,} blocks were combined by {self.rule} before"]
+            return [f"all {self.num_blocks:,} blocks were already combined by {self.rule}"]
         said = [
             f"{self.num_solutions:,} solutions by {self.rule}: {self.num_kept:,} kept, "
-            f"{self.num_first_errors_changed:,} with another first error than in the run"
+            f"{self.num_first_errors_changed:,} with a first error that differs from the run"
             + (
-                f", {self.num_relearned:,} of them without any judge (what its rollouts show was "
-                "learned anew, on all of it)"
+                f", {self.num_relearned:,} of them without any judge, because the evidence of "
+                "rollouts was estimated again on the whole run"
                 if self.num_relearned
                 else ""
             )
-            + f"; {self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were there before"
+            + f"; {self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before"
         ]
         if self.rule == POSTERIOR and self.num_solutions < FEW:
             said.append(
-                f"{self.num_solutions:,} solutions are few to learn error rates from: take what "
-                f"follows with care. From {FEW} on they begin to be known"
+                f"{self.num_solutions:,} solutions are few to learn error rates from, so the "
+                f"rates below are uncertain. Use at least {FEW}"
             )
         for name, count in sorted(self.num_unjudged.items()):
             said.append(
-                f"{name}: {count:,} of them are not judged: they came to the run later, have "
-                "no steps, or were set aside. `mclabel judge` with the same settings judges what "
-                "is new"
+                f"{name}: {count:,} of them are not judged: they came to the run later, have no "
+                "steps, or were set aside. Run `mclabel judge` again with the same settings to "
+                "judge new ones"
             )
         for name, count in sorted(self.num_unknown.items()):
             said.append(f"{name}: no opinion on {count:,} of them")
@@ -134,7 +134,9 @@ def combine(
     if rule not in (POSTERIOR, *RULES):
         raise ConfigError(f"--rule {rule}: must be one of {', '.join((POSTERIOR, *RULES))}")
     if rule != POSTERIOR and least_belief:
-        raise ConfigError(f"--least-belief: only {POSTERIOR} has beliefs, not {rule}. Leave it out")
+        raise ConfigError(
+            f"--least-belief: works only with --rule {POSTERIOR}, not {rule}. Leave it out"
+        )
     sources = named_sources(opinions)
     source = Store(run)
     config = recorded_config(source)

@@ -119,8 +119,8 @@ def _reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:
     seeds = [{found.get("config", {}).get("seed") for found in run} for run in metadata]
     if seeds[0] & seeds[1]:
         logger.warning(
-            "%s and %s were drawn under one seed, and not both keep their rollouts: which of them "
-            "they share cannot be counted, so intervals are not checked",
+            "%s and %s were sampled with the same seed, and not both keep their rollouts: shared "
+            "rollouts cannot be told apart, so interval coverage is not measured",
             own.location,
             other.location,
         )

@@ -149,8 +149,8 @@ def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
     for problem in read_problems(config.problems) if config.oracle else ():
         if not carries_truth(problem.meta):
             raise ConfigError(
-                f"oracle=true: the scorer exact knows the truth of problems of arith alone, and "
-                f"problem {problem.id} carries no program. Set oracle=false"
+                "oracle=true: the scorer exact works only for arith problems, and problem "
+                f"{problem.id} is not one. Set oracle=false"
             )
 
 

@@ -175,6 +175,7 @@ def _earlier(config: JudgeConfig) -> dict[AnswerKey, Any]:
     recorded = claimed_config(store, MANIFEST)
     if recorded is None or recorded.get("task") != OPINIONS.task:
         raise ShardError(
-            f"answers={config.answers!r}: is no run of a judge. Give the `out` of `mclabel judge`"
+            f"answers={config.answers!r}: is not a run of a judge. Give the `out` of `mclabel "
+            "judge`"
         )
     return answers_of(store)

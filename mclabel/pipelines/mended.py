@@ -38,8 +38,8 @@ def take_mended_checker(store: Store, semantic: Semantic, *, commit: bool = True
         raise ShardError(
             f"{store.location}: holds a run of another configuration: its verdicts are of another "
             f"version of the checker ({VERSION}). Choose another out=…, restore the checker to "
-            "resume that run, or grade what it has committed by the checker of now: "
-            f"mclabel regrade {store.location} -o NEW"
+            "resume that run, or grade its results again with the current checker: mclabel "
+            f"regrade {store.location} -o NEW"
         )
     if commit:
         amend_claim(store, MANIFEST, semantic)

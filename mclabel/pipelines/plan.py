@@ -32,7 +32,7 @@ class LabelPlan:
         problems = config.problems.source
         if solutions.run is not None:
             problems = f"those of {solutions.run}"
-            chosen = f"those of {solutions.run}, whose rollouts are taken over"
+            chosen = f"those of {solutions.run}, whose rollouts are reused"
         elif solutions.path is not None:
             chosen = f"given by {solutions.path}"
         elif solutions.balance is None:

@@ -188,8 +188,8 @@ def _parameters(engine: Engine, number: int) -> float:
     found = engine.num_parameters()
     if found is None:
         raise ConfigError(
-            f"completers.{number}: its engine cannot tell how many parameters the model has, by "
-            f"which the costs of several completers compare. Set completers.{number}.cost"
+            f"completers.{number}: its engine does not report the number of parameters of the "
+            f"model, which is the default of cost. Set completers.{number}.cost"
         )
     return float(found)
 

@@ -87,7 +87,7 @@ class Inputs:
         if 2 * (self.rejects.total() - num_harmless) > self._num_rows - num_harmless:
             return (
                 "more than half of the input cannot be used. Check that problems.source, "
-                "problems.problem_column, problems.answer_column and solutions.path are meant so"
+                "problems.problem_column, problems.answer_column and solutions.path are right"
             )
         if 2 * len(self.unparsed) > self.num_golds:
             return (
@@ -115,14 +115,14 @@ class ModelFacts:
         """What to show."""
         ends = ", ".join(self.ends) or "nothing: every completion runs to policy.max_tokens"
         yield "tokenizer", f"{self.tokenizer}; the prompt is {self.prompt}; ends at {ends}"
-        limit = "any number of" if isinf(self.max_context) else f"{self.max_context:,.0f}"
+        limit = "any number" if isinf(self.max_context) else f"{self.max_context:,.0f}"
         room = self.max_context - self.num_longest
-        text = f"a prompt of {self.num_longest:,} tokens, of {limit} that the model takes"
+        text = f"a prompt of {self.num_longest:,} tokens; the model takes {limit}"
         if self.num_too_long:
             more = " or more" if self.num_too_long == NUM_LONGEST else ""
             text += (
-                f"; of {self.num_too_long:,}{more} there is no room for a solution: they will be "
-                "rejected"
+                f"; {self.num_too_long:,}{more} of the problems leave no room for a solution and "
+                "will be rejected"
             )
         elif room < self.max_tokens:
             text += (

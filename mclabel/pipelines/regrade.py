@@ -72,7 +72,7 @@ class RegradeReport:
         """What to say of it."""
         said = [
             f"checker {self.checkers[0]} then, {self.checkers[1]} now; "
-            f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were there before",
+            f"{self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before",
             f"{self.num_solutions:,} solutions: {self.num_solutions_changed:,} other outcomes, "
             f"{self.num_first_errors_changed:,} other first errors",
             f"{self.num_rollouts:,} rollouts: {self.num_rollouts_changed:,} other outcomes",

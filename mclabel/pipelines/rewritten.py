@@ -245,7 +245,7 @@ def check_kept(run: str, block: SourceBlock, what: str) -> None:
     if block.rollouts is None and any(counts.num_rollouts for counts in made):
         raise DataError(
             f"{run}: was labelled with keep_rollouts=false, so there is nothing to be {what}. "
-            "Label it anew with keep_rollouts=true"
+            "Label it again with keep_rollouts=true"
         )
 
 

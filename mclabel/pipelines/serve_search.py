@@ -43,8 +43,8 @@ def serve_search(
     method_class(config.search)
     if scorer_class(config.scorer).is_truth:
         raise ConfigError(
-            f"scorer.kind={config.scorer.kind}: knows the truth of problems of arith alone, and "
-            "the problems of requests carry none. Set scorer=prm with scorer.prm=FOLDER"
+            f"scorer.kind={config.scorer.kind}: works only for arith problems with known truth, "
+            "which requests do not carry. Set scorer=prm with scorer.prm=FOLDER"
         )
     with listen(place) as listening:
         policy = prepare_policy(config.policy)

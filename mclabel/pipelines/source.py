@@ -30,8 +30,8 @@ def source_identity(location: str) -> str:
     found = run_id(Store(location))
     if found is None:
         raise ConfigError(
-            f"solutions.run={location!r}: is no run of mclabel label. Give its folder or URL; a "
-            "file of solutions is given by solutions.path"
+            f"solutions.run={location!r}: is not a run of mclabel label. Give the folder or URL "
+            "of one; pass a file of solutions as solutions.path"
         )
     return f"run:{found}"
 
@@ -58,8 +58,8 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
     theirs = claimed_config(Store(location), MANIFEST) or {}
     if "policy" not in theirs:
         raise ConfigError(
-            f"solutions.run={location!r}: its labels were not sampled by mclabel label, so that "
-            "nothing can be taken over. Export it, and give its solutions by solutions.path"
+            f"solutions.run={location!r}: its labels do not come from rollouts of mclabel label, "
+            "so there is nothing to reuse. Export it, and pass its solutions as solutions.path"
         )
     ours = semantic.config
     changed = differences(
@@ -73,9 +73,9 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
     if changed:
         lines = "\n".join(changed)
         raise ConfigError(
-            f"solutions.run={location!r}: its solutions and rollouts were made otherwise:\n"
-            f"{lines}\nGive the same values here. A completer that is another model needs another "
-            "name"
+            f"solutions.run={location!r}: its solutions and rollouts were sampled with other "
+            f"settings:\n{lines}\nGive the same values here. A completer that is another model "
+            "needs another name"
         )
     try:
         source = SourceRun.read(location)
@@ -98,7 +98,7 @@ def _warn_of_gaps(source: SourceRun, names: set[str]) -> None:
         )
     if not source.keeps_rollouts:
         logger.warning(
-            "%s has kept no rollouts (keep_rollouts=false), so all are sampled anew",
+            "%s has kept no rollouts (keep_rollouts=false), so all rollouts are sampled again",
             source.location,
         )
     if unused := sorted(source.completers - names):

@@ -125,9 +125,9 @@ def _runs_at(place: str) -> list[tuple[str, RunKind]]:
     ]
     if not inside:
         raise ShardError(
-            f"{place}: no run: holds neither {MANIFEST} nor labels/*.parquet, {BEST_OF_N} or "
-            f"{TRAINING}, nor folders that do. Give the `out` of `mclabel label`, `mclabel eval "
-            "best-of-n`, `mclabel train`, `mclabel rl` or `mclabel quickstart`"
+            f"{place}: is not a run: it holds neither {MANIFEST} nor labels/*.parquet, "
+            f"{BEST_OF_N} or {TRAINING}, nor folders that do. Give the `out` of `mclabel label`, "
+            "`mclabel eval best-of-n`, `mclabel train`, `mclabel rl` or `mclabel quickstart`"
         )
     order: dict[RunKind, int] = {"labels": 0, "best_of_n": 1, "prm": 2, "rl": 3}
     return sorted(inside, key=lambda one: order[one[1]])

@@ -141,7 +141,10 @@ class RewardClient:
             kind = _TryAgain if isinstance(reason, ConnectionRefusedError) else RewardError
             raise kind(f"{self.url}: cannot be reached ({reason})") from error
         except (ValueError, RecursionError) as error:
-            raise RewardError(f"{self.url}: answers no JSON") from error
+            raise RewardError(
+                f"{self.url}: does not answer with JSON. Give the URL of a server "
+                "that `mclabel serve-rewards` started"
+            ) from error
 
 
 class _TryAgain(Exception):

@@ -22,11 +22,12 @@ class CreditedSettings(Settings):
     """How credit is given to steps."""
 
     error_below: float = Field(0.5, gt=0, le=1)
-    """Score of the PRM below which a step is taken to be wrong; the first such step is the first
+    """A step counts as wrong if its PRM score is below this; the first such step is the first
     error, which `credit.kind=first_error` needs."""
     credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
-    """Name of the credit, which makes advantages of steps from outcomes and scores. Its settings
-    are the other keys of `credit`."""
+    """Name of the credit, which gives each step an advantage computed from outcomes and, depending
+    on its kind, step scores, step values or first errors. Its settings are the other keys of
+    `credit`."""
 
 
 class RewardSettings(ScorerSettings, CreditedSettings):
@@ -36,31 +37,32 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     """Folder of the PRM that scores steps; for a format other than `mclabel`, its folder or Hugging
     Face name. null scores no steps."""
     check: bool = True
-    """Whether completions are graded by the gold answers that come with them. If true, every
-    completion needs one, and the reward is 1 for a right answer and else 0. If false, the reward is
-    made of the scores of the PRM."""
+    """Whether completions are graded against the gold answers sent with them: each then needs one,
+    and the reward is 1 for a right answer and 0 otherwise. false computes the reward from the PRM's
+    scores."""
     checker: CheckerField = Field(default_factory=default_checker)
     """Name of the checker, which compares the answers of completions to the gold answer. Its
     settings are the other keys of `checker`."""
     split: StepSplitter = StepSplitter()
     """Where the steps of completions end."""
     aggregate: Aggregation = "min"
-    """How the scores of a completion's steps make its reward where `check` is false. Not
-    `log_odds`, which is no number in [0, 1]."""
+    """How step scores are combined into the reward if `check` is false: `last`, `min`, `product`,
+    `mean` or `max`. `log_odds` is refused, because rewards must lie in [0, 1]."""
     around: tuple[str, str] = ("", "")
-    """Texts of the trainer's prompt before and after the problem, of its chat template for
-    example: what is between the first place of the one and the last place of the other is the
-    problem. For POST /get_reward, where a prompt comes as the policy reads it."""
+    """Texts before and after the problem in the trainer's prompt, such as those of its chat
+    template: the problem lies between the first occurrence of the first text and the last
+    occurrence of the second. If both are empty, it is the whole prompt. Used by POST /get_reward,
+    which receives prompts as the policy reads them."""
     end_texts: tuple[str, ...] = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
-    """Texts of end tokens, which are removed from the end of a completion. For POST /get_reward,
-    where they come with it."""
+    """Texts of end tokens, removed from the end of a completion. Used by POST /get_reward, whose
+    completions include them."""
 
     @rule
     def _something_rewards(self) -> str | None:
         if self.prm is None and not self.check:
             return (
-                "check=false: leaves nothing that rewards, as prm is null. Set prm to the folder "
-                "of a PRM, or leave check out"
+                "check=false: leaves no source of rewards, because prm is null. Set prm to the "
+                "folder of a PRM, or leave check out"
             )
         return None
 
@@ -68,8 +70,8 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     def _a_reward_is_a_share(self) -> str | None:
         if self.aggregate == "log_odds":
             return (
-                "aggregate='log_odds': is no number in [0, 1], as a reward must be. Set "
-                "aggregate=product, which ranks much alike"
+                "aggregate='log_odds': does not lie in [0, 1], as a reward must. Set "
+                "aggregate=product, which ranks similarly"
             )
         return None
 
@@ -77,7 +79,7 @@ class RewardSettings(ScorerSettings, CreditedSettings):
     def _steps_are_seen_in_texts(self) -> str | None:
         if self.split.min_tokens != 1:
             return (
-                f"split.min_tokens={self.split.min_tokens}: counts tokens of a policy, and "
-                "completions come as texts. Remove it"
+                f"split.min_tokens={self.split.min_tokens}: counts tokens of the policy, but the "
+                "server receives texts. Remove it"
             )
         return None

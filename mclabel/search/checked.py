@@ -130,7 +130,7 @@ class CheckedScorer:
             raise self.boundary.broken(
                 "score",
                 f"gave {len(found.scores)} scores for {len(beginning.steps)} steps, must give one "
-                "a step",
+                "per step",
             )
         if not all(isinstance(one, int | float) and 0 <= one <= 1 for one in found.scores):
             raise self.boundary.broken(

@@ -34,30 +34,32 @@ class SteeredSettings(SampledSettings):
     """Maximum number of tokens in a step: a longer one is cut, and the rest is the next step. null
     sets no limit."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
-    """Name of the scorer of beginnings: `prm` (with `scorer.prm`, the folder of a PRM), `constant`,
-    or `exact`. Its settings are the other keys of `scorer`."""
+    """Name of the scorer, which scores the steps sampled so far: `prm` (a PRM in the folder
+    `scorer.prm`), `exact` (the true correctness, for arith problems only) or `constant` (one score
+    for all). Its settings are the other keys of `scorer`."""
     choose: Choice = "best"
-    """Which of the finished solutions is the result: the one that scores `best`, the best of those
-    with the answer that has the highest sum of scores (`weighted_vote`), or of those with the
-    commonest answer (`majority`)."""
+    """Which finished solution is the result: the one with the highest score (`best`), or the best
+    one with the answer whose scores have the highest sum (`weighted_vote`), or with the most
+    frequent answer (`majority`)."""
     tokens: int | None = Field(None, ge=1)
-    """Maximum number of tokens that are sampled for a problem, whatever comes of them. Of these,
-    as many as one solution may take are kept to finish the best beginning, where none is finished.
-    null sets no limit but the method's own."""
+    """Maximum number of tokens sampled for each problem, discarded ones included.
+    `policy.max_tokens` of them are reserved to complete the best prefix if no solution is finished.
+    null leaves only the method's own limit."""
 
     @rule
     def _steps_end_where_they_are_seen_to(self) -> str | None:
         split = self.split
         if split.by not in STOPS:
             return (
-                f"split.by={split.by!r}: where such a step ends is seen only when the next one has "
-                "begun, and a search stops before that. Set split.by=line or blank_line"
+                f"split.by={split.by!r}: the end of such a step is known only once the next one "
+                "has begun, but a search stops at the end of each step. Set split.by=line or "
+                "blank_line"
             )
         if split.region != "all" or split.max_steps is not None:
             key = "region" if split.region != "all" else "max_steps"
             return (
-                f"split.{key}: looks at a solution as a whole, which a search does not have. "
-                "Remove it"
+                f"split.{key}: applies to whole solutions only, but a search splits unfinished "
+                "ones. Remove it"
             )
         return None
 
@@ -83,7 +85,7 @@ class PolicySteeredSettings(SteeredSettings):
         if self.step_tokens is not None and self.step_tokens > self.policy.max_tokens:
             return (
                 f"step_tokens={self.step_tokens}: is more than "
-                f"policy.max_tokens={self.policy.max_tokens}, which a whole solution may have. "
+                f"policy.max_tokens={self.policy.max_tokens}, the limit of a whole solution. "
                 "Lower it"
             )
         return None
@@ -95,8 +97,8 @@ class SearchSettings(SteeredSettings):
     search: Annotated[MethodSettings, Chosen("searches", default="beam")] = Field(
         default_factory=_method
     )
-    """Name of the method, which decides which beginnings of solutions are continued. Its settings
-    are the other keys of `search`."""
+    """Name of the search method, which decides which prefixes of solutions are continued. Its
+    settings are the other keys of `search`."""
 
 
 class PolicySearchSettings(SearchSettings, PolicySteeredSettings):

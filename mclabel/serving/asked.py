@@ -61,7 +61,7 @@ class Asked:
         if len(self) >= self._limits.max_live + self._limits.max_waiting:
             raise Refused(
                 429,
-                f"{len(self)} requests are under way or wait. Ask again later",
+                f"{len(self)} requests are running or waiting already. Try again later",
                 headers={"retry-after": str(RETRY_S)},
             )
         task = asyncio.create_task(self._guarded(work))

@@ -56,14 +56,14 @@ def parsed(body: bytes) -> dict[str, Any]:
     """
 
     def no_number(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no JSON")
+        raise ValueError(f"{name} is not valid JSON")
 
     try:
         content = json.loads(body.decode("utf-8"), parse_constant=no_number)
     except RecursionError:
         raise Refused(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise Refused(400, f"the body is no valid JSON: {str(error)[:200]}") from None
+        raise Refused(400, f"the body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(content, dict):
         raise Refused(400, f"the body must be an object, is a {type(content).__name__}")
     return content

@@ -35,7 +35,7 @@ def token_of(variable: str | None) -> str | None:
     if not token:
         raise ConfigError(
             f"--token-env {variable}: the variable is not set. Export it with the token that "
-            "clients are to send as their key"
+            "clients must send as their API key"
         )
     return token
 
@@ -57,8 +57,8 @@ def listen(place: Place) -> socket.socket:
     """
     if place.token is None and not is_loopback(place.host):
         raise ConfigError(
-            f"--host {place.host}: others can reach it, so clients need a token. Put one into a "
-            "variable of the environment and pass its name as --token-env, or leave --host out"
+            f"--host {place.host}: others can reach it, so clients need a token. Put one into an "
+            "environment variable and pass its name as --token-env, or leave --host out"
         )
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
@@ -67,7 +67,7 @@ def listen(place: Place) -> socket.socket:
         listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"--host {place.host}: is no address of this machine ({error}). Give one, such as "
+            f"--host {place.host}: is not an address of this machine ({error}). Give one, such as "
             f"{HOST}"
         ) from error
     try:

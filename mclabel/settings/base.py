@@ -30,7 +30,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mclabel.components import NotAllowed, component_name, component_names, find_component
 from mclabel.errors import ConfigError
-from mclabel.faults import fault_text
+from mclabel.faults import fault_text, in_words
 from mclabel.settings.rules import check_rules
 
 OPERATIONAL = "operational"
@@ -297,7 +297,7 @@ class Chosen:
         content = {"kind": value} if isinstance(value, str) else value
         if not isinstance(content, Mapping):
             raise _fault(
-                ConfigError(f"must be a name or keys with kind, is a {type(value).__name__}")
+                ConfigError(f"must be a name, or keys with kind among them, is {in_words(value)}")
             )
         try:
             kind = self.kind_of(content)

@@ -307,9 +307,9 @@ def _refusal(
     ]
     return ShardError(
         f"{store.location}: was begun with other {words.items}:\n" + "\n".join(lines) + "\n"
-        f"Restore them, choose another out=…, or give --accept-changes: what changed is "
-        f"{words.done} anew, and readers skip the results of what changed or is gone (the shards "
-        "stay)"
+        f"Restore them, choose another out=…, or pass --accept-changes: changed {words.items} are "
+        f"{words.done} again, and readers skip the old results of changed and missing ones (shards "
+        "are kept)"
     )
 
 

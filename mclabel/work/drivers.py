@@ -87,7 +87,7 @@ class DriverSign:
         """Warn if another driver works on the output."""
         if others := self.others():
             logger.warning(
-                "%s: another driver is at work on this output: %s. Nothing is lost or written "
+                "%s: another process runs a job on this output: %s. Nothing is lost or written "
                 "twice, but both do the same work: stop one of them",
                 self._store.location,
                 "; ".join(others),

@@ -175,8 +175,8 @@ class LeaseBook:
                 if self._num_set_aside_in_a_row >= MAX_SET_ASIDE_IN_A_ROW:
                     raise EngineError(
                         f"engines died twice under each of {self._num_set_aside_in_a_row} "
-                        f"{self._words.items} in a row, with nothing done between: the last in "
-                        f"block {block_id}; the last time: {reason}. {LOGS}"
+                        f"{self._words.items} in a row and completed nothing in between: the last "
+                        f"in block {block_id}; the last time: {reason}. {LOGS}"
                     )
             self._due_alone.appendleft(block_id)
             return

@@ -85,7 +85,7 @@ def token_advice() -> str:
     except AuthenticationError:
         has_token = False
     if not has_token:
-        where = f": RAY_AUTH_TOKEN_PATH={path!r} is no file that holds one" if path else ""
+        where = f": RAY_AUTH_TOKEN_PATH={path!r} is not a file that holds one" if path else ""
         state = f"this command has none{where}"
     elif get_authentication_mode() != AuthenticationMode.TOKEN:
         mode = os.environ.get("RAY_AUTH_MODE", "")

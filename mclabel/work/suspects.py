@@ -91,10 +91,10 @@ class Suspect:
             self._whole_losses += 1
             if self._whole_losses >= MAX_WHOLE_LOSSES:
                 raise EngineError(
-                    f"block {self._block.id} lost its engine {self._whole_losses} times with "
-                    f"nothing else on it, though its {self._words.items} pass one by one; the "
-                    f"last time: {reason}. Make blocks smaller ({self._words.block_setting}), or "
-                    "give engines more memory"
+                    f"block {self._block.id} made its engine die {self._whole_losses} times with "
+                    f"nothing else running on it, though its {self._words.items} succeed one by "
+                    f"one; the last time: {reason}. Make blocks smaller "
+                    f"({self._words.block_setting}), or give engines more memory"
                 )
             self._untried.extend(
                 item.id for item in self._block.items if item.id not in self._set_aside

@@ -123,10 +123,10 @@ def test_a_function_that_fails_decides_nothing(module: str) -> None:
         ("checker=MODULE:Gradeless", "Gradeless: has no grade, which every one of the checkers"),
         ("checker=no_such_module:f", "no_such_module:f: cannot be imported"),
         ("checker={kind: math, rules: {unit_optional: true}}", "checker.rules.unit_optional"),
-        ("checker=MODULE:unfilled", "nothing fills its parameter tokens"),
+        ("checker=MODULE:unfilled", "its parameter tokens gets no value"),
         (
             "checker={kind: 'MODULE:later', arguments: {most: 1}}",
-            "nothing fills its parameter least",
+            "its parameter least gets no value",
         ),
         ("checker={kind: 'MODULE:ends_right', arguments: {x: 1}}", "has no parameter x"),
     ],

@@ -102,7 +102,7 @@ def test_threshold_by_hand() -> None:
     assert f1_at(rows, scores, 0.4) == pytest.approx(2 / 3)
     with pytest.raises(DataError, match=r"2 scored solutions with a wrong step and 0 without"):
         best_threshold(judged(0, 1), {"0": [0.1], "1": [0.1, 0.2]})
-    with pytest.raises(DataError, match=r"0 scored solutions .* Give --threshold"):
+    with pytest.raises(DataError, match=r"0 scored solutions .* Give a threshold"):
         best_threshold(rows, {})
 
 

@@ -271,9 +271,9 @@ def test_the_symbolic_judge_on_a_real_run(tmp_path: Path) -> None:
         ("FILE --opinions NAMELESS", "--opinions NAMELESS: none of its 1 solutions is in FILE: its "
          "rows have no id"),
         ("FILE --opinions NOWHERE", "NOWHERE"),
-        ("FILE --opinions BROKEN", "BROKEN: the input of solution '1' is no row"),
-        ("FILE --opinions DEEP", "DEEP: the input of solution '1' is no row"),
-        ("FILE --opinions LIST", "LIST: the input of solution '1' is no row (must be an object"),
+        ("FILE --opinions BROKEN", "BROKEN: the input of solution '1' is not a valid row"),
+        ("FILE --opinions DEEP", "DEEP: the input of solution '1' is not a valid row"),
+        ("FILE --opinions LIST", "LIST: the input of solution '1' is not a valid row (must be"),
         ("FILE --opinions TORN", "TORN/opinions/"),
     ],
 )  # fmt: skip

@@ -191,7 +191,7 @@ def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
         assert hard == [error is None or number < error for number in range(len(hard))]
     assert verify(Store(str(out))).is_sound
     again = invoke("combine", run, f"knowing={knowing}", "-o", str(out))
-    assert again.exit_code == 0 and "were combined by posterior before" in again.output
+    assert again.exit_code == 0 and "were already combined by posterior" in again.output
     assert invoke("eval", "labels", str(out)).exit_code == 0
     assert invoke("show", str(out)).exit_code == 0
     assert invoke("export", str(out), "--to", "trl", "-o", str(tmp_path / "trl")).exit_code == 0
@@ -282,7 +282,7 @@ def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> N
         combine(run, [f"rollouts={fine}"], out)
     with pytest.raises(ConfigError, match="must not be the run that is combined"):
         combine(run, [fine], run)
-    with pytest.raises(ConfigError, match="only posterior has beliefs"):
+    with pytest.raises(ConfigError, match="works only with --rule posterior"):
         combine(run, [fine], out, rule="same_location", least_belief=0.5)
     with pytest.raises(ConfigError, match="--rule oracle"):
         combine(run, [fine], out, rule="oracle")

@@ -258,7 +258,7 @@ def test_settings_name_a_template() -> None:
     [
         ({"prompt": "lesons"}, "prompt='lesons': is neither a built-in prompt nor a template"),
         ({"prompt": "{problem}", "parser": "lessons"}, r"prompt: the template lacks \{steps\}"),
-        ({"prompt": "{problem} {steps}"}, "parser=null: a template of your own needs the form"),
+        ({"prompt": "{problem} {steps}"}, "parser=null: a template of your own needs a parser"),
         ({"parser": "lessons"}, "parser=lessons: applies to a template of your own"),
         ({"least_votes": 9}, "least_votes=9: must be at most most_votes=8"),
         ({"most_votes": 5_000}, "must be at most 1,024, not 5,000"),

@@ -96,7 +96,7 @@ def test_a_tokenizer_that_cannot_spell_a_step_sets_the_problem_aside() -> None:
     assert result.labeled == []
     assert result.set_aside is not None
     assert result.set_aside.reason == "other_tokens"
-    assert "the completer's tokenizer does not give back" in result.set_aside.detail
+    assert "the completer's tokenizer does not reproduce" in result.set_aside.detail
 
 
 def rows(out: Path) -> tuple[list[LabeledSolution], list[Rollout]]:
@@ -236,16 +236,22 @@ def test_a_run_with_a_completer_is_another_run(tmp_path: Path) -> None:
     [
         ("[{temperature: 0.5}]", "completers.0.model"),
         ("[{model: arith:policy, max_tokens: 200, name: x}]", "completers.0: is the policy itself"),
-        ("[{model: a}, {model: a, name: b, cost: 2}]", "completers.1: is completers.0 again"),
-        ("[{model: a}, {model: x/a}]", "completers.1: is called 'a', as completers.0 is"),
+        ("[{model: a}, {model: a, name: b, cost: 2}]", "completers.1: repeats completers.0"),
+        (
+            "[{model: a}, {model: x/a}]",
+            "completers.1: has the name 'a', which completers.0 has, too",
+        ),
         ("[{model: policy, temperature: 0.5}]", "Remove temperature"),
-        ("[{model: any}]", "cannot be called 'any'"),
-        ("[{model: arith:policy}]", "which is the policy itself or a rule"),
-        ("[{model: a, name: policy}]", "cannot be called 'policy'"),
+        ("[{model: any}]", "the name 'any' is reserved"),
+        ("[{model: arith:policy}]", "is reserved for the policy or a rule"),
+        ("[{model: a, name: policy}]", "the name 'policy' is reserved"),
         ("[{model: a, name: 'a b'}]", "completers.0.name"),
         ("[{model: a, cost: 0}]", "completers.0.cost"),
-        ("[{model: a, cost: 2}, {model: b}]", "completers.1: has no cost, as completers.0 has"),
-        ("[{model: m/Ω.}]", "is no name for labels. Set name"),
+        (
+            "[{model: a, cost: 2}, {model: b}]",
+            "completers.1.cost: is not set, but completers.0.cost is",
+        ),
+        ("[{model: m/Ω.}]", "cannot be used as a name in labels"),
         ("[{model: a, samples: 1}]", "completers.0.samples"),
         ("arith:strong", "completers"),
     ],

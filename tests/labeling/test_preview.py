@@ -50,7 +50,7 @@ def test_inputs_are_counted_and_the_model_is_looked_at(tmp_path: Path) -> None:
     assert "WARNING" not in said
     assert "does not understand 1 of the first 8, such as '\\\\oint_C f'" in said["golds"]
     assert "the model's chat template; ends at <|end|>" in said["tokenizer"]
-    assert "of 1,024 that the model takes; of 1 there is no room" in said["longest problem"]
+    assert "the model takes 1,024; 1 of the problems leave no room" in said["longest problem"]
     assert said["forecast"].startswith("none yet")
 
 

@@ -155,7 +155,7 @@ def test_a_given_solution_that_leaves_no_room_has_no_rollouts_against_it(
     assert f"ends after {num_prefix} tokens" in found.set_aside.detail
     assert "Raise policy.max_tokens" in found.set_aside.detail
     strict = settings.model_copy(update={"strict": True})
-    with pytest.raises(DataError, match="problem p9: a step of its solutions ends after"):
+    with pytest.raises(DataError, match="problem p9: a step of one of its solutions ends after"):
         asyncio.run(label_problem(problem(9), on_one_engine(policy, strict), given=(given,)))
 
 

@@ -135,8 +135,8 @@ def test_tokens_that_are_taken_over_cost_nothing(tmp_path: Path, source: str) ->
         (["policy.temperature=0.3"], r"policy.temperature: .* there, 0.3 here"),
         (["split.by=blank_line"], "split.by: .line. there, .blank_line. here"),
         (["solutions.path=x.jsonl"], "path and run both give solutions"),
-        (["solutions.balance=1"], "run takes solutions that are there already"),
-        (["solutions.run={here}"], "is no run of mclabel label"),
+        (["solutions.balance=1"], "run gives existing ones"),
+        (["solutions.run={here}"], "is not a run of mclabel label"),
     ],
 )
 def test_what_cannot_be_a_source_is_refused(
@@ -168,7 +168,10 @@ def test_what_a_source_lacks_is_said(
     caplog.clear()
     again = f"solutions.run={tmp_path / 'by-other'}"
     label(tmp_path, "again", again, f"completers=[{OTHER}]")
-    assert "has kept no rollouts (keep_rollouts=false), so all are sampled anew" in caplog.text
+    assert (
+        "has kept no rollouts (keep_rollouts=false), so all rollouts are sampled again"
+        in caplog.text
+    )
     rows = label(tmp_path, "few", f"solutions.run={tmp_path / 'part'}", BOTH)
     assert "part is not finished: 1 of its 5 blocks are labelled" in caplog.text
     assert len(rows) == 6

@@ -90,8 +90,8 @@ def test_hostile_solutions_are_escaped(tmp_path: Path) -> None:
     [
         (LOG, "{\n{}\n", "line 1 is not valid JSON"),
         (LOG, "3\n{}\n", "must be a JSON object"),
-        (f"{MEASURED}/0.json", "{}", "is no measurement"),
-        (f"{MEASURED}/0.json", '{"problems": [{}]}', "is no measurement"),
+        (f"{MEASURED}/0.json", "{}", "is not a measurement"),
+        (f"{MEASURED}/0.json", '{"problems": [{}]}', "is not a measurement"),
     ],
 )
 def test_damaged_records_are_named(name: str, content: str, words: str, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_folders_that_are_no_runs_are_named(tmp_path: Path) -> None:
     with pytest.raises(ShardError, match="no such folder"):
         written(tmp_path, str(tmp_path / "nothing"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ShardError, match="no run: holds neither"):
+    with pytest.raises(ShardError, match="is not a run: it holds neither"):
         written(tmp_path, str(tmp_path / "empty"))
     (tmp_path / "file").touch()
     with pytest.raises(ShardError, match="is a file"):

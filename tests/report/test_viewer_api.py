@@ -310,7 +310,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         assert result.returncode == 2 and f"--port {port}: cannot be listened on" in result.stderr
     (tmp_path / "empty").mkdir()
     result = view(str(tmp_path / "empty"))
-    assert result.returncode == 2 and "no run: holds neither" in result.stderr
+    assert result.returncode == 2 and "is not a run: it holds neither" in result.stderr
     path = next((run / "labels").iterdir())
     stored = pq.read_table(path)
     metadata = {**json.loads(stored.schema.metadata[METADATA_KEY]), "schema_version": 99}

@@ -178,7 +178,7 @@ def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
         (["credit=prm_min"], ConfigError, "needs the step scores of a PRM"),
         (["credit=prm_min", "prm=nowhere"], DataError, "nowhere"),
         (["credit=prm_progress"], ConfigError, "needs another policy"),
-        (["prover.model=arith:strong"], ConfigError, "is not asked by credit.kind=mc"),
+        (["prover.model=arith:strong"], ConfigError, "is not used by credit.kind=mc"),
         (["policy.engine=scripted"], ConfigError, "has no weights to train"),
         (["problems.limit=2"], ConfigError, "only 2 problems"),
         (["policy.temperature=0"], ConfigError, "would be the same"),

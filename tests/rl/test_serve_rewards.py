@@ -222,10 +222,10 @@ def test_many_at_a_time_get_what_each_alone_gets(server: Running) -> None:
 
 ITEM = {"problem": "p", "completion": "c", "answer": "1"}
 HOSTILE = [
-    (b"", 400, "no valid JSON"),
+    (b"", 400, "not valid JSON"),
     (b"[]", 400, "must be an object"),
-    (b"\xff{}", 400, "no valid JSON"),
-    (b'{"items": [NaN]}', 400, "NaN is no JSON"),
+    (b"\xff{}", 400, "not valid JSON"),
+    (b'{"items": [NaN]}', 400, "NaN is not valid JSON"),
     (b"[" * 200_000, 400, "nested too deeply"),
     (b"{}", 400, "items: required"),
     (b'{"items": 3}', 400, "items"),
@@ -400,11 +400,11 @@ def test_too_many_are_turned_away(prm: str, monkeypatch: pytest.MonkeyPatch) -> 
             asked = [server.posting("/score", body) for _ in range(2)]
             until(lambda: len(rewarder.asked) == 2)
             status, content = server.post("/score", body)
-            assert status == 429 and "Ask again later" in content["error"]["message"]
+            assert status == 429 and "Try again later" in content["error"]["message"]
             waits = list[float]()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(client_module, "time", SimpleNamespace(sleep=waits.append))
-                with pytest.raises(RewardError, match=r"\(429\): 2 requests are under way"):
+                with pytest.raises(RewardError, match=r"\(429\): 2 requests are running"):
                     server.client().score([RewardItem("p", "c", "1")])
             assert waits == [0.25, 0.5, 1, 2, 4, 8, 10]
         assert [one.getresponse().status for one in asked] == [200, 200]
@@ -453,9 +453,9 @@ def test_what_cannot_be_served_is_refused_at_the_start(keys: dict[str, Any], mes
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"check": False}, "leaves nothing that rewards"),
-        ({"aggregate": "log_odds"}, "is no number in"),
-        ({"split": {"min_tokens": 3}}, "counts tokens of a policy"),
+        ({"check": False}, "leaves no source of rewards"),
+        ({"aggregate": "log_odds"}, "does not lie in"),
+        ({"split": {"min_tokens": 3}}, "counts tokens of the policy"),
     ],
 )
 def test_settings_that_do_not_go_together(keys: dict[str, Any], message: str) -> None:
@@ -491,7 +491,7 @@ def test_a_client_says_what_another_server_answers() -> None:
 
         client = RewardClient(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=WAIT_S)
         for body, message in [
-            (b"<html>", "answers no JSON"),
+            (b"<html>", "does not answer with JSON"),
             (b"[]", "holds no rewards"),
             (b'{"items": [{"reward": 1}]}', "holds no rewards"),
             (b'{"items": []}', "gave 0 rewards for 1"),

@@ -194,7 +194,7 @@ def test_damaged_trees_are_found_and_searched_again(tmp_path: Path) -> None:
     said = " ".join(checked.output.split())
     assert checked.exit_code and "run `mclabel search` again with the same settings" in said
     compacted = run("compact", str(out))
-    assert compacted.exit_code == 2 and "so they are not merged" in " ".join(
+    assert compacted.exit_code == 2 and "so its shards are not merged" in " ".join(
         compacted.output.split()
     )
     tree.unlink()

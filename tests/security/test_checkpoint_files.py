@@ -18,7 +18,7 @@ from mclabel.prm.training.checkpoint import check_trainer_files
         ("trainer_state.json", b"[1]", "holds no state of a training (TypeError"),
         ("trainer_state.json", b'{"other": 1}', "holds no state of a training (TypeError"),
         ("trainer_state.json", b'{"global_step": "1"}', "global_step='1' must be of type int"),
-        ("scaler.pt", b"", "is the state of a loss scaler, which training here has none of"),
+        ("scaler.pt", b"", "is the state of a loss scaler, which this training does not use"),
     ],
 )
 def test_a_damaged_file_of_the_trainer_is_named(

@@ -90,7 +90,7 @@ ESTIMATORS = (
         "judges dicts", "judge", "return [{} for _ in self.problem.paths]", ("judge", "{} (dict)")
     ),
     Case(
-        "forgets a step", "judgement", "hard = hard[:-1]", ("judge", "hard, must give one a step")
+        "forgets a step", "judgement", "hard = hard[:-1]", ("judge", "hard, must give one per step")
     ),
     Case(
         "labels with ints",
@@ -160,7 +160,7 @@ JUDGES = (
         "scores too few",
         "judge",
         "return Opinion(is_known=True, scores=(0.5,))",
-        ("gave 1 scores for", "one a step"),
+        ("gave 1 scores for", "one per step"),
     ),
     Case(
         "scores nan",

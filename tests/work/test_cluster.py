@@ -168,7 +168,7 @@ def test_code_that_a_file_names_is_allowed_on_the_cluster_too(
     code, output = cluster.run(*submit)
     assert code == 2 and "checker: shlex:quote is code that is named only in a file" in output
     code, output = cluster.run(*submit, "--allow=shlex")
-    assert code == 2 and "checker=shlex:quote: nothing fills its parameter s" in output
+    assert code == 2 and "checker=shlex:quote: its parameter s gets no value" in output
 
 
 def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_wrong_addresses_tokens_and_paths_are_named(cluster: Cluster, tmp_path: 
             "requires an authentication token: this command sends one",
         ),
         (submit, nothing, "requires an authentication token: this command has none. Ray protects"),
-        (submit, {**nothing, **missing}, "RAY_AUTH_TOKEN_PATH='none' is no file that holds one"),
+        (submit, {**nothing, **missing}, "RAY_AUTH_TOKEN_PATH='none' is not a file that holds one"),
         (
             submit,
             {"RAY_AUTH_MODE": "disabled"},

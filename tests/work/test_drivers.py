@@ -25,7 +25,7 @@ from tests.support.scripted_jobs import scripted_overrides, write_config, write_
 
 NUM_PROBLEMS = 24
 HANGS_S = 300.0
-SAYS = "another driver is at work on this output"
+SAYS = "another process runs a job on this output"
 
 
 def start(folder: Path) -> subprocess.Popen[str]:

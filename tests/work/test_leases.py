@@ -201,7 +201,7 @@ def test_engines_that_die_whatever_they_are_given_stop_the_job() -> None:
 
 def test_a_block_that_dies_whole_and_passes_in_parts_stops_the_job() -> None:
     book = LeaseBook([big(0, 2)], num_blocks=1, words=WORDS)
-    with pytest.raises(EngineError, match=r"block b0 lost its engine 5 times.*block_problems"):
+    with pytest.raises(EngineError, match=r"block b0 made its engine die 5 times.*block_problems"):
         for _ in range(100):
             for lease in book.take("one", IDLE):
                 if lease.only is None:

@@ -44,7 +44,7 @@ def test_once_keeps_what_is_whole_and_says_how_to_resume(
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 128 + number, output
     said = " ".join(output.split())
-    assert f"stopped by {number.name}: what was whole is kept. Run the same command again" in said
+    assert f"stopped by {number.name}: completed work is kept. Run the same command again" in said
     assert "Traceback" not in output
     check_nothing_is_left(job, memory)
     assert list((out / "journals").rglob("*.gz"))

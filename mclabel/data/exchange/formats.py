@@ -98,7 +98,9 @@ def labeled_texts(
     """
     texts = (problem, *steps)
     if not steps or len(steps) != len(ratings) or not all(isinstance(t, str) for t in texts):
-        raise ValueError(f"{len(steps)} steps for {len(ratings)} labels, or a text that is none")
+        raise ValueError(
+            f"{len(steps)} steps for {len(ratings)} labels, or a step that is not a text"
+        )
     return LabeledTexts(
         problem=problem,
         steps=tuple(steps),

@@ -92,8 +92,8 @@ def compact(
     """
     if has_trees(store):
         raise ShardError(
-            f"{store.location}: holds the trees of a search, which belong to its shards one by "
-            "one, so they are not merged. Raise block_problems in the next search for fewer shards"
+            f"{store.location}: holds a search, whose trees are stored one file per shard, so its "
+            "shards are not merged. Raise block_problems in the next search for fewer shards"
         )
     before = read_catalog(store)
     if any(_unused(store, before)):  # of a merge that was killed: what replaced it must be whole

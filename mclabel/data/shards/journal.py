@@ -86,8 +86,8 @@ def read_journal(store: Store, block_id: str, read_entry: ReadEntry) -> dict[Key
             found = parse_journal(content, read_entry)
         except ValueError as error:
             logger.warning(
-                "%s/%s: damaged, or a journal of another mclabel (%s). It is left out, and the "
-                "work that it holds is done again",
+                "%s/%s: damaged, or written by another version of mclabel (%s). It is ignored, "
+                "and its work is done again",
                 store.location,
                 name,
                 error,

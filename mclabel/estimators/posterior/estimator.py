@@ -55,7 +55,7 @@ class PosteriorEstimator(Estimator):
         """Number of rollouts sampled from every prefix before the search for the first error
         begins, so that every step gets a soft value. 0 samples only where the search needs it."""
         max_tokens: int | None = Field(None, ge=1)
-        """Maximum number of rollout tokens for a problem, by expected length. A batch that would
+        """Maximum number of rollout tokens for a problem. A batch whose expected length would
         exceed it is not started. null sets no limit."""
         tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
         """Target for the average number of rollout tokens per solution. `min_gain_per_token` is
@@ -76,8 +76,8 @@ class PosteriorEstimator(Estimator):
         def _ordered(self) -> str | None:
             if self.every > self.rollouts:
                 return (
-                    f"every={self.every:,} must be at most rollouts={self.rollouts:,}, which caps "
-                    "a prefix. Raise rollouts, or lower every"
+                    f"every={self.every:,} must be at most rollouts={self.rollouts:,}, the "
+                    "maximum per prefix. Raise rollouts, or lower every"
                 )
             return None
 

@@ -32,15 +32,15 @@ class CriticSettings(Settings):
 
     prompt: str = Field("processbench", min_length=1)
     """Name of a built-in prompt (`processbench`, `lessons` or `step_verdicts`), or the text of a
-    template that contains {problem} and {steps}, and {reference} with `use_reference`."""
+    template that contains {problem}, {steps} and, with `use_reference`, {reference}."""
     parser: Annotated[str, OneOf(tuple(FIRST_INDEX))] | None = None
-    """The form of answers that a template of your own asks for: that of the built-in prompt of this
-    name. It also decides how the steps are marked. null for a built-in prompt."""
+    """Built-in prompt whose answer format and step marks a template of your own uses; required for
+    such a template. null for a built-in prompt."""
     use_reference: bool = False
     """Whether the critic is shown the problem's reference solution or answer."""
     least_votes: int = Field(3, ge=1)
-    """Number of votes without which nothing is decided. If so many all agree, no more are
-    sampled."""
+    """Minimum number of votes, that is, readable answers of the language model, for an opinion. If
+    that many all agree, no more are sampled."""
     most_votes: Annotated[
         int, at_most(1_024, "all of a solution's votes are sampled on one engine")
     ] = Field(8, ge=1)
@@ -79,8 +79,8 @@ class CriticSettings(Settings):
             )
         if self.parser is None and not missing_placeholders(self.prompt):
             return (
-                "parser=null: a template of your own needs the form of its answers. Set parser to "
-                f"one of {', '.join(FIRST_INDEX)}"
+                "parser=null: a template of your own needs a parser for its answers. Set parser "
+                f"to one of {', '.join(FIRST_INDEX)}"
             )
         return None
 

@@ -151,7 +151,9 @@ class ServedPRM:
                 f"{self._url}: cannot be reached ({error}). Start it: mclabel serve PRM"
             ) from error
         except (ValueError, RecursionError) as error:
-            raise EngineError(f"{self._url}{path}: answers no JSON. {_ANOTHER}") from error
+            raise EngineError(
+                f"{self._url}{path}: does not answer with JSON. {_ANOTHER}"
+            ) from error
 
     @contextmanager
     def _readable(self, path: str) -> Iterator[None]:

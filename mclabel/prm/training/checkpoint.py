@@ -74,8 +74,9 @@ def check_trainer_files(folder: Path) -> None:
     scaler = folder / SCALER_NAME
     if scaler.exists():
         raise TrainingError(
-            f"{scaler}: is the state of a loss scaler, which training here has none of, so the "
-            f"file comes from elsewhere. Remove the file, if you trust the others. Else: {remedy}"
+            f"{scaler}: is the state of a loss scaler, which this training does not use, so the "
+            "file comes from elsewhere. Remove the file if you trust the others. Otherwise: "
+            f"{remedy}"
         )
 
 

@@ -77,8 +77,8 @@ def _losses(name: str, log_odds: Tensor, targets: Tensor) -> Tensor:
     if found.shape != log_odds.shape:
         raise boundary.broken(
             "loss",
-            f"gave a tensor of shape {tuple(found.shape)} for {len(log_odds)} steps, must give one "
-            "number a step, without their mean or sum",
+            f"gave a tensor of shape {tuple(found.shape)} for {len(log_odds)} steps, must give "
+            "one number per step, not their mean or sum",
         )
     if not found.dtype.is_floating_point or (torch.is_grad_enabled() and not found.requires_grad):
         raise boundary.broken(

@@ -14,8 +14,8 @@ from mclabel.report.terminal.grid import Grid
 
 STYLES = {"error": "bold red", "warning": "yellow"}
 NOTE = (
-    f"Of fewer than {MIN_SEEN} nothing is concluded. Problems: with four completions and more. "
-    "docs/evaluation.md has the reasons for the thresholds."
+    f"Shares of fewer than {MIN_SEEN} are not judged. Problems count if they have at least four "
+    "completions. docs/evaluation.md has the reasons for the thresholds."
 )
 
 
@@ -67,7 +67,7 @@ def health_part(runs: Sequence[Run]) -> Html:
 
 def _findings(name: str, health: Health) -> Html:
     if not health.findings:
-        return tag("p", f"{name}: nothing stands against training on these labels.")
+        return tag("p", f"{name}: no check speaks against training on these labels.")
     rows = [[f.severity, f.text, f.remedy, f.why] for f in health.findings]
     errors = [finding.severity == "error" for finding in health.findings]
     return table(["", "what", "what to change", "why"], rows, caption=name, marked=errors)

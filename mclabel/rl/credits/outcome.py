@@ -21,8 +21,9 @@ class OutcomeCredit(Credit):
         """Compares the outcomes of a group."""
 
         leave_one_out: bool = False
-        """Whether a solution is compared with the mean of the others (RLOO, arXiv 2402.14740)
-        instead of the mean of the group. A solution that is alone has 0 either way."""
+        """Whether a solution's reward is compared with the mean of the others (RLOO, arXiv
+        2402.14740) instead of the mean of the whole group. A group of one has credit 0 either
+        way."""
 
     settings: Settings
 
@@ -51,8 +52,8 @@ class FirstErrorCredit(Credit):
         """Blames the steps from the first error on."""
 
         before: float = Field(0.0, ge=0, le=1)
-        """Credit of the steps before the first error, as a share of the size of the blame. 0
-        neither rewards nor blames them."""
+        """Credit of the steps before the first error, as a fraction of the size of the negative
+        credit from the error on. 0 neither rewards nor penalizes them."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = frozenset({"first_error"})

@@ -29,9 +29,9 @@ class _Weights(CreditSettings):
     """The weights of scores and outcome."""
 
     process_weight: float = Field(1.0, ge=0, le=100)
-    """Weight of the scores' part."""
+    """Weight of the PRM's scores in the credit."""
     outcome_weight: float = Field(1.0, ge=0, le=100)
-    """Weight of the outcome, which is the reward less the mean of the group."""
+    """Weight of the outcome, that is, of the reward minus the mean reward of the group."""
 
 
 class MinCredit(Credit):
@@ -73,11 +73,11 @@ class DeltaCredit(Credit):
         """Credits a step with the change of the score."""
 
         start: float | None = Field(None, ge=0, le=1)
-        """Score before the first step. null takes the mean score of the group's first steps, so
-        that a problem whose steps all score high rewards none of its first steps for that."""
+        """Score assumed before the first step. null takes the mean score of the group's first
+        steps, so that high scores of all of them are not rewarded."""
         clip: float = Field(1.0, gt=0, le=1)
-        """Largest rise that counts; 1 clips nothing. A fall counts in full: if falls were clipped
-        too, a policy would gain by rising in small steps and falling in one."""
+        """Maximum rise of the score that is credited; 1 clips nothing. Falls are never clipped,
+        since a policy would then gain by rising in small steps and falling in one."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = _SCORES
@@ -119,8 +119,8 @@ class CentredCredit(Credit):
         """Ranks steps within an outcome by their scores."""
 
         process_weight: float = Field(0.25, ge=0, le=0.5)
-        """Weight of the scores against that of the outcome, which is 1. At most 0.5, so that
-        scores never overturn an outcome."""
+        """Weight of the scores, relative to the outcome's weight of 1. It is at most 0.5, so that
+        the mean credit of a right solution stays above that of a wrong one."""
 
     settings: Settings
     needs: ClassVar[frozenset[Need]] = _SCORES

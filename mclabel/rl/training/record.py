@@ -50,8 +50,8 @@ def read_measured(out: Path) -> dict[int, Measurement]:
             found[_step_of(path)] = Measurement.from_json(content)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DataError(
-                f"{path}: is no measurement ({error}). Delete it and run the training again: it "
-                "is measured anew"
+                f"{path}: is not a measurement ({error}). Delete it and run the training again, "
+                "which measures it again"
             ) from error
     return found
 

@@ -27,34 +27,41 @@ class RLSettings(SampledSettings, CreditedSettings):
     estimator: Annotated[EstimatorSettings, Chosen("estimators", default="fixed")] = Field(
         default_factory=_few_rollouts
     )
-    """Name of the estimator of step values under the current policy, for credits that need them,
-    or of first errors, where there is no `prm`. `outcome` samples no rollouts: values are those
-    that the group itself shows. Its settings are the other keys of `estimator`."""
+    """Name of the estimator that samples rollouts from the current policy for credits that need
+    step values, or first errors if `prm` is null. `outcome` samples none: values come from the
+    group's solutions alone. Its settings are the other keys of `estimator`."""
     free_rollouts: bool = True
-    """Whether the other solutions of a group count as rollouts of the states that they share."""
+    """Whether the other solutions of a group count as rollouts from the prefixes that they share
+    with a solution."""
     prover: PolicySettings | None = None
-    """Another policy whose values credits of progress take, with its own engine, prompt and
-    sampling: the keys of `policy`. It stays as it is (2410.08146)."""
+    """Another policy, under whose step values progress is measured, with its own engine, prompt and
+    sampling: the keys of `policy`. It is not trained (arXiv 2410.08146). Required by credits of
+    progress, such as prm_progress; null for all others."""
     prm: str | None = None
-    """Folder of a PRM, for credits that need step scores or the place of the first error. It may
-    be set with any credit: its mean score less the outcome is then logged."""
+    """Folder of a PRM, for credits that need step scores or first errors. With any credit, the log
+    then shows by how much its mean lowest score exceeds the share of right answers. null uses
+    none."""
     steps: int = Field(100, ge=1)
-    """Number of optimizer steps. Each samples new groups with the weights of the step before."""
+    """Number of optimizer steps. Each samples new solutions with the weights that the step before
+    it produced."""
     problems_per_step: int = Field(32, ge=1)
-    """Number of problems of which each step samples a group."""
+    """Number of problems per optimizer step; a group of solutions is sampled for each."""
     group_size: Annotated[int, at_most(MAX_GROUP, "a group is held in memory")] = Field(8, ge=2)
-    """Number of solutions in a group, which are compared with each other."""
+    """Number of solutions sampled for each problem, which form a group and are compared with each
+    other."""
     learning_rate: float = Field(1e-4, gt=0, allow_inf_nan=False)
     """Learning rate of AdamW, constant over the run."""
     max_grad_norm: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """Norm at which gradients are clipped."""
+    """Maximum norm of the gradients; larger gradients are scaled down to it."""
     beta: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Weight of the KL divergence from the first policy in the loss. Above 0, a copy of the first
-    policy is kept in memory."""
+    """Weight in the loss of the KL divergence from the initial policy. Above 0, a copy of the
+    initial policy is kept in memory; 0 leaves the divergence out."""
     micro_batch: Annotated[int, OPERATIONAL] = Field(32, ge=1)
-    """Number of solutions that are trained on at once. Gradients of a step are accumulated."""
+    """Number of solutions that are processed at once; gradients are accumulated over a step. Must
+    divide `problems_per_step` times `group_size`."""
     save_steps: Annotated[int, OPERATIONAL] = Field(10, ge=1)
-    """Number of optimizer steps between two checkpoints: a killed run loses no more."""
+    """Number of optimizer steps between two checkpoints, and so the most that a killed run
+    loses."""
 
     @rule
     def _a_step_is_cut_evenly(self) -> str | None:
@@ -77,7 +84,7 @@ class RLSettings(SampledSettings, CreditedSettings):
             )
         if self.prover is not None and not by_prover:
             return (
-                f"prover: is not asked by credit.kind={self.credit.kind}. Remove it, or choose a "
+                f"prover: is not used by credit.kind={self.credit.kind}. Remove it, or choose a "
                 "credit of progress, such as prm_progress"
             )
         return None
@@ -96,7 +103,7 @@ class MeasureSettings(Settings):
     """How the policy is measured on problems that it is not trained on."""
 
     samples: Annotated[int, at_most(MAX_GROUP, "a problem's are held in memory")] = Field(4, ge=1)
-    """Number of solutions of each problem."""
+    """Number of solutions sampled for each problem of `measured`."""
     every: int = Field(20, ge=1)
     """Number of optimizer steps between two measurements. The first and the last policy are always
     measured."""

@@ -21,8 +21,8 @@ class WidthSettings(MethodSettings):
     """Settings of the methods that keep one of `width` continuations."""
 
     width: int = Field(4, ge=1)
-    """Number of continuations that compete with each other; the best one is continued. 4 is the
-    fixed width of arXiv 2408.03314. Must divide `n`."""
+    """Number of continuations sampled from each kept prefix; n / `width` prefixes are kept. 4 as in
+    arXiv 2408.03314. Must divide `n`."""
 
     @rule
     def _width_divides_n(self) -> str | None:

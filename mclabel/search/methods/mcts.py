@@ -97,24 +97,24 @@ class MctsSearch(SearchMethod):
         """Grows a tree of steps, by value and by what was little tried, to `n` solutions."""
 
         width: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Number of continuations that are sampled of a leaf at once, and all that are ever sampled
-        of it; 4 as in `beam`. More makes it likelier that a right one is among them."""
+        """Number of continuations sampled when a node is expanded, which happens once; 4 as in
+        `beam`. A larger number makes a right continuation likelier."""
         c: float = Field(1.25, ge=0, allow_inf_nan=False)
-        """Weight of what was little tried against what has high values. 1.25 is that of
-        arXiv 1911.08265 for values in [0, 1]."""
+        """Exploration constant of PUCT: the weight of rarely visited nodes against nodes of high
+        value. 1.25 as in arXiv 1911.08265, for values in [0, 1]."""
         parallel: int = Field(4, ge=1, le=MAX_WIDTH)
-        """Number of leaves that are expanded at the same time. More keeps an engine fuller; fewer
-        makes each choice know more."""
+        """Number of leaves expanded at the same time. A larger number keeps the engine busier; a
+        smaller one bases each choice on more results."""
         value: Literal["prm", "rollout", "both"] = "prm"
-        """What a continuation is worth: its own score (`prm`), that of a solution which is sampled
-        from it to the end (`rollout`, 0 where it runs out of room), or the mean of both (`both`,
-        as in the first AlphaGo). The solutions of rollouts count among the `n` and as results, so
-        that `n` should be several times `width` for the tree to grow deep."""
+        """Value of a continuation: its own score (`prm`), the score of a solution sampled from it
+        to the end (`rollout`; 0 if it is truncated), or the mean of both (`both`, as in the first
+        AlphaGo). Solutions of rollouts count towards `n` and may be the result, so `n` should be
+        several times `width` for the tree to grow deep."""
         expansions: Annotated[
             int | None, at_most(100_000, "each adds nodes that are held in memory")
         ] = Field(None, ge=1)
-        """Largest number of leaves that are expanded for a problem, finished solutions or not.
-        null allows 4 for each of the `n` solutions."""
+        """Maximum number of leaves expanded for each problem, even if fewer than `n` solutions are
+        finished. null is 4 times `n`."""
 
         @rule
         def _not_too_much_is_under_way(self) -> str | None:
@@ -122,8 +122,8 @@ class MctsSearch(SearchMethod):
                 return None
             return (
                 f"parallel={self.parallel}: times width={self.width} must be at most {MAX_WIDTH}, "
-                "since all that is under way is held in memory. Set parallel="
-                f"{MAX_WIDTH // self.width}, or lower width"
+                "since all continuations under way are held in memory. Set "
+                f"parallel={MAX_WIDTH // self.width}, or lower width"
             )
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:

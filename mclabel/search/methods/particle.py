@@ -41,10 +41,10 @@ class ParticleSearch(LevelSearch):
         """Keeps a population of beginnings that is resampled by the odds of their scores."""
 
         least_ess: float = Field(0.5, ge=0, le=1, allow_inf_nan=False)
-        """Effective sample size, as a share of the particles, below which scores are tempered. 0
-        never tempers, as in arXiv 2502.01618; 1 ignores scores. Half is the customary threshold of
-        sequential Monte Carlo; arXiv 2510.05825 shows why scores should not count fully early
-        on."""
+        """Minimum effective sample size, as a fraction of the particles; scores are tempered until
+        it is reached, so that they do not count fully too early (arXiv 2510.05825). 0 never
+        tempers, as in arXiv 2502.01618; 1 ignores scores. 0.5 is customary in sequential Monte
+        Carlo."""
 
     def __init__(self, settings: Settings, root: Node, *, seed: int) -> None:
         """Begin with a problem; see `SearchMethod`."""

@@ -29,8 +29,8 @@ class RebaseSearch(LevelSearch):
         """Continues every beginning as often as its value deserves."""
 
         temperature: float = Field(0.2, gt=0, allow_inf_nan=False)
-        """How evenly continuations are spread: a node that is better by this much gets e = 2.7
-        times as many. 0.2 is the paper's (arXiv 2408.00724)."""
+        """Temperature of the softmax over scores that distributes the continuations: a prefix whose
+        score is higher by this much gets e = 2.7 times as many. 0.2 as in arXiv 2408.00724."""
 
     def choose(self, level: Counter[str]) -> Mapping[str, int]:
         """Split what is missing among all open nodes."""

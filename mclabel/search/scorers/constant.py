@@ -14,7 +14,7 @@ class ConstantScorer(StepScorer):
         """One score for every step, at no cost."""
 
         score: float = Field(0.5, ge=0, le=1)
-        """The score."""
+        """Score of every step."""
 
     settings: Settings
 

@@ -24,8 +24,8 @@ class ExactScorer(StepScorer):
         problem = beginning.problem
         if not carries_truth(problem.meta):
             raise DataError(
-                f"problem {problem.id}: scorer.kind=exact knows the truth of problems of arith "
-                "alone, and this one carries no program"
+                f"problem {problem.id}: scorer.kind=exact works only for arith problems, and this "
+                "is not one"
             )
         error = true_first_error(problem.meta, [step.text for step in beginning.steps])
         num_sound = len(beginning.steps) if error is None else error

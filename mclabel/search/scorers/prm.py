@@ -41,15 +41,14 @@ class PrmScorer(StepScorer):
         """A trained PRM."""
 
         reuse: Annotated[bool, OPERATIONAL] = True
-        """Whether a PRM in this process keeps what it has computed for a beginning, and computes
-        new tokens alone. false reads every beginning from its first token, for comparison."""
+        """Whether a PRM in this process caches what it computes for a prefix, so that only new
+        tokens are computed. false computes every prefix from its first token, for comparison."""
         cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, allow_inf_nan=False)
-        """Memory in GiB for what a PRM in this process keeps of the beginnings that are being
-        searched. What was not used for the longest is dropped, and computed again if it is
-        continued."""
+        """Memory in GiB for the cache that `reuse` keeps. The least recently used entries are
+        dropped, and computed again if they are needed."""
         threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
-        """Number of CPU threads of a PRM in this process, beside those of the engine: more than
-        there are free cores slow down both. Used only with device=cpu."""
+        """Number of CPU threads of a PRM in this process, in addition to the engine's; more threads
+        than free cores slow both down. Used only with device=cpu."""
 
     settings: Settings
 
