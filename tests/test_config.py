@@ -373,3 +373,11 @@ def test_a_long_value_is_shown_in_part() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(LabelConfig, None, ["out=x", "seed=" + "x" * 10_000])
     assert len(str(caught.value)) < 1_000
+
+
+def test_a_component_that_may_be_left_out_may_be_null() -> None:
+    unset = load_config(RLConfig, None, ["out=x"])
+    assert load_config(RLConfig, None, ["out=x", "measured=null"]) == unset
+    assert unset.measured is None and unset.model_dump()["measured"] is None
+    with pytest.raises(ConfigError, match="problems: must be a name, or keys with kind"):
+        load_config(RLConfig, None, ["out=x", "problems=null"])

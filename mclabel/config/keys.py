@@ -132,7 +132,8 @@ def _keys(kind: type[Settings], place: _Place, outer: Settings | None = None) ->
         below = replace(place, parent=f"{path}.", is_operational=operational)
         chosen = next((mark for mark in info.metadata if isinstance(mark, Chosen)), None)
         if chosen is not None:
-            yield from _chosen_keys(chosen, below, _sentence(kind, name))
+            may_be_null = not info.is_required() and _default(info) is None
+            yield from _chosen_keys(chosen, below, _sentence(kind, name), may_be_null=may_be_null)
         elif isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             default = None if info.is_required() else _default(info)
             yield from _keys(info.annotation, below, default)
@@ -182,12 +183,15 @@ def _docstrings(kind: type) -> dict[str, str]:
     }
 
 
-def _chosen_keys(chosen: Chosen, place: _Place, sentence: str) -> Iterator[Key]:
+def _chosen_keys(
+    chosen: Chosen, place: _Place, sentence: str, *, may_be_null: bool
+) -> Iterator[Key]:
     names = component_names(chosen.component_kind, built_in=place.built_in)
+    null = ", or null" if may_be_null else ""
     yield Key(
         name=f"{place.parent}kind",
-        type=f"{', '.join(names)}, or module:Class of your own",
-        default=chosen.default,
+        type=f"{', '.join(names)}, or module:Class of your own{null}",
+        default="null" if may_be_null else chosen.default,
         sentence=sentence,
         is_operational=place.is_operational,
     )

@@ -26,7 +26,7 @@ class RLConfig(RLSettings):
     """Name of the reader of the problems to train on; by default it follows from `source`."""
     measured: Annotated[ReaderSettings | None, ChosenReader()] = None
     """Name of the reader of further problems, on which the policy is measured during training.
-    Nothing is measured unless keys of `measured` are set."""
+    `measured=null`, the default, measures nothing."""
     measuring: MeasureSettings = MeasureSettings()
     device: Annotated[str, OPERATIONAL] = "cpu"
     """PyTorch device of the model in training, such as cpu or cuda."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -273,10 +273,11 @@ class Chosen:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Lets pydantic check a value by `settings`."""
-        return core_schema.no_info_plain_validator_function(
+        """Lets pydantic check a value by `settings`; null, too, if the field may be null."""
+        chosen = core_schema.no_info_plain_validator_function(
             self.settings, serialization=core_schema.plain_serializer_function_ser_schema(dict)
         )
+        return core_schema.nullable_schema(chosen) if type(None) in get_args(source) else chosen
 
     def settings(self, value: Any) -> ComponentSettings:
         """The checked settings of a component.
