@@ -22,6 +22,8 @@ from tests.support.continuation import (
     num_other_tokens,
 )
 
+NUM_SOLUTIONS = 200
+
 
 def policy_of(model: str, template: str | None = None) -> PolicySettings:
     return PolicySettings(
@@ -62,13 +64,13 @@ def test_prefixes_are_continued_by_the_ids_that_were_sampled(
         if kind == "chat"
         else policy_of("arith:policy", template="{problem}\n")
     )
-    results = asyncio.run(label_all(policy))
-    assert count_exact(results, calls) > 1000
-    assert num_other_tokens(policy, results) > 10  # so that tokenising anew would be seen
+    results = asyncio.run(label_all(policy, NUM_SOLUTIONS))
+    assert count_exact(results, calls, NUM_SOLUTIONS) > 2 * NUM_SOLUTIONS
+    assert num_other_tokens(policy, results) > 1  # so that tokenising anew would be seen
 
 
 def test_tokenising_anew_is_seen(calls: Calls) -> None:
     policy = Retokenising(policy_of("arith:policy"))
-    results = asyncio.run(label_all(policy))
+    results = asyncio.run(label_all(policy, NUM_SOLUTIONS))
     with pytest.raises(AssertionError, match="contexts are no prefix of a solution"):
-        count_exact(results, calls)
+        count_exact(results, calls, NUM_SOLUTIONS)

@@ -69,14 +69,18 @@ def test_going_on_samples_what_a_fresh_engine_samples(temperature: float) -> Non
         engine, other = (started(temperature=temperature) for _ in range(2))
         await engine.start()
         await other.start()
-        prompt = engine.prompt_ids(PROBLEM)
+        prompt, whole = engine.prompt_ids(PROBLEM), []
         for seed in range(4):
-            parts = await _by_steps(engine, 100 * seed)
             ids: tuple[int, ...] = ()
-            for number, part in enumerate(parts):
-                again = await other.sample(prompt, ids, seed=100 * seed + number)
-                assert (again.text + "\n").startswith(part.text)
+            for number, part in enumerate(await _by_steps(engine, 100 * seed)):
+                whole.append((part, ids, 100 * seed + number))
                 ids += part.ids
+        # All at once, which takes as many forward passes as the longest.
+        fresh = await asyncio.gather(
+            *(other.sample(prompt, ids, seed=seed) for _, ids, seed in whole)
+        )
+        for (part, _, _), again in zip(whole, fresh, strict=True):
+            assert (again.text + "\n").startswith(part.text)
         await engine.close()
         await other.close()
 

@@ -27,8 +27,7 @@ from mclabel.prm.model.token_head import prepare_step_token
 from mclabel.prm.scoring.score import PRM
 from mclabel.prm.training.items import Item, balance, collate, cut, num_pieces, rows_together
 from tests.support.labelled import arith_rows, write_run
-
-SPLIT = ["workers=2", "shard=true", "ray.num_cpus=1"]
+from tests.support.process_group import train_in_group
 
 
 def train(out: Path, *overrides: str) -> TrainReport:
@@ -215,27 +214,44 @@ def test_a_step_token_can_be_added(base: str, labels: str, tmp_path: Path) -> No
     assert prm.encoder.labeled(row).ids.count(identity) == len(row.steps)
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("how", [["backbone_lr=1.0e-3"], ["extra_layers=2", "backbone_lr=0"]])
-def test_two_workers_equal_one(base: str, labels: str, tmp_path: Path, how: list[str]) -> None:
+BY_RAY = pytest.mark.ray
+
+
+def train_in_two(out: Path, *overrides: str, by_ray: bool) -> TrainReport:
+    """Train in two workers that Ray starts, or that are forked: the same group either way."""
+    if by_ray:
+        return train(out, *overrides, "workers=2", "ray.num_cpus=1")
+    train_in_group([f"out={out}", *overrides, "workers=2"], out.parent)
+    return train(out, *overrides, "workers=2")  # has ended, and reports
+
+
+@pytest.mark.parametrize(
+    ("by_ray", "how"),
+    [
+        pytest.param(True, ["backbone_lr=1.0e-3"], marks=BY_RAY),
+        (False, ["extra_layers=2", "backbone_lr=0"]),
+    ],
+)
+def test_two_workers_equal_one(
+    base: str, labels: str, tmp_path: Path, by_ray: bool, how: list[str]
+) -> None:
     common = [f"labels=[{labels}]", f"base={base}", "epochs=1.5", "batch_size=8", *how]
     common += ["head_lr=1.0e-3", "save_steps=3"]
     train(tmp_path / "one", *common)
-    report = train(tmp_path / "two", *common, "workers=2", "ray.num_cpus=1")
+    report = train_in_two(tmp_path / "two", *common, by_ray=by_ray)
     assert report == replace(train(tmp_path / "two", *common), model=str(tmp_path / "two/model"))
     assert_close(tmp_path / "one", tmp_path / "two", 1e-4)
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize(
-    ("more", "after"),
+    ("by_ray", "more", "in_two_after"),
     [
-        (["head=token", "teacher={folder}/teacher"], SPLIT),
-        (["head=likelihood", "lora_rank=2"], []),
+        pytest.param(True, ["head=token", "teacher={folder}/teacher"], True, marks=BY_RAY),
+        (False, ["head=likelihood", "lora_rank=2"], False),
     ],
 )
 def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
-    base: str, labels: str, tmp_path: Path, more: list[str], after: list[str]
+    base: str, labels: str, tmp_path: Path, by_ray: bool, more: list[str], in_two_after: bool
 ) -> None:
     common = [f"labels=[{labels}]", f"base={base}"]
     train(tmp_path / "teacher", *common, "head=likelihood", "backbone_lr=0", "max_steps=9")
@@ -243,13 +259,16 @@ def test_split_over_workers_it_equals_one_and_others_go_on_from_it(
     common += ["backbone_lr=1.0e-3", "head_lr=1.0e-3", "save_steps=7", "patience=5"]
     common += ["eval_steps=3", "micro_tokens=300"]
     train(tmp_path / "one", *common)
-    train(tmp_path / "split", *common, *SPLIT)
+    train_in_two(tmp_path / "split", *common, "shard=true", by_ray=by_ray)
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
     shutil.rmtree(tmp_path / "split/model")
     for folder in (tmp_path / "split/checkpoints").glob("checkpoint-*"):
         if folder.name != "checkpoint-7":
             shutil.rmtree(folder)
-    train(tmp_path / "split", *common, *after)
+    if in_two_after:
+        train_in_two(tmp_path / "split", *common, "shard=true", by_ray=False)
+    else:
+        train(tmp_path / "split", *common)
     assert_close(tmp_path / "one", tmp_path / "split", 1e-4)
 
 

@@ -54,13 +54,13 @@ def chat_model(folder: Path) -> str:
     return str(folder)
 
 
-async def label_all(policy: Policy) -> list[ProblemLabels]:
+async def label_all(policy: Policy, num_solutions: int = NUM_SOLUTIONS) -> list[ProblemLabels]:
     """Labels of the solutions to many problems, one rollout of every prefix."""
     settings = LabelSettings(
         solutions=SolutionSettings(per_problem=PER_PROBLEM),
         estimator=FixedEstimator.Settings(rollouts=1),
     )
-    problems = generate(NUM_SOLUTIONS // PER_PROBLEM, seed=11, split="test")
+    problems = generate(num_solutions // PER_PROBLEM, seed=11, split="test")
     await policy.start()
     try:
         shared = on_one_engine(policy, settings)
@@ -69,7 +69,9 @@ async def label_all(policy: Policy) -> list[ProblemLabels]:
         await policy.close()
 
 
-def count_exact(results: Sequence[ProblemLabels], calls: Calls) -> int:
+def count_exact(
+    results: Sequence[ProblemLabels], calls: Calls, num_solutions: int = NUM_SOLUTIONS
+) -> int:
     """Number of prefixes that were continued, each by the very ids of its solution.
 
     Raises:
@@ -80,7 +82,7 @@ def count_exact(results: Sequence[ProblemLabels], calls: Calls) -> int:
     for context, ids in calls.made:
         sampled[context].append(ids)
     rows = [row for result in results for row in result.labeled]
-    assert len(rows) == NUM_SOLUTIONS
+    assert len(rows) == num_solutions
     wanted = {row.prompt_ids for row in rows}
     for row in rows:
         ids = row.solution.ids

@@ -1,0 +1,53 @@
+"""Training in a process group without a cluster: what Ray Train sets up, at less cost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import torch.distributed
+
+from mclabel.config import TrainConfig, load_config
+from mclabel.errors import TrainingError
+from mclabel.pipelines.train import _work
+from mclabel.pipelines.train_identity import chosen_blocks
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+"""One process imports torch and the trainer; each worker is a fork of it."""
+_CONTEXT.set_forkserver_preload(["mclabel.prm.training.trainer", __name__])
+
+
+def train_in_group(overrides: list[str], folder: Path, num_workers: int = 2) -> None:
+    """Run a training's workers to their end, as `distributed.run_workers` does.
+
+    Args:
+        overrides: of the configuration; the training has begun, or has been claimed by nobody.
+        folder: where the workers find each other.
+        num_workers: of the group.
+    """
+    meeting = folder / "meeting"
+    meeting.unlink(missing_ok=True)
+    workers = [
+        _CONTEXT.Process(target=_run, args=(overrides, str(meeting), rank, num_workers))
+        for rank in range(num_workers)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    codes = [worker.exitcode for worker in workers]
+    if any(codes):
+        raise TrainingError(f"workers of the group ended with {codes}")
+
+
+def _run(overrides: list[str], meeting: str, rank: int, num_workers: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)}
+    # Transformers looks for these, though the group meets by a file.
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=num_workers
+    )
+    config = load_config(TrainConfig, None, overrides)
+    _work(config, chosen_blocks(config))
+    torch.distributed.destroy_process_group()
