@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,16 @@ _BASE = {
 }
 
 
+@pytest.fixture(scope="module")
+def registry() -> Any:
+    """The units of pint, in exact numbers."""
+    return pytest.importorskip("pint").UnitRegistry(non_int_type=Fraction)
+
+
 @pytest.mark.parametrize("row", [r for r in TABLE if r[0].split()[0] not in _NOT_IN_PINT])
-def test_factors_are_those_of_pint(row: tuple[str, str, tuple[tuple[str, int], ...]]) -> None:
-    pint = pytest.importorskip("pint")
-    registry = pint.UnitRegistry(non_int_type=Fraction)
+def test_factors_are_those_of_pint(
+    row: tuple[str, str, tuple[tuple[str, int], ...]], registry: Any
+) -> None:
     names, factor, dimension = row
     first = names.split()[0]
     base = "*".join(f"{_BASE[unit]}**{power}" for unit, power in dimension)
@@ -72,9 +79,7 @@ COMPOUND = [
 
 
 @pytest.mark.parametrize("text", COMPOUND)
-def test_compound_and_prefixed_units_are_those_of_pint(text: str) -> None:
-    pint = pytest.importorskip("pint")
-    registry = pint.UnitRegistry(non_int_type=Fraction)
+def test_compound_and_prefixed_units_are_those_of_pint(text: str, registry: Any) -> None:
     found = read_unit(f" {text}")
     assert found is not None and found[1] is not None
     base = "*".join(f"{_BASE[unit]}**{power}" for unit, power in found[1].dimension)

@@ -35,14 +35,31 @@ def hard_pairs(count: int) -> list[tuple[str, str]]:
     return [(f"{n}+\\cos 2x", f"{n + 1}-2\\sin^2 x") for n in range(count)]
 
 
-@pytest.fixture
-def checker() -> Iterator[Checker]:
-    checker = Checker(num_workers=2)
+@pytest.fixture(scope="module")
+def running() -> Iterator[Checker]:
+    """A checker for several tests: its host takes more of the processor than most questions."""
+    checker = Checker(num_workers=2, max_steps=200_000)
     yield checker
     checker.close()
 
 
-def test_nothing_starts_before_it_is_needed(checker: Checker) -> None:
+@pytest.fixture
+def checker(running: Checker) -> Checker:
+    """The checker that runs, without what it remembers of other tests."""
+    running._memo.clear()
+    return running
+
+
+@pytest.fixture
+def fresh() -> Iterator[Checker]:
+    """A checker without a host."""
+    checker = Checker(num_workers=2, max_steps=200_000)
+    yield checker
+    checker.close()
+
+
+def test_nothing_starts_before_it_is_needed(fresh: Checker) -> None:
+    checker = fresh
     assert checker.grade("1/2", "0.5").verdict is Verdict.RIGHT
     assert checker.grade("x+1", "1+x").verdict is Verdict.RIGHT
     assert checker.host_pid() is None
@@ -188,7 +205,8 @@ def test_memory_is_limited() -> None:
     checker.close()
 
 
-def test_close_ends_the_processes(checker: Checker) -> None:
+def test_close_ends_the_processes(fresh: Checker) -> None:
+    checker = fresh
     checker.grade(*HARD)
     pool = ThreadPoolExecutor(1)
     grading = pool.submit(checker.grade, *STUCK)

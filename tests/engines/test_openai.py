@@ -15,7 +15,7 @@ from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
 from mclabel.engines.openai import OpenAIEngine
 from mclabel.errors import EngineError, RequestFailed
 from mclabel.records import Completion
-from tests.support.openai_server import ANSWER, TEXT, Server
+from tests.support.openai_server import ANSWER, Server, policy_text
 
 KEY = "sk-secret-0123456789"
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_tokens": 100}
@@ -61,13 +61,14 @@ def test_ids_go_out_and_come_back_with_every_parameter() -> None:
         (completion,) = sample(server.url, prefix="So,\n", per_request_seeds=True)
         body = server.bodies[-1]
     assert completion.text == ANSWER
-    assert completion.ids == TEXT.encode(ANSWER)
+    assert completion.ids == policy_text().encode(ANSWER)
     assert completion.finish_reason == "stop"
-    assert body["prompt"] == [*TEXT.prompt_ids("What is 1 + 0?"), *TEXT.encode("So,\n")]
+    text = policy_text()
+    assert body["prompt"] == [*text.prompt_ids("What is 1 + 0?"), *text.encode("So,\n")]
     expected = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.0, "seed": 0, "n": 1}
     expected |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    expected |= {"max_tokens": 100 - len(TEXT.encode("So,\n")), "return_token_ids": True}
-    expected |= {"stop_token_ids": sorted(TEXT.end_ids()), "skip_special_tokens": False}
+    expected |= {"max_tokens": 100 - len(policy_text().encode("So,\n")), "return_token_ids": True}
+    expected |= {"stop_token_ids": sorted(policy_text().end_ids()), "skip_special_tokens": False}
     assert {name: body[name] for name in expected} == expected
 
 
@@ -85,7 +86,7 @@ def test_what_the_length_cuts_is_truncated_and_no_room_asks_nothing() -> None:
 def test_a_server_without_ids_has_its_texts_tokenised_once() -> None:
     with Server(returns_ids=False) as server:
         (completion,) = sample(server.url)
-        assert completion.ids == TEXT.encode(ANSWER)
+        assert completion.ids == policy_text().encode(ANSWER)
         with pytest.raises(EngineError, match=r"policy\.stop: the server returns no token ids"):
             sample(server.url, sampling={"stop": ["x"]})
 

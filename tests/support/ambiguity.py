@@ -35,8 +35,10 @@ _START = -1
 
 Guard = Callable[[int, int], bool]
 """Whether an empty edge may be taken between a character of one class and one of another."""
-Moves = Callable[[tuple[int, ...], int, int], Iterator[tuple[int, ...]]]
-"""States of a product after a character, by the state, the class before and the class read."""
+Walks = dict[int, Counter[int]]
+"""By the class of a character: states after reading it, each with the number of ways to it."""
+Moves = Callable[[tuple[int, ...], int], Iterator[tuple[int, tuple[int, ...]]]]
+"""Classes that are read, each with a state of a product after it, by the state and the context."""
 
 
 @dataclass
@@ -73,7 +75,8 @@ class Analysis:
         self.matched = {
             state for state in range(len(self.graph.reads)) if end in self._at_last(state)
         }
-        self._walked: dict[tuple[int, int, int], Counter[int]] = {}
+        self.context = self._contexts()
+        self._walked: dict[tuple[int, int], Walks] = {}
         self._reach: dict[int, set[int]] = {}
 
     def stumbling_word(self) -> str | None:
@@ -220,25 +223,38 @@ class Analysis:
         fit = fits(op, value, self.flags)
         return frozenset(i for i in self.all if fit(self.letters[i]))
 
-    # Its paths. The class that was read last is a part of every state: all paths share it.
+    # Its paths. What was read last is a part of every state: all paths share it.
 
-    def _walk(self, state: int, before: int, following: int) -> Counter[int]:
-        """States after reading a character, each with the number of ways to it."""
-        known = self._walked.get((state, before, following))
-        if known is not None:
+    def _contexts(self) -> dict[int, int]:
+        """By the class that was read last: the first class that all guards take alike."""
+        guards = [guard for edges in self.graph.empty for guard, _ in edges if guard is not None]
+        first: dict[tuple[bool, ...], int] = {}
+        found = {}
+        for before in (_START, *sorted(self.all)):
+            alike = tuple(guard(before, following) for guard in guards for following in self.all)
+            found[before] = first.setdefault(alike, before)
+        return found
+
+    def _walk(self, state: int, context: int) -> Walks:
+        """What a state comes to by reading one character; a class that it cannot read is absent."""
+        if (known := self._walked.get((state, context))) is not None:
             return known
-        found: Counter[int] = Counter()
+        found: Walks = {}
 
-        def visit(at: int, seen: tuple[int, ...]) -> None:
+        def visit(at: int, seen: tuple[int, ...], open_to: frozenset[int]) -> None:
             for classes, end in self.graph.reads[at]:
-                if following in classes:
-                    found[end] += 1
+                for following in classes & open_to:
+                    found.setdefault(following, Counter())[end] += 1
             for guard, end in self.graph.empty[at]:
-                if seen.count(end) < 2 and (guard is None or guard(before, following)):
-                    visit(end, (*seen, end))  # a second turn of a body that may be empty counts
+                passing = open_to
+                if guard is not None:
+                    passing = frozenset(one for one in open_to if guard(context, one))
+                if passing and seen.count(end) < 2:
+                    # A second turn of a body that may be empty counts.
+                    visit(end, (*seen, end), passing)
 
-        visit(state, (state,))
-        self._walked[state, before, following] = found
+        visit(state, (state,), self.all)
+        self._walked[state, context] = found
         return found
 
     def _circles(self) -> list[frozenset[int]]:
@@ -251,9 +267,9 @@ class Analysis:
                 continue
             after[state] = {
                 end
-                for before in (_START, *self.all)
-                for following in self.all
-                for end in self._walk(state, before, following)
+                for context in set(self.context.values())
+                for ends in self._walk(state, context).values()
+                for end in ends
             }
             waiting.extend(after[state])
         self._reach = {state: _closure(state, after) for state in after}
@@ -271,45 +287,48 @@ class Analysis:
         if q not in self._reach[p]:
             return None
 
-        def moves(key: tuple[int, ...], before: int, following: int) -> Iterator[tuple[int, ...]]:
-            a, b, c = key
-            for x in around_p & self._walk(a, before, following).keys():
-                for z in around_q & self._walk(c, before, following).keys():
-                    if p == self.start and self.search and z in self.matched:
-                        continue  # what was read so far is a match, and not searched again
-                    for y in self._walk(b, before, following):
-                        if q == y or q in self._reach[y]:
-                            yield x, y, z
+        def moves(key: tuple[int, ...], context: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+            from_a, from_b, from_c = (self._walk(state, context) for state in key)
+            for following in from_a.keys() & from_b.keys() & from_c.keys():
+                for x in around_p & from_a[following].keys():
+                    for z in around_q & from_c[following].keys():
+                        if p == self.start and self.search and z in self.matched:
+                            continue  # what was read so far is a match, and not searched again
+                        for y in from_b[following]:
+                            if q == y or q in self._reach[y]:
+                                yield following, (x, y, z)
 
         return self._repeated((p, p, q), (p, q, q), moves)
 
     def _two_ways_round(self, p: int, around: frozenset[int]) -> str | None:
         """A word that leads from p to p in two ways."""
 
-        def moves(key: tuple[int, ...], before: int, following: int) -> Iterator[tuple[int, ...]]:
+        def moves(key: tuple[int, ...], context: int) -> Iterator[tuple[int, tuple[int, ...]]]:
             a, b, parted = key
-            for x in around & self._walk(a, before, following).keys():
-                for y in around & self._walk(b, before, following).keys():
-                    twice = a == b and self._walk(a, before, following)[x] > 1
-                    yield x, y, int(bool(parted) or x != y or twice)
+            from_a, from_b = self._walk(a, context), self._walk(b, context)
+            for following in from_a.keys() & from_b.keys():
+                for x in around & from_a[following].keys():
+                    for y in around & from_b[following].keys():
+                        twice = a == b and from_a[following][x] > 1
+                        yield following, (x, y, int(bool(parted) or x != y or twice))
 
         return self._repeated((p, p, 0), (p, p, 1), moves)
 
     def _repeated(self, begin: tuple[int, ...], goal: tuple[int, ...], moves: Moves) -> str | None:
         """A word from one state of a product to another that can follow itself."""
-        for last in sorted(self.all):  # the word comes after itself, so after its own end
-            words = {(begin, last): ""}
+        for last in sorted({self.context[one] for one in self.all}):
+            words = {(begin, last): ""}  # the word comes after itself, so after its own end
             waiting = deque(words)
             while waiting:
                 key, before = waiting.popleft()
-                for following in self.all:
-                    for new in moves(key, before, following):
-                        word = words[key, before] + self.letters[following]
-                        if new == goal and following == last:
-                            return word
-                        if (new, following) not in words:
-                            words[new, following] = word
-                            waiting.append((new, following))
+                for following, new in moves(key, before):
+                    word = words[key, before] + self.letters[following]
+                    context = self.context[following]
+                    if new == goal and context == last:
+                        return word
+                    if (new, context) not in words:
+                        words[new, context] = word
+                        waiting.append((new, context))
         return None
 
 

@@ -10,3 +10,13 @@ from mclabel.answers import grade
 def grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:
     """The verdict on a pair, and the process that gave it."""
     return grade(*pair).verdict.value, os.getpid()
+
+
+def run_command(arguments: list[str], output: str) -> None:
+    """A command of mclabel as the program runs it, in a process that has imported it before."""
+    with open(output, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    from mclabel.cli import main
+
+    main(arguments)

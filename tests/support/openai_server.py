@@ -11,6 +11,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from aiohttp import web
@@ -18,11 +19,16 @@ from aiohttp import web
 from mclabel.arith import bundled_model
 from mclabel.engines.text import PolicyText
 
-TEXT = PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
 ANSWER = "1 + 1 = 2.\nThe answer is \\boxed{2}."
 
 Fault = tuple[int, dict[str, str]] | str
 """Status and headers, `drop` for a connection that is closed, or a reason to end for."""
+
+
+@cache
+def policy_text() -> PolicyText:
+    """The tokenizer of the model that the server names, loaded on first need."""
+    return PolicyText.load(str(bundled_model("policy")), revision=None, template=None, system=None)
 
 
 class Server:
@@ -117,12 +123,16 @@ class Server:
                 return web.json_response({"error": "busy"}, status=fault[0], headers=fault[1])
             failure = fault
         prompt = [*self._read(body, is_chat), *[0] * self.extra_tokens]
-        answered = self.answer if isinstance(self.answer, str) else self.answer(TEXT.decode(prompt))
-        ids = list(TEXT.encode(answered))[: body["max_tokens"]]
+        answered = (
+            self.answer
+            if isinstance(self.answer, str)
+            else self.answer(policy_text().decode(prompt))
+        )
+        ids = list(policy_text().encode(answered))[: body["max_tokens"]]
         finish_reason = "length" if len(ids) == body["max_tokens"] else "stop"
         if finish_reason == "stop":
-            ids += sorted(TEXT.end_ids())
-        text = TEXT.decode(ids[:-1] if finish_reason == "stop" else ids)
+            ids += sorted(policy_text().end_ids())
+        text = policy_text().decode(ids[:-1] if finish_reason == "stop" else ids)
         choice = {"index": 0, "finish_reason": failure or finish_reason}
         choice |= {"message": {"content": text}} if is_chat else {"text": text}
         answer: dict[str, Any] = {"choices": [choice], "usage": {"prompt_tokens": len(prompt)}}
@@ -135,11 +145,11 @@ class Server:
         if not is_chat:
             return list(body["prompt"])
         messages = body["messages"]
-        ids = list(TEXT.prompt_ids(messages[0]["content"]))
+        ids = list(policy_text().prompt_ids(messages[0]["content"]))
         if len(messages) == 2:
-            ids += TEXT.encode(messages[1]["content"])
+            ids += policy_text().encode(messages[1]["content"])
             if not self.continues:
-                ids += sorted(TEXT.end_ids())
+                ids += sorted(policy_text().end_ids())
         return ids
 
     def _unauthorised(self, request: web.Request) -> web.Response | None:
