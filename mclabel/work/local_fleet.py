@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _NO_OTHER = (
     "It runs in the job's own process, so no other can take its place: end the job if it has not "
-    "ended by itself, and run the same command again; what was whole is kept. With "
+    "ended by itself, and run the same command again; completed work is kept. With "
     "ray.address=local an engine that stops is replaced"
 )
 

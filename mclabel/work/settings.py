@@ -32,7 +32,8 @@ class RayConfig(Settings):
     """Seconds to wait for the cluster to have room for `min_engines`. After that the job fails."""
     stall_s: Annotated[float, OPERATIONAL] = Field(120, gt=0, allow_inf_nan=False)
     """Seconds without a new token after which an engine is reported as silent; for an engine with
-    longer pauses, five times its longest pause so far. It is replaced after twice that time."""
+    longer pauses, five times its longest pause so far. After twice that time it is replaced, or
+    the job ends if `address` is none."""
     num_cpus: float | None = Field(None, ge=0)
     """Number of CPUs reserved for each engine or worker; null takes the default of the engine."""
     num_gpus: float | None = Field(None, ge=0)
