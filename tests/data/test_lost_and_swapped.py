@@ -173,7 +173,7 @@ def test_load_labels_warns_of_what_a_finished_run_has_lost(tmp_path: Path) -> No
         num_rows = len(mc.load_labels(run))
     shard = sorted((run / "labels").iterdir())[0]
     shard.unlink()
-    with pytest.warns(UserWarning, match="ended with 3 blocks, and 1 of its blocks are not there"):
+    with pytest.warns(UserWarning, match="had 3 blocks, and 1 of its blocks are missing"):
         assert len(mc.load_labels(run)) < num_rows
     found = verify(Store(str(run)))
     assert [one.name for one in found.damage] == [f"labels/{shard.name}"]

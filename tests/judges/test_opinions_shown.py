@@ -69,7 +69,7 @@ def test_what_needs_labels_says_that_a_run_holds_opinions(
 
 def test_a_report_of_a_folder_leaves_opinions_out(source: Path, tmp_path: Path) -> None:
     run("judge", source, "-o", tmp_path / "runs" / "opinions")
-    assert "no run" in run("report", tmp_path / "runs", code=2)
+    assert "is not a run" in run("report", tmp_path / "runs", code=2)
 
 
 def test_a_damaged_shard_says_what_to_do(source: Path, tmp_path: Path) -> None:
