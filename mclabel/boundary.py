@@ -302,15 +302,16 @@ _exit, _process = os._exit, os.getpid()
 _on_hang: Callable[[MclabelError], None] = warn_of_hang
 
 
-def report_hang(fault: str, otherwise: MclabelError) -> None:
+def report_hang(kind: str, fault: str, otherwise: MclabelError) -> None:
     """Say that work which is awaited does not end, as of a call that does not return.
 
     Args:
-        fault: a clause of which the method is the subject that has been awaited longest, of a
-            component of somebody's own.
-        otherwise: what is said where no such method is awaited.
+        kind: of the component that is at fault, a key of `mclabel.components.BUILT_IN`.
+        fault: a clause whose subject is the method of somebody's own component of that kind which
+            has been awaited longest.
+        otherwise: what is said if no such method is awaited.
     """
-    call = next(iter(_awaited), None)
+    call = next((one for one in list(_awaited) if one.boundary.kind == kind), None)
     _on_hang(call.boundary.broken(call.method, fault) if call else otherwise)
 
 

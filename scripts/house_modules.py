@@ -30,7 +30,7 @@ class Module:
 
     @cached_property
     def imports(self) -> Sequence[tuple[Sequence[str], bool]]:
-        """What it imports, as names from the top, and whether that import runs later or never."""
+        """Imported names, each with whether the import runs later than the module, or never."""
         return tuple(_imports(self.tree, runs_later=False))
 
 

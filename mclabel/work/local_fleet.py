@@ -74,7 +74,8 @@ class LocalFleet:
                 has_stopped = True
                 worker.flush()
                 report = f"the engine {watch.report()}"
-                report_hang(f"has not ended: {report}", EngineError(f"{report}. {_NO_OTHER}"))
+                error = EngineError(f"{report}. {_NO_OTHER}")
+                report_hang("engines", f"has not ended: {report}", error)
             on_progress(
                 FleetProgress(
                     workers=[progress],

@@ -61,7 +61,7 @@ def test_a_class_of_a_module_runs_a_whole_job(tmp_path: Path) -> None:
 
 
 class UncountedEngine(ConstantEngine):
-    """As one that says nothing of its work."""
+    """An engine that gives no statistics of its own."""
 
     stats = Engine.stats
 

@@ -33,7 +33,7 @@ TRANSFORMERS = [
     "transformers.models.llama.configuration_llama",
     "transformers.tokenization_utils_tokenizers",
 ]
-"""What the critic's tokenizer needs of transformers."""
+"""Modules of transformers that the critic's tokenizer imports."""
 
 
 def first_error(number: int) -> int | None:
@@ -99,7 +99,7 @@ def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) 
 
 
 def test_killed_ten_times_every_vote_is_asked_once(tmp_path: Path) -> None:
-    """In processes that share their imports, which cost ten times as much as the work."""
+    """The jobs run in processes that share their imports, which cost ten times the work."""
     rng, source, out = random.Random(0), write(tmp_path / "in.jsonl"), tmp_path / "out"
     shown = tmp_path / "shown.txt"
     context = multiprocessing.get_context("forkserver")

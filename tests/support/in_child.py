@@ -13,7 +13,7 @@ def grade_in_child(pair: tuple[str, str]) -> tuple[str, int]:
 
 
 def run_command(arguments: list[str], output: str) -> None:
-    """A command of mclabel as the program runs it, in a process that has imported it before."""
+    """Run a command of mclabel as the program does, in a process that has imported it before."""
     with open(output, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

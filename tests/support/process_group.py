@@ -1,9 +1,10 @@
-"""Training in a process group without a cluster: what Ray Train sets up, at less cost."""
+"""Trains in a process group without a cluster, set up as Ray Train does, at less cost."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed
@@ -46,7 +47,11 @@ def _run(overrides: list[str], meeting: str, rank: int, num_workers: int) -> Non
     # Transformers looks for these, though the group meets by a file.
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=num_workers
+        "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=num_workers,
+        timeout=timedelta(minutes=5),  # then a worker whose fellow has died ends, too
     )
     config = load_config(TrainConfig, None, overrides)
     _work(config, chosen_blocks(config))
