@@ -79,6 +79,8 @@ class PolicyPreview:
     """Characters of the longest token."""
     prompt_ids: Callable[[str], Sequence[int]]
     """The prompt of a problem."""
+    marked: Callable[[Sequence[int]], str]
+    """The text of ids for a reader, with control tokens marked."""
 
 
 class Policy(Protocol):

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from mclabel.errors import EngineError
@@ -26,6 +27,19 @@ included."""
 MEMORY = 1 << 30
 """Bytes."""
 _PIECE = 1 << 16
+Variable = bool | int | float | str
+"""A value that a chat template reads by name."""
+TEMPLATE_DATE = "2025-01-01"
+"""What a chat template that prints the date prints, unless another day is set: whenever and
+wherever a run goes on, its prompts are the same."""
+TAKEN_NAMES = frozenset(
+    {
+        *("messages", "conversations", "chat_template", "add_generation_prompt", "tokenize"),
+        *("continue_final_message", "return_assistant_tokens_mask", "tools", "documents"),
+        *("strftime_now", "raise_exception", "return_dict", "return_tensors"),
+    }
+)
+"""What a template reads that is no variable of the configuration."""
 
 
 class ChatTemplateError(EngineError):
@@ -40,7 +54,12 @@ class ChatTemplateError(EngineError):
 
 
 def render_chat(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], *, ask: bool
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, str]],
+    *,
+    ask: bool,
+    variables: Mapping[str, Variable] = MappingProxyType({}),
+    date: str = TEMPLATE_DATE,
 ) -> str:
     """A chat as its model reads it.
 
@@ -48,6 +67,8 @@ def render_chat(
         tokenizer: with a chat template.
         messages: with `role` and `content`.
         ask: end with what begins the model's next message.
+        variables: that the template may read, such as `enable_thinking`.
+        date: YYYY-MM-DD, for a template that prints the date: the clock is not read.
 
     Raises:
         ChatTemplateError: the template fails, or takes more time or memory than it may.
@@ -56,15 +77,18 @@ def render_chat(
 
     if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
         # Code of its class writes the chats, which is either the library's or trusted.
-        rendered = tokenizer.apply_chat_template(
-            [dict(message) for message in messages], tokenize=False, add_generation_prompt=ask
-        )
+        own: dict[str, Any] = {**variables, "tokenize": False, "add_generation_prompt": ask}
+        rendered = tokenizer.apply_chat_template([dict(message) for message in messages], **own)
         return cast(str, rendered)
     answer = _HOST.render(
         template=tokenizer.get_chat_template(),
         messages=[dict(message) for message in messages],
         ask=ask,
-        variables={name: _plain(token) for name, token in tokenizer.special_tokens_map.items()},
+        date=date,
+        variables={
+            **{name: _plain(token) for name, token in tokenizer.special_tokens_map.items()},
+            **variables,
+        },
     )
     if "text" not in answer:
         raise ChatTemplateError(str(tokenizer.name_or_path), str(answer["fault"]))

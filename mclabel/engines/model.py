@@ -72,6 +72,8 @@ class ModelEngine(Engine):
             template=policy.template,
             system=policy.system,
             few_shot=policy.examples,
+            variables=policy.template_variables,
+            date=policy.template_date,
             trust_remote_code=policy.trust_remote_code,
             weights=self.reads_weights and Path(self.model).is_dir(),
         )
@@ -88,11 +90,12 @@ class ModelEngine(Engine):
         own = model_max_context(folder, trust_remote_code=trust)
         return PolicyPreview(
             tokenizer=text.name,
-            prompt="the model's chat template" if text.is_chat else "plain text",
+            prompt=text.form,
             ends=[text.decode([one]) for one in sorted(ends)],
             max_context=min(own, self.policy.max_model_len or own),
             max_token_chars=text.max_token_chars,
             prompt_ids=text.prompt_ids,
+            marked=text.marked,
         )
 
     def fetch(self, *, weights: bool = True) -> str:
@@ -116,6 +119,8 @@ class ModelEngine(Engine):
             template=self.policy.template,
             system=self.policy.system,
             few_shot=self.policy.examples,
+            variables=self.policy.template_variables,
+            date=self.policy.template_date,
             trust_remote_code=self.policy.trust_remote_code,
         )
         return self._text

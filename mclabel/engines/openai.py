@@ -240,6 +240,7 @@ class OpenAIEngine(ModelEngine):
             "messages": messages,
             "add_generation_prompt": not prefix,
             "continue_final_message": bool(prefix),
+            "chat_template_kwargs": self.policy.template_variables,
         }
 
     async def _ask(
@@ -305,8 +306,9 @@ class OpenAIEngine(ModelEngine):
         if read == len(context) and (ids is None or tuple(ids) == context):
             return
         remedy = (
-            "It has another chat template, does not know continue_final_message, or tokenises the "
-            "prefix otherwise than it was sampled: use policy.engine.api=completions"
+            "It has another chat template or date, does not know continue_final_message, tokenises "
+            "the prefix otherwise than it was sampled, or takes control tokens in a problem's text "
+            "for its own: use policy.engine.api=completions"
             if self.settings.api == "chat"
             else "It adds or drops tokens: serve the model that policy.model names"
         )

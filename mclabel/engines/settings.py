@@ -8,10 +8,12 @@ quantization of weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from mclabel.engines.chat import TAKEN_NAMES, TEMPLATE_DATE, Variable
 from mclabel.settings import (
     OPERATIONAL,
     RUNS_CODE,
@@ -24,6 +26,8 @@ from mclabel.settings import (
 
 MAX_EXAMPLES = 256
 """They are put before every problem."""
+MAX_VARIABLES = 64
+_IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_]*$"
 _SET_ASIDE = "memory is set aside for every one"
 _NO_CORES = "no machine has as many cores"
 
@@ -82,6 +86,13 @@ class Example(Settings):
     solution: str
 
 
+def _is_date(value: str) -> str:
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise ValueError("must be a date as in 2025-01-31") from None
+
+
 _ENGINE = Chosen("engines", default="hf")
 
 
@@ -117,7 +128,16 @@ class PolicySettings(Settings):
     """Whether Python code that comes with the model may run. For security it must be passed on the
     command line; a file alone cannot set it."""
     template: str | None = None
-    """Prompt template that contains {problem}; null uses the model's chat template."""
+    """Prompt template that contains {problem}; null uses the model's chat template. Control tokens
+    written in it, such as <|im_start|>, are tokens; in a problem's text they stay text."""
+    template_variables: Annotated[
+        dict[Annotated[str, Field(pattern=_IDENTIFIER, max_length=64)], Variable],
+        Field(max_length=MAX_VARIABLES),
+    ] = Field({})
+    """Values that the model's chat template reads by name, such as {enable_thinking: false}."""
+    template_date: Annotated[str, AfterValidator(_is_date)] = TEMPLATE_DATE
+    """Date, YYYY-MM-DD, for a chat template that prints the current date. It is fixed so that a run
+    has one prompt whenever it is resumed."""
     system: str | None = None
     """System message in the chat template; null sends none."""
     few_shot: Annotated[list[Example], Field(max_length=MAX_EXAMPLES)] | str = Field([])
@@ -153,6 +173,20 @@ class PolicySettings(Settings):
             return (
                 "system and few_shot apply only to the model's chat template. Write "
                 "their text into template, and remove them"
+            )
+        return None
+
+    @rule
+    def _a_variable_is_read_by_a_chat_template(self) -> str | None:
+        if self.template is not None and self.template_variables:
+            return (
+                "template_variables apply only to the model's chat template. Write what they "
+                "stand for into template, and remove them"
+            )
+        if taken := sorted(TAKEN_NAMES & self.template_variables.keys()):
+            return (
+                f"template_variables: {', '.join(taken)} is set by mclabel itself. Choose from the "
+                "other names that the chat template reads"
             )
         return None
 

@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 from jinja2.exceptions import TemplateError
@@ -49,6 +50,7 @@ def _rendered(render: Any, question: dict[str, Any]) -> dict[str, str]:
             conversations=[question["messages"]],
             chat_template=question["template"],
             add_generation_prompt=question["ask"],
+            strftime_now=date.fromisoformat(question["date"]).strftime,
             **question["variables"],
         )
     except MemoryError:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from mclabel.engines.chat import ChatTemplateError, render_chat
+from mclabel.engines.chat import TEMPLATE_DATE, ChatTemplateError, Variable, render_chat
+from mclabel.engines.control import ControlTokens
 from mclabel.engines.hub import POLICY, fetch_model, named
 from mclabel.engines.pretrained import (
     check_weights,
@@ -37,18 +39,25 @@ class PolicyText:
         template: str | None,
         system: str | None,
         few_shot: Sequence[tuple[str, str]] = (),
+        variables: Mapping[str, Variable] = MappingProxyType({}),
+        date: str = TEMPLATE_DATE,
     ) -> None:
         """Hold a tokenizer and what surrounds a problem in its prompt.
 
         Args:
             tokenizer: the model's own.
-            template: text with `{problem}` in it; None renders the tokenizer's chat template.
+            template: text with `{problem}` in it, whose control tokens are tokens; None renders
+                the tokenizer's chat template.
             system: system message of the chat, if any.
             few_shot: worked examples (problem, solution) that come before the problem.
+            variables: what the chat template may read by name.
+            date: YYYY-MM-DD, for a chat template that prints the date.
         """
         self._tokenizer, self._template = tokenizer, template
+        self._control = ControlTokens(tokenizer)
         self.is_chat = template is None and bool(tokenizer.chat_template)
         self._system, self._few_shot = system, tuple(few_shot)
+        self._variables, self._date = variables, date
 
     @classmethod
     def load(
@@ -59,6 +68,8 @@ class PolicyText:
         template: str | None,
         system: str | None,
         few_shot: Sequence[tuple[str, str]] = (),
+        variables: Mapping[str, Variable] = MappingProxyType({}),
+        date: str = TEMPLATE_DATE,
         trust_remote_code: bool = False,
         key: str = POLICY,
     ) -> PolicyText:
@@ -70,6 +81,8 @@ class PolicyText:
             template: as of the class.
             system: as of the class.
             few_shot: as of the class.
+            variables: as of the class.
+            date: as of the class.
             trust_remote_code: run Python code that comes with the model.
             key: of the setting that names the model, for messages.
 
@@ -79,7 +92,14 @@ class PolicyText:
         tokenizer = load_tokenizer(
             model, revision=revision, trust_remote_code=trust_remote_code, key=key
         )
-        text = cls(tokenizer, template=template, system=system, few_shot=few_shot)
+        text = cls(
+            tokenizer,
+            template=template,
+            system=system,
+            few_shot=few_shot,
+            variables=variables,
+            date=date,
+        )
         try:
             text.prompt_ids(PROBE)
         except ChatTemplateError as error:
@@ -102,14 +122,11 @@ class PolicyText:
         return max(MIN_TOKEN_CHARS, *map(len, self._tokenizer.get_vocab()))
 
     def prompt_ids(self, problem: str) -> tuple[int, ...]:
-        """Ids of the whole prompt of a problem."""
+        """Ids of the whole prompt of a problem, in whose text no control token is one."""
+        fenced = self._control.fence(problem)
         if not self.is_chat:
-            encoded = self._tokenizer(self._plain(problem), split_special_tokens=True)["input_ids"]
-            return tuple(cast(list[int], encoded))
-        rendered = render_chat(self._tokenizer, self.messages(problem), ask=True)
-        return tuple(
-            cast(list[int], self._tokenizer(rendered, add_special_tokens=False)["input_ids"])
-        )
+            return tuple(self._control.encode_prompt(self._plain(fenced)))
+        return tuple(self._control.encode(self._rendered(self.messages(fenced), ask=True)))
 
     def messages(self, problem: str) -> list[dict[str, str]]:
         """The prompt as a chat, up to the message that the policy is to write."""
@@ -120,6 +137,24 @@ class PolicyText:
             messages.insert(0, {"role": "system", "content": self._system})
         return messages
 
+    def marked(self, ids: Sequence[int]) -> str:
+        """The text of ids for a reader, with ⟦…⟧ around each control token."""
+        return self._control.marked(ids, self.decode)
+
+    @property
+    def form(self) -> str:
+        """In a few words, how a problem becomes a prompt."""
+        if self.is_chat:
+            return "rendered by the model's chat template"
+        if self._template is not None:
+            return "rendered by template"
+        return "plain text, as the model has no chat template"
+
+    def _rendered(self, messages: Sequence[Mapping[str, str]], *, ask: bool) -> str:
+        return render_chat(
+            self._tokenizer, messages, ask=ask, variables=self._variables, date=self._date
+        )
+
     def _plain(self, problem: str) -> str:
         if self._template is not None:
             return self._template.replace("{problem}", problem)
@@ -128,8 +163,7 @@ class PolicyText:
         return "\n\n".join([*shown, f"{problem}\n"])
 
     def encode(self, text: str) -> tuple[int, ...]:
-        encoded = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)
-        return tuple(cast(list[int], encoded["input_ids"]))
+        return tuple(self._control.encode_plain(text))
 
     def decode(self, ids: Sequence[int]) -> str:
         return cast(
@@ -181,7 +215,7 @@ class PolicyText:
         if not self.is_chat:
             return None
         messages = [*self.messages(PROBE), {"role": "assistant", "content": MARK}]
-        rendered = render_chat(self._tokenizer, messages, ask=False)
+        rendered = self._rendered(messages, ask=False)
         after = rendered.rpartition(MARK)[2] if MARK in rendered else ""
         ids = self._tokenizer(after, add_special_tokens=False)["input_ids"]
         first = next(iter(cast(list[int], ids)), None)
@@ -196,6 +230,8 @@ def check_model(
     template: str | None,
     system: str | None,
     few_shot: Sequence[tuple[str, str]] = (),
+    variables: Mapping[str, Variable] = MappingProxyType({}),
+    date: str = TEMPLATE_DATE,
     trust_remote_code: bool,
     weights: bool = True,
     key: str = POLICY,
@@ -208,6 +244,8 @@ def check_model(
         template: as of `PolicyText`.
         system: as of `PolicyText`.
         few_shot: as of `PolicyText`.
+        variables: as of `PolicyText`.
+        date: as of `PolicyText`.
         trust_remote_code: run Python code that comes with the model.
         weights: look at its files of weights, too.
         key: of the setting that names the model, for messages.
@@ -223,6 +261,8 @@ def check_model(
         template=template,
         system=system,
         few_shot=few_shot,
+        variables=variables,
+        date=date,
         trust_remote_code=trust_remote_code,
         key=key,
     )

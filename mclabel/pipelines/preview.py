@@ -25,6 +25,8 @@ from mclabel.records import AUTHOR, Problem
 
 NUM_GOLDS = 2000
 """Whose answers are shown to the checker."""
+MAX_SHOWN = 3000
+"""Characters of a prompt that are printed."""
 NUM_LONGEST = 64
 """Problems that are tokenised, from the longest text on."""
 
@@ -110,11 +112,18 @@ class ModelFacts:
     """Tokens of the longest prompt seen."""
     num_too_long: int
     """Prompts that leave no room, among those that were tokenised."""
+    shown_prompt: str | None
+    """A whole prompt with its control tokens marked; None without problems."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """What to show."""
         ends = ", ".join(self.ends) or "nothing: every completion runs to policy.max_tokens"
         yield "tokenizer", f"{self.tokenizer}; the prompt is {self.prompt}; ends at {ends}"
+        if self.shown_prompt is not None:
+            shown = repr(self.shown_prompt)  # on one line, control characters escaped
+            if len(shown) > MAX_SHOWN:
+                shown = f"{shown[: MAX_SHOWN // 2]} … {shown[-MAX_SHOWN // 2 :]}"
+            yield "a prompt, ⟦control tokens⟧ marked", shown
         limit = "any number" if isinf(self.max_context) else f"{self.max_context:,.0f}"
         room = self.max_context - self.num_longest
         text = f"a prompt of {self.num_longest:,} tokens; the model takes {limit}"
@@ -212,7 +221,8 @@ def model_facts(
         problems: texts.
     """
     most = shown.max_context * shown.max_token_chars
-    lengths = [len(shown.prompt_ids(text)) for text in problems if len(text) <= most]
+    prompts = [shown.prompt_ids(text) for text in problems if len(text) <= most]
+    lengths = [len(ids) for ids in prompts]
     num_too_long = sum(length >= shown.max_context for length in lengths)
     return ModelFacts(
         tokenizer=shown.tokenizer,
@@ -222,4 +232,5 @@ def model_facts(
         max_tokens=policy.max_tokens,
         num_longest=max(lengths, default=0),
         num_too_long=num_too_long + len(problems) - len(lengths),
+        shown_prompt=shown.marked(min(prompts, key=len)) if prompts else None,
     )

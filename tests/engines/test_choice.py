@@ -144,5 +144,5 @@ def test_a_preview_shows_what_small_files_hold_and_scripted_has_none() -> None:
     assert make_engine(config_of("policy.engine=scripted").policy).preview() is None
     shown = make_engine(PolicySettings(max_model_len=100)).preview()
     assert shown is not None and shown.max_context == 100
-    assert shown.prompt == "the model's chat template" and shown.ends
+    assert shown.prompt == "rendered by the model's chat template" and shown.ends
     assert len(shown.prompt_ids("What is 1 + 1?")) > 5
