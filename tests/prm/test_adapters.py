@@ -94,8 +94,8 @@ READ = {
         ["ки", "ки", "ки"],
     ),
     "rlhflow": (
-        "<|user|> q1 q2 Step 1 : a b <|end|> <|assistant|> + <|end|> <|user|> Step 2 : c <|end|> "
-        "<|assistant|> + <|end|> <|user|> Step 3 : a c <|end|> <|assistant|> + <|end|>",
+        "<|user|> q1 q2 a b <|end|> <|assistant|> + <|end|> <|user|> c <|end|> "
+        "<|assistant|> + <|end|> <|user|> a c <|end|> <|assistant|> + <|end|>",
         ["<|assistant|>"] * 3,
     ),
     "qwen": (
@@ -138,7 +138,9 @@ def test_scores_are_the_probability_that_the_format_means(
     # two at a time and apart, as a list and as lines
     both = adapted.score([PROBLEM, "q2"], [STEPS, ["b"]])
     assert both[0] == pytest.approx(by_hand, abs=1e-5)
-    assert adapted.score([PROBLEM], ["a b\nc\na c"])[0] == pytest.approx(by_hand, abs=1e-5)
+    between = "\n" if adapted.layout.split == "line" else "\n\n"
+    text = between.join(STEPS)
+    assert adapted.score([PROBLEM], [text])[0] == pytest.approx(by_hand, abs=1e-5)
     assert len(both[1]) == 1 and all(0 <= s <= 1 for s in both[1])
 
 

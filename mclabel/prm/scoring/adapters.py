@@ -28,15 +28,16 @@ from transformers import (
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model, Qwen2PreTrainedModel
 
-from mclabel.data.boundaries import newline_ends
 from mclabel.data.exchange.math_shepherd import SHEPHERD_TAG
 from mclabel.engines.chat import render_chat
+from mclabel.engines.control import ControlTokens
 from mclabel.engines.pretrained import check_device, load_model, load_tokenizer
 from mclabel.engines.text import quiet_transformers
 from mclabel.errors import DataError
 from mclabel.prm.examples.batch import StepBatch, map_solutions
 from mclabel.prm.examples.encode import EncodedSolution, TooLongError
 from mclabel.prm.model.network import at_steps
+from mclabel.prm.scoring.layout import LayoutSettings, Split, numbered, split_text
 
 QWEN_STEP = "<extra_0>"
 QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -47,43 +48,72 @@ class AdaptedPRM(ABC):
 
     network_class: ClassVar[Any] = AutoModelForTokenClassification
     """Loads the network, by `from_pretrained`."""
+    default: ClassVar[LayoutSettings]
+    """The authors' own layout."""
+    _mark: int
+    """Id of the mark after each step, of a format that has one."""
 
-    def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        layout: LayoutSettings | None = None,
+    ) -> None:
         """Score with a network.
 
         Args:
             network: on its device.
             tokenizer: of the same checkpoint.
+            layout: where it departs from the authors' own.
+
+        Raises:
+            DataError: the tokenizer or the network lacks what the layout needs.
         """
         self.network, self.tokenizer = network.eval(), tokenizer
+        self._control = ControlTokens(tokenizer)
+        own = {} if layout is None else layout.model_dump(exclude_none=True)
+        self.layout = self.default.changed(**own)
+        self._is_set = "classes" in own
+        if self.layout.split is None:
+            blank = "\n\n" in (self.layout.separator or "")
+            self.layout = self.layout.changed(split="paragraph" if blank else "line")
+        self._good, self._bad = self._classes(*cast(tuple[str, str], self.layout.classes))
 
     @classmethod
     def load(
-        cls, path: str | Path, *, device: str = "cpu", trust_remote_code: bool = False
+        cls,
+        path: str | Path,
+        *,
+        layout: LayoutSettings | None = None,
+        device: str = "cpu",
+        trust_remote_code: bool = False,
     ) -> Self:
         """A PRM of this format.
 
         Args:
             path: folder or Hugging Face name.
+            layout: as of the class.
             device: torch device.
             trust_remote_code: run Python code that comes with it.
 
         Raises:
             EngineError: it cannot be loaded.
+            DataError: as of the class.
         """
         quiet_transformers()
         check_device(device)
         of: dict[str, Any] = {"trust_remote_code": trust_remote_code, "key": ""}
         tokenizer = load_tokenizer(str(path), **of)
         network: Any = load_model(cls.network_class, str(path), **of)
-        return cls(network.to(device), tokenizer)
+        return cls(network.to(device), tokenizer, layout)
 
     def score(
         self, problems: Sequence[str], solutions: Sequence[str | Sequence[str]]
     ) -> list[list[float]]:
         """As `PRM.score`: for every solution one number in [0, 1] a step.
 
-        Steps are given as texts, or are the lines of a text; line ends around them do not count.
+        Steps are given as texts, or are the lines or paragraphs of a text; line ends around them do
+        not count.
 
         Raises:
             DataError: no steps, or a text that holds the format's own marks.
@@ -103,7 +133,7 @@ class AdaptedPRM(ABC):
         config = self.network.config.get_text_config()
         limit = getattr(config, "max_position_embeddings", None) or inf
         try:
-            steps = _steps(solution)
+            steps = self._steps(solution)
             if len(steps) > limit:  # a chat is rendered once a step
                 raise TooLongError(
                     f"{place}: {len(steps)} steps, which cannot fit in the model's limit of "
@@ -140,13 +170,45 @@ class AdaptedPRM(ABC):
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """Token ids, and the position at which each step's score is read."""
 
-    @abstractmethod
     def read(self, logits: Tensor) -> Tensor:
-        """Scores [batch, steps] from the logits there [batch, steps, classes or tokens]."""
+        """Scores [batch, steps] from the logits there [batch, steps, classes or tokens]: the
+        probability of the good class against the bad one.
+        """
+        return logits[..., [self._good, self._bad]].softmax(-1)[..., 0]
+
+    def _steps(self, solution: str | Sequence[str]) -> list[str]:
+        if isinstance(solution, str):
+            solution = split_text(solution, cast(Split, self.layout.split))
+        steps = [self._stripped(step) for step in solution]
+        if not steps:
+            raise DataError("a solution without steps has nothing to score")
+        return numbered(steps) if self.layout.numbering else steps
+
+    def _stripped(self, step: str) -> str:
+        """A step without the line ends around it."""
+        return step.strip("\n")
+
+    @abstractmethod
+    def _classes(self, good: str, bad: str) -> tuple[int, int]:
+        """Where the logits of two classes stand among those of the network."""
 
     def _ids(self, text: str) -> list[int]:
-        encoded = self.tokenizer(text, add_special_tokens=False)
-        return cast(list[int], encoded["input_ids"])
+        return self._control.encode(text)
+
+    def _one_token(self, text: str, after: str = "") -> int:
+        """The id of a text that must be one token of the vocabulary.
+
+        Args:
+            text: of the token.
+            after: what stands before it, on which the token may depend.
+        """
+        ids = self._ids(after + text)[len(self._ids(after)) :]
+        if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id:
+            raise DataError(
+                f"its tokenizer has no single token for {text!r}, which this format needs. Check "
+                "--format, or set layout.separator or layout.classes to what it was trained with"
+            )
+        return ids[0]
 
     def _marked(self, ids: Sequence[int], mark: int, num_steps: int) -> EncodedSolution:
         """The positions of a mark, which must be one a step."""
@@ -158,71 +220,92 @@ class AdaptedPRM(ABC):
             )
         return EncodedSolution(ids=tuple(ids), num_prompt=0, positions=positions)
 
-    def _plus_minus(self) -> list[int]:
-        ids = self._ids("+ -")
-        if len(ids) != 2:
+
+class _HeadPRM(AdaptedPRM):
+    """A PRM whose network classifies tokens by a head of its own."""
+
+    def _classes(self, good: str, bad: str) -> tuple[int, int]:
+        names = self.network.config.id2label
+        known = {str(index): index for index in names} | {
+            str(name): index for index, name in names.items()
+        }
+        if {good, bad} <= known.keys() and (len(names) == 2 or self._is_set):
+            return known[good], known[bad]
+        if len(names) < 2:
             raise DataError(
-                "its tokenizer has no single tokens for + and -, which this format "
-                "needs. Check --format"
+                "its head has one class, and steps are scored by a good class against a bad one. "
+                "It may be a reward model of whole solutions: check --format"
             )
-        return ids
+        listed = ", ".join(f"{index} ({name})" for index, name in names.items())
+        raise DataError(
+            f"its head has the classes {listed}, and layout.classes is {good}, {bad}. Set "
+            "layout.classes=[GOOD, BAD] to two of them"
+        )
 
 
-class TrlPRM(AdaptedPRM):
+class _TokenPRM(AdaptedPRM):
+    """A PRM that is a language model: a score is the probability of one token against another."""
+
+    network_class = AutoModelForCausalLM
+
+
+class TrlPRM(_HeadPRM):
     """Trained by TRL's `PRMTrainer`: prompt, steps and separators tokenised apart, no template."""
 
-    def __init__(
-        self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, separator: str = "\n"
-    ) -> None:
-        super().__init__(network, tokenizer)
-        self._separator = self._ids(separator)
+    default = LayoutSettings(separator="\n", numbering=False, classes=("1", "0"))
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """The prompt, then each step and the separator, at which its score stands."""
         start = self.tokenizer.bos_token_id
-        ids = [*([] if start is None else [start]), *self._ids(problem)]
+        text_ids = self._control.encode_plain
+        separator = self._ids(cast(str, self.layout.separator))
+        ids = [*([] if start is None else [start]), *text_ids(problem)]
         num_prompt, positions = len(ids), []
         for step in steps:
-            ids += [*self._ids(step), *self._separator]
+            ids += [*text_ids(step), *separator]
             positions.append(len(ids) - 1)
         return EncodedSolution(ids=tuple(ids), num_prompt=num_prompt, positions=tuple(positions))
 
-    def read(self, logits: Tensor) -> Tensor:
-        """Probability of class 1."""
-        return logits.softmax(-1)[..., 1]
 
-
-class ShepherdPRM(AdaptedPRM):
+class ShepherdPRM(_TokenPRM):
     """Math-Shepherd's: `problem Step 1: … ки`, a line a step, tokenised in one piece."""
 
-    network_class = AutoModelForCausalLM
+    default = LayoutSettings(
+        separator=SHEPHERD_TAG, numbering=True, split="line", classes=("+", "-")
+    )
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """One text; each score stands at the tag after its step."""
-        lines = [f"Step {i}: {step} {SHEPHERD_TAG}" for i, step in enumerate(steps, 1)]
-        ids = cast(list[int], self.tokenizer(f"{problem} " + "\n".join(lines))["input_ids"])
-        return self._marked(ids, self._ids(SHEPHERD_TAG)[-1], len(steps))
+        fence, tag = self._control.fence, cast(str, self.layout.separator)
+        lines = "\n".join(f"{fence(step)} {tag}" for step in steps)
+        ids = self._control.encode_prompt(f"{fence(problem)} {lines}")
+        return self._marked(ids, self._mark, len(steps))
 
-    def read(self, logits: Tensor) -> Tensor:
-        """Probability of + against -."""
-        return logits[..., self._plus_minus()].softmax(-1)[..., 0]
+    def _classes(self, good: str, bad: str) -> tuple[int, int]:
+        self._mark = self._one_token(f" {self.layout.separator}", after="a")
+        return self._one_token(good), self._one_token(f" {bad}", after=good)  # as "+ -" is read
 
 
-class RlhflowPRM(AdaptedPRM):
-    """RLHFlow's: a chat in which each step is a turn that is answered by + or -."""
+class RlhflowPRM(_TokenPRM):
+    """RLHFlow's: a chat in which each step is a turn that is answered by + or -.
 
-    network_class = AutoModelForCausalLM
+    Their evaluation numbers no steps; what was trained on Math-Shepherd's data brings them along.
+    """
+
+    default = LayoutSettings(numbering=False, split="paragraph", classes=("+", "-"))
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """A chat; each score stands where the answer to its step begins."""
+        fence, good = self._control.fence, cast(tuple[str, str], self.layout.classes)[0]
         turns: list[dict[str, str]] = []
         positions = []
-        for number, step in enumerate(steps, 1):
-            text = f"Step {number}: {step}"
-            turns.append({"role": "user", "content": f"{problem} {text}" if number == 1 else text})
+        for number, step in enumerate(map(fence, steps)):
+            turns.append(
+                {"role": "user", "content": step if number else f"{fence(problem)} {step}"}
+            )
             asked = self._chat(turns, ask=True)
             positions.append(len(asked) - 1)
-            turns.append({"role": "assistant", "content": "+"})
+            turns.append({"role": "assistant", "content": good})
         ids = self._chat(turns, ask=False)
         if ids[: len(asked)] != asked:
             raise DataError(
@@ -234,10 +317,11 @@ class RlhflowPRM(AdaptedPRM):
     def _chat(self, turns: list[dict[str, str]], *, ask: bool) -> list[int]:
         return self._ids(render_chat(self.tokenizer, turns, ask=ask))
 
-    def read(self, logits: Tensor) -> Tensor:
-        """Probability of + against -."""
-        plus, minus = (self._ids(sign)[-1] for sign in ("+", "-"))
-        return logits[..., [plus, minus]].softmax(-1)[..., 0]
+    def _stripped(self, step: str) -> str:
+        return step.strip()
+
+    def _classes(self, good: str, bad: str) -> tuple[int, int]:
+        return self._one_token(good), self._one_token(bad)
 
 
 class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
@@ -255,36 +339,25 @@ class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
         return TokenClassifierOutput(logits=self.score(self.model(**inputs).last_hidden_state))
 
 
-class QwenPRM(AdaptedPRM):
+class QwenPRM(_HeadPRM):
     """Qwen2.5-Math-PRM: the chat template, the steps in the answer, each with a mark after it."""
 
     network_class = Qwen2ForProcessRewardModel
+    default = LayoutSettings(
+        separator=QWEN_STEP, numbering=False, split="paragraph", classes=("1", "0")
+    )
 
     def encode_steps(self, problem: str, steps: Sequence[str]) -> EncodedSolution:
         """A chat with one answer; each score stands at the mark after its step."""
+        fence, mark = self._control.fence, cast(str, self.layout.separator)
         turns = [
             {"role": "system", "content": QWEN_SYSTEM},
-            {"role": "user", "content": problem},
-            {"role": "assistant", "content": "".join(f"{step}{QWEN_STEP}" for step in steps)},
+            {"role": "user", "content": fence(problem)},
+            {"role": "assistant", "content": "".join(f"{fence(step)}{mark}" for step in steps)},
         ]
-        text = render_chat(self.tokenizer, turns, ask=False)
-        mark = self._ids(QWEN_STEP)
-        if len(mark) != 1:
-            raise DataError(
-                f"this tokenizer has no token {QWEN_STEP}, which this format needs. Check --format"
-            )
-        return self._marked(self._ids(text), mark[0], len(steps))
+        ids = self._ids(render_chat(self.tokenizer, turns, ask=False))
+        return self._marked(ids, self._mark, len(steps))
 
-    def read(self, logits: Tensor) -> Tensor:
-        """Probability of class 1."""
-        return logits.softmax(-1)[..., 1]
-
-
-def _steps(solution: str | Sequence[str]) -> list[str]:
-    if isinstance(solution, str):
-        ends = newline_ends(solution)
-        solution = [solution[a:b] for a, b in zip([0, *ends], ends, strict=False)]
-    steps = [step.strip("\n") for step in solution]
-    if not steps:
-        raise DataError("a solution without steps has nothing to score")
-    return steps
+    def _classes(self, good: str, bad: str) -> tuple[int, int]:
+        self._mark = self._one_token(cast(str, self.layout.separator))
+        return super()._classes(good, bad)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 from pydantic import ValidationError
 
-from mclabel.errors import ConfigError, EngineError
+from mclabel.errors import ConfigError, DataError, EngineError
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
-from mclabel.settings import OPERATIONAL, OneOf, Settings, joined_faults
+from mclabel.prm.scoring.layout import LayoutSettings
+from mclabel.settings import OPERATIONAL, OneOf, Settings, joined_faults, rule
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
@@ -24,6 +25,8 @@ class ScorerSettings(Settings):
     """Folder of the PRM; for a format other than `mclabel`, its folder or Hugging Face name."""
     format: Annotated[str, OneOf(tuple(FORMATS))] = OWN_FORMAT
     """Format of the PRM: `mclabel`, `trl`, `math-shepherd`, `rlhflow` or `qwen`."""
+    layout: LayoutSettings = LayoutSettings()
+    """How a PRM of another format reads a solution, where it departs from the format's authors."""
     device: Annotated[str, OPERATIONAL] = "cpu"
     """PyTorch device that computes the scores, such as cpu or cuda."""
     url: Annotated[str | None, OPERATIONAL] = None
@@ -31,6 +34,19 @@ class ScorerSettings(Settings):
     null computes them in this job."""
     trust_remote_code: Annotated[bool, OPERATIONAL] = False
     """Whether Python code that comes with the PRM may run."""
+
+    @rule
+    def _a_layout_is_of_another_format(self) -> str | None:
+        if self.format == OWN_FORMAT and self.layout != LayoutSettings():
+            return (
+                f"layout: says how a PRM of another format reads, but format={OWN_FORMAT}. Remove "
+                "it: an own PRM knows its layout"
+            )
+        if self.format == "rlhflow" and self.layout.separator is not None:
+            return (
+                "layout.separator: rlhflow has none, as every step is a turn of a chat. Remove it"
+            )
+        return None
 
 
 class Scorer(Protocol):
@@ -99,10 +115,10 @@ def load_scorer(settings: ScorerSettings, *, threads: int | None = None) -> Scor
     module, _, name = FORMATS[form].partition(":")
     scorer: Any = getattr(import_module(module), name)
     try:
-        more = {"threads": threads} if form == OWN_FORMAT else {}
+        more = {"threads": threads} if form == OWN_FORMAT else {"layout": settings.layout}
         loaded = scorer.load(path, device=settings.device, trust_remote_code=trusted, **more)
         return cast(Scorer, loaded)
-    except EngineError as error:
+    except (EngineError, DataError) as error:
         if form == OWN_FORMAT:
             raise
-        raise EngineError(f"--format {form}: {error}") from error
+        raise EngineError(f"{path}: --format {form}: {error}") from error

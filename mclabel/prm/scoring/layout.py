@@ -1,0 +1,50 @@
+"""How other people's PRMs lay out a solution, where a checkpoint departs from its format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mclabel.data.boundaries import newline_ends, paragraph_ends
+from mclabel.settings import Settings
+
+_NUMBERED = re.compile(r"\s*step\s*\d+\s*[:.]", re.IGNORECASE)
+Split = Literal["line", "paragraph"]
+MAX_CHARS = 100
+
+
+class LayoutSettings(Settings):
+    """How a PRM of another format reads a solution. A field that is null is as the format's authors
+    have it.
+    """
+
+    separator: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)] | None = None
+    """Text after each step, at which its score is read: the step_separator of TRL's trainer, or the
+    mark of math-shepherd and qwen. rlhflow has none. null is a line break for trl, `ки` for
+    math-shepherd and `<extra_0>` for qwen."""
+    numbering: bool | None = None
+    """Whether "Step k: " is put before every step. Solutions whose steps carry numbers already are
+    not numbered again. null is true for math-shepherd, and false for the others."""
+    split: Split | None = None
+    """Where the steps of a solution given as one text end: at each `line`, or at each `paragraph`.
+    null is paragraph for qwen, rlhflow and a trl separator that holds a blank line; else line."""
+    classes: tuple[str, str] | None = None
+    """The good class and the bad one: tokens for math-shepherd and rlhflow, indices or label names
+    of the classification head for trl and qwen. A score is the probability of the good class
+    against the bad one. null is + and - for tokens, and 1 and 0 for heads of two classes."""
+
+
+def split_text(solution: str, how: Split) -> list[str]:
+    """The steps of a solution given as one text."""
+    ends = newline_ends(solution) if how == "line" else paragraph_ends(solution)
+    return [solution[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def numbered(steps: Sequence[str]) -> list[str]:
+    """Steps with "Step k: " before each, unless one of them carries a number."""
+    if any(_NUMBERED.match(step) for step in steps):
+        return list(steps)
+    return [f"Step {number}: {step}" for number, step in enumerate(steps, 1)]

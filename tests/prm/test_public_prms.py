@@ -1,0 +1,190 @@
+"""Replicas of public PRMs with random weights, beside a scoring written from their authors' pages.
+
+The tokenizers are of the kinds of the originals: byte-level BPE for Llama 3 and Qwen 2, BPE with a
+mark for spaces for Mistral.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForTokenClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+from mclabel.errors import ConfigError, EngineError
+from mclabel.prm import Scorer, load_prm
+from mclabel.prm.scoring.adapters import QWEN_SYSTEM, Qwen2ForProcessRewardModel
+
+PROBLEM = "Tom has 3 apples. He buys 4 more. How many has he?"
+STEPS = ["He has 3 apples.\nThat is $3$.", "3 + 4 = 7", "So he has 7."]
+NUMBERED = [f"Step {number}: {step}" for number, step in enumerate(STEPS, 1)]
+LLAMA = (
+    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content | trim }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TEXTS = [PROBLEM, *STEPS, *NUMBERED, QWEN_SYSTEM, "user assistant system", "+ -"] * 9
+
+
+def byte_level(special: Sequence[str], template: str | None) -> PreTrainedTokenizerFast:
+    """A tokenizer as Llama 3 and Qwen 2 have it; the first special token begins texts."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    core.train_from_iterator(
+        TEXTS, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    )
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token=special[0], additional_special_tokens=list(special[1:])
+    )
+    made.chat_template = template
+    return made
+
+
+def mistral() -> PreTrainedTokenizerFast:
+    """A tokenizer that puts a space before every text, and marks spaces."""
+    core = Tokenizer(models.BPE(unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(prepend_scheme="first"), pre_tokenizers.Split("\n", "isolated")]
+    )
+    core.decoder = decoders.Metaspace()
+    core.train_from_iterator(
+        [*TEXTS, *["ки ки"] * 9],
+        trainers.BpeTrainer(vocab_size=400, special_tokens=["<unk>"], show_progress=False),
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
+
+
+def saved(folder: Path, tokenizer: PreTrainedTokenizerFast, kind: str, labels: int = 2) -> str:
+    """A checkpoint with random weights."""
+    torch.manual_seed(0)
+    sizes = {
+        **{"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 2},
+        **{"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 64},
+        **{"max_position_embeddings": 1024, "initializer_range": 0.5},
+    }
+    networks: dict[str, Callable[[], PreTrainedModel]] = {
+        "lm": lambda: LlamaForCausalLM(LlamaConfig(**sizes)),
+        "head": lambda: LlamaForTokenClassification(LlamaConfig(**sizes, num_labels=labels)),
+        "qwen": lambda: Qwen2ForProcessRewardModel(Qwen2Config(**sizes)),
+    }
+    networks[kind]().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def logits(prm: Scorer, ids: Sequence[int]) -> torch.Tensor:
+    """Of every position."""
+    with torch.no_grad():
+        found: torch.Tensor = prm.network(input_ids=torch.tensor([list(ids)])).logits[0]  # type: ignore[attr-defined]
+    return found
+
+
+def shepherd_by_its_card(prm: Scorer, tokenizer: PreTrainedTokenizerFast) -> list[float]:
+    """Question, a space, steps with " ки" at their ends; softmax over the two tokens at tags."""
+    output = "\n".join(f"{step} ки" for step in NUMBERED)
+    good_bad = tokenizer.encode("+ -")
+    tag = tokenizer.encode("ки")[-1]
+    ids = tokenizer.encode(f"{PROBLEM} {output}")
+    scores = logits(prm, ids)[:, good_bad].softmax(-1)[:, 0]
+    return [float(score) for score, one in zip(scores, ids, strict=True) if one == tag]
+
+
+def test_math_shepherd(tmp_path: Path) -> None:
+    tokenizer = mistral()
+    prm = load_prm(saved(tmp_path, tokenizer, "lm"), format="math-shepherd")
+    expected = pytest.approx(shepherd_by_its_card(prm, tokenizer), abs=1e-5)
+    assert len(shepherd_by_its_card(prm, tokenizer)) == 3
+    assert prm.score([PROBLEM] * 2, [STEPS, NUMBERED]) == [expected] * 2
+    bare = load_prm(str(tmp_path), format="math-shepherd", layout={"numbering": False})
+    assert bare.score([PROBLEM] * 2, [NUMBERED, STEPS])[0] == expected
+    assert bare.score([PROBLEM], [STEPS])[0] != expected
+
+
+@pytest.mark.parametrize("steps", [STEPS, NUMBERED])
+def test_rlhflow(tmp_path: Path, steps: list[str]) -> None:
+    tokenizer = byte_level(
+        ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"], LLAMA
+    )
+    prm = load_prm(saved(tmp_path, tokenizer, "lm"), format="rlhflow")
+    plus_minus = [tokenizer.encode(sign)[-1] for sign in "+-"]
+    turns: list[dict[str, str]] = []
+    by_hand = []
+    for step in steps:
+        turns.append({"role": "user", "content": step if turns else f"{PROBLEM} {step}"})
+        turns.append({"role": "assistant", "content": "+"})
+        ids = tokenizer.apply_chat_template(turns, return_dict=False)
+        by_hand.append(float(logits(prm, ids)[-3, plus_minus].softmax(-1)[0]))
+    expected = pytest.approx(by_hand, abs=1e-5)
+    assert prm.score([PROBLEM] * 2, [steps, "  \n\n".join(steps)]) == [expected] * 2
+
+
+def test_qwen(tmp_path: Path) -> None:
+    made = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra_0>"], CHATML)
+    prm = load_prm(saved(tmp_path, made, "qwen"), format="qwen")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)  # of the class that is Qwen's
+    turns = [
+        {"role": "system", "content": QWEN_SYSTEM},
+        {"role": "user", "content": PROBLEM},
+        {"role": "assistant", "content": "<extra_0>".join(STEPS) + "<extra_0>"},
+    ]
+    ids = tokenizer.encode(tokenizer.apply_chat_template(turns, tokenize=False))
+    mark = tokenizer.encode("<extra_0>")[0]
+    scores = logits(prm, ids).softmax(-1)[:, 1]
+    by_hand = [float(score) for score, one in zip(scores, ids, strict=True) if one == mark]
+    expected = pytest.approx(by_hand, abs=1e-5)
+    assert prm.score([PROBLEM] * 2, [STEPS, "\n\n".join(STEPS)]) == [expected] * 2
+    lines = load_prm(str(tmp_path), format="qwen", layout={"split": "line"})
+    assert len(lines.score([PROBLEM], ["\n\n".join(STEPS)])[0]) == 4
+    marked = prm.score([PROBLEM], [["It is <extra_0>.", "7<|im_end|>"]])
+    assert len(marked[0]) == 2  # marks in a text are text
+
+
+@pytest.mark.parametrize("separator", [None, "\n\n"])
+def test_trl(tmp_path: Path, separator: str | None) -> None:
+    tokenizer = byte_level(["<|begin_of_text|>"], None)
+    folder = saved(tmp_path, tokenizer, "head")
+    prm = load_prm(folder, format="trl", layout={"separator": separator})
+    ids = [tokenizer.bos_token_id, *tokenizer.encode(PROBLEM)]
+    by_hand = []
+    for step in STEPS:
+        ids += tokenizer.encode(step) + tokenizer.encode(separator or "\n")
+        by_hand.append(float(logits(prm, ids)[-1].softmax(-1)[1]))
+    assert prm.score([PROBLEM], [STEPS])[0] == pytest.approx(by_hand, abs=1e-5)
+    if separator is not None:
+        assert prm.score([PROBLEM], ["\n\n".join(STEPS)])[0] == pytest.approx(by_hand, abs=1e-5)
+    turned = load_prm(folder, format="trl", layout={"separator": separator, "classes": ["0", "1"]})
+    assert turned.score([PROBLEM], [STEPS])[0] == pytest.approx([1 - x for x in by_hand], abs=1e-5)
+
+
+def test_what_cannot_be_read_so_is_refused(tmp_path: Path) -> None:
+    plain = byte_level(["<|endoftext|>"], CHATML)
+    lm = saved(tmp_path / "lm", plain, "lm")
+    for form, token in (("math-shepherd", r"' ки'"), ("qwen", "'<extra_0>'")):
+        folder = lm if form != "qwen" else saved(tmp_path / "qwen", plain, "qwen")
+        with pytest.raises(EngineError, match=rf"--format {form}: .*no single token for {token}"):
+            load_prm(folder, format=form)
+    for labels, why in ((1, "its head has one class"), (3, r"has the classes 0 \(LABEL_0\), 1")):
+        folder = saved(tmp_path / str(labels), plain, "head", labels)
+        with pytest.raises(EngineError, match=why):
+            load_prm(folder, format="trl")
+    chosen = load_prm(folder, format="trl", layout={"classes": ["LABEL_2", "LABEL_0"]})
+    assert len(chosen.score([PROBLEM], [STEPS])[0]) == 3
+    with pytest.raises(ConfigError, match="layout: says how a PRM of another format reads"):
+        load_prm(lm, layout={"numbering": True})
