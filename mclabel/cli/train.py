@@ -187,8 +187,9 @@ def score(
     """Score the steps of solutions with a trained PRM.
 
     SOLUTIONS is a .jsonl, .json, .parquet or .csv file; a row has `problem`, and `solution` (one
-    step per line, or per paragraph for --format qwen and rlhflow) or `steps` (a list of texts). It may also be the folder or URL of a labelling
-    run. Every row is written again with `scores`, one per step, and their
+    step per line, or per paragraph for --format qwen and rlhflow) or `steps` (a list of texts). It
+    may also be the folder or URL of a labelling run. Every row is written again with `scores`, one
+    per step, and their
     `last`, `min`, `product`, `mean`, `max` and `log_odds` (sum).
 
     With -o, running the same command again resumes an interrupted run. KEY=VALUE sets where and how
