@@ -46,6 +46,18 @@ class RLConfig(RLSettings):
             )
         return None
 
+    @rule
+    def _the_policy_itself_is_sampled(self) -> str | None:
+        filters = {"top_p": (self.policy.top_p, 1), "top_k": (self.policy.top_k, 0)}
+        for name, (given, off) in filters.items():
+            if given != off:
+                return (
+                    f"policy.{name}={given}: samples from a part of the policy's distribution, but "
+                    "the loss assumes tokens of the policy itself, so its gradient would be "
+                    f"biased. Set policy.{name}={off}"
+                )
+        return None
+
 
 class ServeRewardsConfig(RewardSettings):
     """A server of rewards and step credits for trainers."""

@@ -37,6 +37,8 @@ class RewardItem:
     """The gold answer; needed where the server checks answers."""
     group: str | None = None
     """Completions of one group are compared with each other; None groups by problem."""
+    truncated: bool = False
+    """Whether the completion was cut at a limit of tokens."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,13 @@ class StepRewards:
     """What the server says of one completion."""
 
     reward: float
-    """One number for the completion, in [0, 1]; 0 where it was refused."""
+    """One number for the completion, in [0, 1]; 0 where it was refused. Where it is masked, the
+    mean of its group's others, by which it moves no baseline and has no advantage of its own."""
+    masked: bool = False
+    """Whether nothing is known of the completion, as it could not be graded or read: leave it out
+    of rewards, baselines and the loss. Its credits are 0."""
     outcome: str | None = None
-    """`right`, `wrong` or `ungraded`; None where the server checks no answers."""
+    """`right`, `wrong`, `truncated` or `ungraded`; None where the server checks no answers."""
     ends: tuple[int, ...] = ()
     """Characters of the completion where its steps end."""
     scores: tuple[float, ...] = ()
@@ -167,6 +173,7 @@ def _rewards(content: Mapping[str, Any]) -> StepRewards:
     """One answer; fields of later versions are left out."""
     return StepRewards(
         reward=float(content["reward"]),
+        masked=bool(content["masked"]),
         outcome=content["outcome"],
         ends=tuple(int(end) for end in content["ends"]),
         scores=tuple(float(score) for score in content["scores"]),

@@ -12,6 +12,7 @@ from mclabel.engines import Policy
 from mclabel.labeling.rollouts import Sampler
 from mclabel.labeling.solutions import sampled_solution
 from mclabel.records import Outcome, Problem, Solution
+from mclabel.stats.values import TruncatedPolicy
 from mclabel.work.desk import Desk
 
 
@@ -89,6 +90,20 @@ class LivePolicy:
         return list(await asyncio.gather(*found))
 
 
-def reward_of(solution: Solution) -> float:
-    """The reward of a solution's outcome: 1 if it is right, else 0, cut and ungraded included."""
-    return float(solution.outcome is Outcome.RIGHT)
+def reward_of(solution: Solution, truncated: TruncatedPolicy = "wrong") -> float | None:
+    """The reward of a solution's outcome: 1 if it is right, 0 if it is wrong.
+
+    None where nothing is known: it could not be graded, or was cut and cuts are excluded.
+
+    Args:
+        solution: of the current policy.
+        truncated: whether one that was cut counts as wrong.
+    """
+    return outcome_reward(solution.outcome, truncated)
+
+
+def outcome_reward(outcome: Outcome, truncated: TruncatedPolicy) -> float | None:
+    """The reward of an outcome; see `reward_of`."""
+    if outcome is Outcome.UNGRADED or (outcome is Outcome.TRUNCATED and truncated == "exclude"):
+        return None
+    return float(outcome is Outcome.RIGHT)

@@ -13,6 +13,7 @@ from mclabel.prm.scoring.scorer import ScorerSettings
 from mclabel.rl.credits.base import CreditSettings
 from mclabel.rl.credits.outcome import OutcomeCredit
 from mclabel.settings import Chosen, Settings, rule
+from mclabel.stats.values import TruncatedPolicy
 
 CreditField = Annotated[CreditSettings, Chosen("credits", default="outcome")]
 """Type of a configuration field that chooses a credit."""
@@ -24,6 +25,10 @@ class CreditedSettings(Settings):
     error_below: float = Field(0.5, gt=0, le=1)
     """A step counts as wrong if its PRM score is below this; the first such step is the first
     error, which `credit.kind=first_error` needs."""
+    truncated: TruncatedPolicy = "wrong"
+    """Whether a solution that was cut at the token limit has the reward 0 (`wrong`), or is left out
+    of rewards, baselines and the loss (`exclude`). One that could not be graded is always left
+    out."""
     credit: CreditField = Field(default_factory=OutcomeCredit.Settings)
     """Name of the credit, which gives each step an advantage computed from outcomes and, depending
     on its kind, step scores, step values or first errors. Its settings are the other keys of

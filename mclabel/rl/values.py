@@ -37,7 +37,7 @@ from mclabel.records import (
 )
 from mclabel.rl.groups import Group, LivePolicy, reward_of
 from mclabel.seeds import prefix_id
-from mclabel.stats.values import StepEstimate, TruncatedPolicy, estimate_fixed
+from mclabel.stats.values import NOTHING, StepEstimate, TruncatedPolicy, estimate_fixed
 
 PROVER = "prover"
 BY_COUNT = "fixed"
@@ -50,7 +50,7 @@ class SolutionValues:
 
     states: tuple[StepEstimate, ...]
     """Of the bare problem, then after each step: one more than there are steps. The last is the
-    outcome's reward, and certain."""
+    outcome's reward, and certain, or unknown where the solution could not be graded."""
     first_error: int | None
     """Index of the first wrong step, by the estimator's rule; None where it finds none."""
 
@@ -261,4 +261,4 @@ def _without_steps(solution: Solution) -> SolutionValues:
 
 def _certain(solution: Solution) -> StepEstimate:
     reward = reward_of(solution)
-    return StepEstimate(value=reward, low=reward, high=reward)
+    return NOTHING if reward is None else StepEstimate(value=reward, low=reward, high=reward)

@@ -102,7 +102,17 @@ def _arms(
         name: [trained(work, name, seed, steps, size, prm) for seed in seeds] for name in names
     }
     table = Table(title=f"Policies after {steps} steps, on the same test problems")
-    columns = ("credit", "right", "lucky", "sound", "length", "tokens", "minutes", "less outcome")
+    columns = (
+        "credit",
+        "right",
+        "lucky",
+        "sound",
+        "length",
+        "cut",
+        "tokens",
+        "minutes",
+        "less outcome",
+    )
     for column in columns:
         table.add_column(column, justify="left" if column == "credit" else "right")
     summary: dict[str, Any] = {"pass_at_1": {}, "tokens": {}, "lucky": {}, "sound": {}}
@@ -127,6 +137,7 @@ def _arms(
             f"{mean.get('lucky', 0.0):.3f}",
             f"{mean.get('sound', 0.0):.3f}",
             f"{mean['length']:.0f}",
+            f"{mean['truncated']:.3f}",
             f"{tokens:,.0f}",
             f"{sum(one.seconds for one in found) / len(found) / 60:.1f}",
             "" if less is None else _ranged(less),

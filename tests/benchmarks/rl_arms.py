@@ -28,8 +28,12 @@ class ArmKeys:
     """Modules of our own that it names."""
 
 
+CUT = "policy.max_tokens=100"
+"""Cuts a sixth of the first policy's solutions; some problems cannot be solved within it."""
 ARMS: dict[str, ArmKeys] = {
     "outcome": ArmKeys(("credit=outcome",)),
+    "cut_wrong": ArmKeys(("credit=outcome", CUT, "truncated=wrong")),
+    "cut_exclude": ArmKeys(("credit=outcome", CUT, "truncated=exclude")),
     "mc": ArmKeys(("credit=mc", "estimator=fixed", "estimator.rollouts=4")),
     "mc2": ArmKeys(("credit=mc", "estimator=fixed", "estimator.rollouts=2")),
     "posterior": ArmKeys(

@@ -7,8 +7,10 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -22,8 +24,9 @@ from mclabel.records import Outcome, Problem, Solution, Step
 from mclabel.rl.credits.base import Segment
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
-from mclabel.rl.training.crediting import per_token
+from mclabel.rl.training.crediting import Crediting, per_token
 from mclabel.rl.training.drift import kl_divergence
+from mclabel.rl.training.rollouts import step_figures
 from mclabel.rl.unfit import unfit
 from tests.support.serving import trained_prm
 
@@ -182,6 +185,8 @@ def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
         (["policy.engine=scripted"], ConfigError, "has no weights to train"),
         (["problems.limit=2"], ConfigError, "only 2 problems"),
         (["policy.temperature=0"], ConfigError, "would be the same"),
+        (["policy.top_p=0.95"], ConfigError, r"Set policy\.top_p=1"),
+        (["policy.top_k=20"], ConfigError, r"Set policy\.top_k=0"),
         (["measured.split=train"], DataError, "are also trained on"),
         (["policy.model=nowhere/at/all"], EngineError, "nowhere"),
         (["device=nowhere"], EngineError, "nowhere"),
@@ -219,6 +224,24 @@ def test_each_token_has_the_credit_of_its_segment_and_the_end_that_of_the_last()
     segments = [Segment(end=2, credit=0.5), Segment(end=3, credit=-1.0)]
     assert per_token(one, segments) == [0.5] * 3 + [-1.0] * 4
     assert per_token(solution(), []) == [0.0]
+
+
+@pytest.mark.parametrize("truncated", ["wrong", "exclude"])
+def test_what_could_not_be_graded_is_left_out_of_reward_and_baseline(truncated: str) -> None:
+    outcomes = [Outcome.RIGHT, Outcome.UNGRADED, Outcome.WRONG, Outcome.TRUNCATED]
+    solutions = tuple(
+        solution("ab", outcome=one, number=number) for number, one in enumerate(outcomes)
+    )
+    group = Group(problem=Problem(id="p", text="?", answer="1"), prompt=(1,), solutions=solutions)
+    settings = config(Path("out"), "credit=outcome", f"truncated={truncated}")
+    credited = Crediting(settings, cast(Any, None), None).of([group], seed=0)
+    [advantages] = credited.advantages
+    baseline = 1 / 3 if truncated == "wrong" else 1 / 2
+    assert advantages[:3] == [[1 - baseline] * 3, None, [-baseline] * 3]
+    assert advantages[3] == ([-baseline] * 3 if truncated == "wrong" else None)
+    assert step_figures([group], credited)["masked"] == (0.25 if truncated == "wrong" else 0.5)
+    lost = replace(group, solutions=solutions[1:2])
+    assert Crediting(settings, cast(Any, None), None).of([lost], seed=0).advantages == [[None]]
 
 
 def test_measurements_know_luck_where_there_is_truth() -> None:

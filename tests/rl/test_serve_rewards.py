@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -133,6 +134,28 @@ def test_groups_are_compared_within_themselves(plain: Running) -> None:
     assert plain.client().score([]) == []
 
 
+@pytest.mark.parametrize("truncated", ["wrong", "exclude"])
+def test_what_nothing_is_known_of_moves_no_baseline(truncated: str) -> None:
+    texts = {RIGHT: False, WRONG: False, "1\\": False, RIGHT + " ": True}
+    items = [
+        RewardItem(
+            problem="p", completion=text, answer="2" if "box" in text else "\\frac{", truncated=cut
+        )
+        for text, cut in texts.items()
+    ]
+    with serving(prm=None, truncated=truncated) as server:
+        found = server.client().score([*items, replace(items[2], problem="q")])
+        masked = server.client().health()["num_masked"]
+    baseline = 1 / 3 if truncated == "wrong" else 1 / 2
+    assert found[0].credits[0] == pytest.approx(1 - baseline)
+    assert found[1].credits[0] == pytest.approx(-baseline)
+    cut, unread = found[3], found[4]
+    assert (cut.outcome, cut.masked) == ("truncated", truncated == "exclude")
+    assert cut.reward == (0 if truncated == "wrong" else 1 / 2)
+    assert (unread.outcome, unread.masked, unread.reward) == ("ungraded", True, 0)
+    assert set(unread.credits) == {0} and masked == sum(one.masked for one in found)
+
+
 def test_an_answer_that_cannot_be_read_is_ungraded(plain: Running) -> None:
     before = plain.client().health()["num_ungraded"]
     [found] = plain.client().score([RewardItem(problem="p", completion="1\\", answer="\\frac{")])
@@ -159,6 +182,10 @@ def test_refusals_are_counted_and_blamed(
     before = client.health()
     asked = [RewardItem(problem="p", completion=one, answer="2") for one in (text, RIGHT)]
     refused, right = client.score(asked)
+    if kind == "not_scored":  # which says nothing of it: it moves no baseline
+        assert (refused.masked, refused.reward, refused.outcome) == (True, 1, "ungraded")
+        assert set(refused.credits) == {0} and client.health()["num_masked"] > before["num_masked"]
+        return
     assert (refused.refused, refused.reward, refused.outcome) == (kind, 0, "ungraded")
     assert refused.scores == () and len(refused.ends) == len(refused.credits) == num_steps
     assert all(credit < 0 for credit in refused.credits)
@@ -303,6 +330,7 @@ def test_openrlhf_form(prm: str) -> None:
         assert answer["rewards"] == answer["scores"] == [expected.reward]
         assert answer["extra_logs"] == {
             "refused": [0],
+            "masked": [0],
             **{f"refused_{kind}": [0] for kind in REFUSED_KINDS},
         }
         unmatched = post(server, query(PROBLEMS[0], RIGHT))

@@ -56,16 +56,16 @@ def make_reward_func(
             _log.exception("no rewards: OpenRLHF goes on with completions that have none")
             raise
         rewards = [one.reward for one in scored]
-        refused = [float(one.refused is not None) for one in scored]
+        logs = {
+            "refused": [float(one.refused is not None) for one in scored],
+            "masked": [float(one.masked) for one in scored],
+        }
         if len(rewards) == 1:  # as OpenRLHF calls it: it makes a tensor of what is under each key
-            return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": _logs(refused[0])}
-        return {"rewards": rewards, "scores": rewards, "extra_logs": _logs(refused)}
+            first = {name: values[0] for name, values in logs.items()}
+            return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": first}
+        return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
     return reward_func
-
-
-def _logs(refused: Any) -> dict[str, Any]:
-    return {"refused": refused}
 
 
 def _completion(query: str, prompt: str, end_texts: Sequence[str]) -> str:

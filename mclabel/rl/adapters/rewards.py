@@ -94,7 +94,8 @@ def problem_of(prompt: Any) -> str:
 def token_credits(rewards: StepRewards, ids: Sequence[int], tokenizer: Any) -> list[float]:
     """Advantages: each token has the credit of its step, the end token that of the last step.
 
-    A refused completion has the credits by which the server blames it, or 0 where it has no steps.
+    A refused completion has the credits by which the server blames it, or 0 where it has no steps
+    or is masked.
 
     Args:
         rewards: of the text of `ids`, as `decode` makes it.
@@ -137,7 +138,7 @@ def _placed(
     ids: Sequence[int],
     tokenizer: Any,
 ) -> list[float]:
-    without_steps = rewards.refused is not None and not credits
+    without_steps = (rewards.refused is not None or rewards.masked) and not credits
     if without_steps or not len(ids):
         return [0.0] * len(ids)
     length = len(decode(ids, tokenizer))

@@ -34,7 +34,7 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         """Make an environment as SkyRL makes it: `extras` are the columns of the row."""
         super().__init__()
-        self._extras, self._problem, self._refused = extras or {}, "", 0.0
+        self._extras, self._problem, self._metrics = extras or {}, "", dict[str, float]()
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
         """Take the problem from the row, or from the prompt."""
@@ -45,12 +45,12 @@ class ProcessRewardEnv(BaseTextEnv):  # type: ignore[misc]
         """Score the completion; there is no second turn."""
         item = RewardItem(self._problem, action, _answer(self._extras))
         (one,) = score(client_of_environment(), [item])
-        self._refused = float(one.refused is not None)
+        self._metrics = {"refused": float(one.refused is not None), "masked": float(one.masked)}
         return BaseTextEnvStepOutput(observations=[], reward=one.reward, done=True, metadata={})
 
     def get_metrics(self) -> dict[str, float]:
-        """Share of completions that the server refused."""
-        return {"refused": self._refused}
+        """Share of completions that the server refused, and of those of which nothing is known."""
+        return self._metrics
 
 
 class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
@@ -96,8 +96,11 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
                 str(extra.get("problem") or problem_of(prompt)),
                 decode(tokens, self.tokenizer),
                 _answer(extra),
+                truncated=reason == "length",
             )
-            for prompt, extra, tokens in zip(input_batch["prompts"], extras, ids, strict=True)
+            for prompt, extra, tokens, reason in zip(
+                input_batch["prompts"], extras, ids, output["stop_reasons"], strict=True
+            )
         ]
         scored = await asyncio.to_thread(score, self._client, items)
         rewards: list[Any] = [
@@ -106,10 +109,11 @@ class StepRewardGenerator(SkyRLGymGenerator):  # type: ignore[misc]
         ]
         if self.generator_cfg.zero_reward_on_non_stop:
             rewards = self._zero_reward_if_not_stop(rewards, output["stop_reasons"])
-        refused = sum(one.refused is not None for one in scored) / max(1, len(scored))
+        num = max(1, len(scored))
         output["rollout_metrics"] = {
             **(output["rollout_metrics"] or {}),
-            "rewards/refused": refused,
+            "rewards/refused": sum(one.refused is not None for one in scored) / num,
+            "rewards/masked": sum(one.masked for one in scored) / num,
         }
         output["rewards"] = rewards
         return output

@@ -1,4 +1,4 @@
-"""Rewards and step advantages for TRL's GRPOTrainer (1.0 to 1.16).
+"""Rewards and step advantages for TRL's GRPOTrainer (1.6 to 1.16).
 
     trainer = GRPOTrainer(model, reward_funcs=ProcessReward("http://127.0.0.1:8791"), ...)
 
@@ -23,8 +23,9 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from mclabel.rl.adapters.rewards import decode, problem_of, score, text_of, token_credits
 from mclabel.rl.client import RewardClient, RewardError, RewardItem, StepRewards
 
-StepCredit = Callable[..., list[list[float]]]
-"""Called as a reward function is, gives one advantage for each completion id."""
+StepCredit = Callable[..., Sequence[Sequence[float] | None]]
+"""Called as a reward function is, gives one advantage for each completion id; None for a completion
+that nothing is to be learned from."""
 Reduce = Literal["reward", "outcome", "min_score", "mean_score", "last_score"]
 
 
@@ -54,20 +55,26 @@ class _Asking:
         self.answer_column, self.problem_column = answer_column, problem_column
 
     def _ask(
-        self, prompts: Sequence[Any], texts: Sequence[str], columns: dict[str, Any]
+        self,
+        prompts: Sequence[Any],
+        texts: Sequence[str],
+        columns: dict[str, Any],
+        truncated: Sequence[bool] | None = None,
     ) -> list[StepRewards]:
         problems = self._column(self.problem_column, columns)
         problems = problems or [problem_of(prompt) for prompt in prompts]
         answers = self._column(self.answer_column, columns) or [None] * len(texts)
         items = [
-            RewardItem(str(problem), text, None if answer is None else str(answer))
-            for problem, text, answer in zip(problems, texts, answers, strict=True)
+            RewardItem(str(problem), text, None if answer is None else str(answer), truncated=cut)
+            for problem, text, answer, cut in zip(
+                problems, texts, answers, truncated or [False] * len(texts), strict=True
+            )
         ]
         scored = _by_first_process(items, lambda whole: score(self.client, whole))
         log = columns.get("log_metric")
         if log is not None and scored:
-            refused = sum(one.refused is not None for one in scored)
-            log("rewards/refused", refused / len(scored))
+            log("rewards/refused", sum(one.refused is not None for one in scored) / len(scored))
+            log("rewards/masked", sum(one.masked for one in scored) / len(scored))
         return scored
 
     @staticmethod
@@ -108,11 +115,15 @@ class ProcessReward(_Asking):
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
-        """Rewards as TRL asks for them; None where the server could not grade the outcome."""
+        """Rewards as TRL asks for them; None, which TRL leaves out of baselines and advantages,
+        where nothing is known of a completion.
+        """
         texts = [text_of(completion) for completion in completions]
         return [self._number(one) for one in self._ask(prompts, texts, columns)]
 
     def _number(self, one: StepRewards) -> float | None:
+        if one.masked:
+            return None
         if one.refused is not None:
             return 0.0
         if self.reduce == "reward":
@@ -120,7 +131,7 @@ class ProcessReward(_Asking):
         if self.reduce == "outcome":
             if one.outcome is None:
                 raise RewardError("reduce='outcome': the server checks no answers")
-            return None if one.outcome == "ungraded" else float(one.outcome == "right")
+            return float(one.outcome == "right")
         if not one.scores:
             raise RewardError(f"reduce={self.reduce!r}: the server has no PRM that scores steps")
         if self.reduce == "min_score":
@@ -152,30 +163,32 @@ class ServerCredit(_Asking):
 
     def __call__(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-    ) -> list[list[float]]:
-        """One advantage for each completion id."""
+    ) -> list[list[float] | None]:
+        """One advantage for each completion id; None where nothing is known of a completion."""
         key, scored = self._kept
         self._kept = ([], [])  # once: the same ids may come again under another policy
         if not key or key != [tuple(ids) for ids in completion_ids]:
             scored = self._score(prompts, completion_ids, columns)
         return [
-            token_credits(one, ids, self.tokenizer)
+            None if one.masked else token_credits(one, ids, self.tokenizer)
             for one, ids in zip(scored, completion_ids, strict=True)
         ]
 
     def process_reward(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-    ) -> list[float]:
+    ) -> list[float | None]:
         """The server's rewards, a reward function; keeps its answer for the step credit."""
         scored = self._score(prompts, completion_ids, columns)
         self._kept = ([tuple(ids) for ids in completion_ids], scored)
-        return [one.reward for one in scored]
+        return [None if one.masked else one.reward for one in scored]
 
     def _score(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any
     ) -> list[StepRewards]:
         texts = [decode(ids, self.tokenizer) for ids in completion_ids]
-        return self._ask(prompts, texts, columns)
+        ends = {self.tokenizer.eos_token_id, self.tokenizer.pad_token_id}  # as TRL sees cuts
+        cut = [not len(ids) or ids[-1] not in ends for ids in completion_ids]
+        return self._ask(prompts, texts, columns, cut)
 
 
 class StepGRPOTrainer(GRPOTrainer):
@@ -193,7 +206,7 @@ class StepGRPOTrainer(GRPOTrainer):
             *args: of GRPOTrainer.
             step_credit: called as reward functions are, with `prompts`, `completions`,
                 `completion_ids` and the columns of this process; gives one list of advantages a
-                completion, as long as its ids.
+                completion, as long as its ids, or None for one to be left out of the loss.
             **kwargs: of GRPOTrainer.
 
         Raises:
@@ -201,7 +214,7 @@ class StepGRPOTrainer(GRPOTrainer):
         """
         super().__init__(*args, **kwargs)
         self.step_credit = step_credit
-        self._credits: list[list[float]] | None = None
+        self._credits: Sequence[Sequence[float] | None] | None = None
         unfit = {
             "loss_type='vespo'": self.loss_type == "vespo",
             "off_policy_mask_threshold": getattr(self, "off_policy_mask_threshold", None)
@@ -212,7 +225,7 @@ class StepGRPOTrainer(GRPOTrainer):
             if is_set:
                 raise ValueError(f"{option} needs one advantage a completion: leave it out")
         if not hasattr(GRPOTrainer, "_calculate_rewards"):
-            raise ValueError("this version of TRL is unknown: StepGRPOTrainer knows 1.0 to 1.16")
+            raise ValueError("this version of TRL is unknown: StepGRPOTrainer knows 1.6 to 1.16")
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
@@ -246,8 +259,11 @@ class StepGRPOTrainer(GRPOTrainer):
                 f"{tuple(shape)} and {len(self._credits)} credits: this version is unknown"
             )
         table = advantages.new_zeros(shape)
-        for row, tokens in zip(table, self._credits, strict=True):
-            row[: len(tokens)] = torch.tensor(tokens, dtype=table.dtype)
+        for number, tokens in enumerate(self._credits):
+            if tokens is None:
+                output["completion_mask"][number] = 0  # of the whole loss, its KL term included
+            else:
+                table[number, : len(tokens)] = torch.tensor(tokens, dtype=table.dtype)
         output["advantages"] = table
         return output
 
@@ -296,11 +312,13 @@ def engine_rollouts(
     return rollout_func
 
 
-def _check_lengths(credits: Sequence[Sequence[float]], ids: Sequence[Sequence[int]]) -> None:
-    given, needed = [len(one) for one in credits], [len(one) for one in ids]
-    if given != needed:
+def _check_lengths(credits: Sequence[Sequence[float] | None], ids: Sequence[Sequence[int]]) -> None:
+    needed = [len(one) for one in ids]
+    given = [None if one is None else len(one) for one in credits]
+    wanted = [b if a is not None else None for a, b in zip(given, needed, strict=False)]
+    if len(given) != len(needed) or given != wanted:
         raise ValueError(f"step_credit gave {given} advantages for completions of {needed} ids")
-    if not all(math.isfinite(x) for one in credits for x in one):
+    if not all(math.isfinite(x) for one in credits for x in one or ()):
         raise ValueError("step_credit gave an advantage that is not finite")
 
 

@@ -83,6 +83,8 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
             _problem(fields.get("extra_info"), fields.get("raw_prompt")),
             decode(ids, self.tokenizer),
             _answer((fields.get("reward_model") or {}).get("ground_truth")),
+            truncated=length == row.batch["responses"].shape[-1]
+            and ids[-1:] != [self.tokenizer.eos_token_id],
         )
         one = await self._ask(item)
         reward = self._place(one, ids) if self.per_token else one.reward
@@ -139,7 +141,11 @@ def step_credit(
 
 def _extra(one: StepRewards) -> dict[str, float]:
     right = one.reward if one.outcome is None else float(one.outcome == "right")
-    return {"acc": right, "refused": float(one.refused is not None)}
+    return {
+        "acc": right,
+        "refused": float(one.refused is not None),
+        "masked": float(one.masked),
+    }
 
 
 def _answer(ground_truth: Any) -> str | None:

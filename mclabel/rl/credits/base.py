@@ -24,7 +24,7 @@ class StepEvidence:
     num_steps: int
     """0 for a solution without text."""
     reward: float
-    """Of the outcome, in [0, 1]. A solution that could not be graded has 0."""
+    """Of the outcome, in [0, 1]. A solution whose outcome is not known is in no group."""
     values: tuple[float | None, ...] | None = None
     """Values under the current policy, `num_steps + 1` of them: of the bare problem, then after
     each step; the last is the reward. No value of a solution may rest on its own outcome but this

@@ -52,6 +52,19 @@ class CheckedCredit:
             )
         return [self._segments(own, one) for own, one in zip(found, group, strict=True)]
 
+    def assign_known(
+        self, group: Sequence[StepEvidence | None]
+    ) -> list[tuple[Segment, ...] | None]:
+        """The credit of those solutions of a group whose outcome is known, compared with each
+        other; None for the others, and raises as `assign`.
+
+        Args:
+            group: with None for a solution whose outcome is not known.
+        """
+        known = [one for one in group if one is not None]
+        credits = iter(self.assign(known) if known else ())
+        return [None if one is None else next(credits) for one in group]
+
     def _segments(self, found: object, one: StepEvidence) -> tuple[Segment, ...]:
         if not isinstance(found, Sequence) or not all(isinstance(part, Segment) for part in found):
             raise self._boundary.broken("assign", f"gave {shown(found)}, must give Segments")

@@ -64,6 +64,7 @@ class _Served:
                 "credit": settings.credit.kind,
                 "num_scored": rewarder.num_scored,
                 "num_ungraded": rewarder.num_ungraded,
+                "num_masked": rewarder.num_masked,
                 "num_refused": dict(rewarder.num_refused),
             }
         )
@@ -76,7 +77,10 @@ def _items(found: Sequence[StepRewards]) -> Response:
 def _openrlhf(found: Sequence[StepRewards]) -> dict[str, Any]:
     """Rewards, and numbers that the trainer logs; each list has one number a completion."""
     rewards = [one.reward for one in found]
-    logs = {"refused": [float(one.refused is not None) for one in found]}
+    logs = {
+        "refused": [float(one.refused is not None) for one in found],
+        "masked": [float(one.masked) for one in found],
+    }
     for kind in REFUSALS:
         logs[f"refused_{kind}"] = [float(one.refused == kind) for one in found]
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}

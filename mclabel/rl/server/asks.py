@@ -31,6 +31,7 @@ class _Item(Settings):
     completion: str
     answer: _Text | None = None
     group: _Text | None = None
+    truncated: bool = False
 
 
 class _Score(Settings):

@@ -1,8 +1,9 @@
 """Rewards for those who ask: one PRM, one checker and one credit for all requests.
 
-Completions of all requests are scored together. A completion that cannot be scored is refused: its
-reward is 0, it is not graded, and the credit of its steps is that of scores of 0, so that it is
-blamed like a wrong solution.
+Completions of all requests are scored together. One that deserves no reward, as it is empty or
+repeats itself, is refused: its reward is 0, and the credit of its steps is that of scores of 0, so
+that it is blamed like a wrong solution. One of which nothing is known, since it could not be graded
+or read, is masked: it is compared with no other, and its credit is 0.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from mclabel.records import Outcome, Problem
 from mclabel.rl.client import RewardItem, StepRewards
 from mclabel.rl.credits.base import Segment, StepEvidence
 from mclabel.rl.credits.checked import CheckedCredit, credit_class
-from mclabel.rl.server.texts import REFUSALS, refusal, steps_of
+from mclabel.rl.credits.group import mean, whole
+from mclabel.rl.groups import outcome_reward
+from mclabel.rl.server.texts import REFUSALS, UNREADABLE, refusal, steps_of
 from mclabel.rl.settings import RewardSettings
 from mclabel.seeds import content_id
 from mclabel.serving.asked import Asked, Limits
@@ -40,7 +43,8 @@ class _Known:
     ends: tuple[int, ...] = ()
     scores: tuple[float, ...] = ()
     outcome: str | None = None
-    reward: float = 0.0
+    reward: float | None = 0.0
+    """None where nothing is known of it."""
     refused: str | None = None
 
 
@@ -79,7 +83,7 @@ class Rewarder:
         check_credit(settings)
         self.settings = settings
         self.asked = Asked(limits)
-        self.num_scored = self.num_ungraded = 0
+        self.num_scored = self.num_ungraded = self.num_masked = 0
         self.num_refused = Counter(dict.fromkeys(REFUSALS, 0))
         self._credit = CheckedCredit(settings.credit)
         self._checker = make_checker(settings.checker) if settings.check else None
@@ -127,17 +131,18 @@ class Rewarder:
             self._graded([one for _, one, _ in readable]),
         )
         known = [self._refused(ends, why or "empty") for ends, why in texts]
-        for (i, _, ends), found, outcome in zip(readable, scored, outcomes, strict=True):
+        for (i, one, ends), found, outcome in zip(readable, scored, outcomes, strict=True):
             if isinstance(found, str):
                 known[i] = self._refused(ends, found)
             else:
-                known[i] = self._known(ends, found, outcome)
+                known[i] = self._known(ends, found, outcome, one.truncated)
         answers = self._credited(items, known)
         self._count(answers)
         return answers
 
     def _count(self, answers: Sequence[StepRewards]) -> None:
         for one in answers:
+            self.num_masked += one.masked
             if one.refused is None:
                 self.num_scored += 1
                 self.num_ungraded += one.outcome == Outcome.UNGRADED
@@ -146,16 +151,28 @@ class Rewarder:
 
     def _refused(self, ends: tuple[int, ...], why: str) -> _Known:
         outcome = None if self._checker is None else Outcome.UNGRADED.value
-        return _Known(ends=ends, refused=why, outcome=outcome)
+        is_unknown = why in UNREADABLE or (
+            why == "too_long" and self.settings.truncated == "exclude"
+        )
+        return _Known(ends=ends, refused=why, outcome=outcome, reward=None if is_unknown else 0.0)
 
     def _known(
-        self, ends: tuple[int, ...], scores: tuple[float, ...], outcome: Outcome | None
+        self,
+        ends: tuple[int, ...],
+        scores: tuple[float, ...],
+        outcome: Outcome | None,
+        truncated: bool,
     ) -> _Known:
+        cuts = self.settings.truncated
         if outcome is None:
-            reward = aggregate(scores, self.settings.aggregate)
+            is_known = not truncated or cuts == "wrong"
+            reward = aggregate(scores, self.settings.aggregate) if is_known else None
             return _Known(ends=ends, scores=scores, reward=reward)
-        reward = float(outcome is Outcome.RIGHT)
-        return _Known(ends=ends, scores=scores, outcome=outcome.value, reward=reward)
+        if truncated:
+            outcome = Outcome.TRUNCATED
+        return _Known(
+            ends=ends, scores=scores, outcome=outcome.value, reward=outcome_reward(outcome, cuts)
+        )
 
     async def _read(self, item: RewardItem | None) -> tuple[tuple[int, ...], str | None]:
         """Where the steps of a completion end, and why it is refused; None if it is not."""
@@ -215,9 +232,13 @@ class Rewarder:
                 named = item.group is not None
                 groups[item.group, "" if named else item.problem].append(i)
         segments: dict[int, tuple[Segment, ...]] = {}
+        neutral: dict[int, float] = {}
         for members in groups.values():
-            assigned = self._credit.assign([self._evidence(known[i]) for i in members])
-            segments.update(zip(members, assigned, strict=True))
+            assigned = self._credit.assign_known([self._evidence(known[i]) for i in members])
+            rewards = [reward for i in members if (reward := known[i].reward) is not None]
+            for i, own in zip(members, assigned, strict=True):
+                segments[i] = whole(len(known[i].ends), 0.0) if own is None else own
+                neutral[i] = mean(rewards) if rewards else 0.0
         answers = []
         for i, one in enumerate(known):
             credits, ends_segment = list[float](), list[bool]()
@@ -227,7 +248,8 @@ class Rewarder:
                 ends_segment += [*[False] * (length - 1), True]
             answers.append(
                 StepRewards(
-                    reward=one.reward,
+                    reward=neutral.get(i, 0.0) if one.reward is None else one.reward,
+                    masked=one.reward is None,
                     outcome=one.outcome,
                     ends=one.ends,
                     scores=one.scores,
@@ -238,7 +260,9 @@ class Rewarder:
             )
         return answers
 
-    def _evidence(self, one: _Known) -> StepEvidence:
+    def _evidence(self, one: _Known) -> StepEvidence | None:
+        if one.reward is None:
+            return None
         scores, first_error = None, None
         if self._scorer is not None:
             scores = one.scores if one.refused is None else (0.0,) * len(one.ends)

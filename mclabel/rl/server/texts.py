@@ -15,6 +15,8 @@ REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched")
 """Why completions are refused: nothing but blanks; more than half of at least four steps repeat an
 earlier one; longer than the PRM reads; a text that it cannot take; a query that does not begin with
 its prompt."""
+UNREADABLE = ("not_scored", "unmatched")
+"""Refusals that say nothing of the completion. One that is too long is a cut."""
 
 
 def step_ends(text: str, split: StepSplitter) -> tuple[int, ...]:

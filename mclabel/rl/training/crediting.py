@@ -33,8 +33,9 @@ class Valued(Protocol):
 class Credited:
     """A step's groups with their credit."""
 
-    advantages: list[list[list[float]]]
-    """By group and solution: one for each of its ids, and the last once more, for the end token."""
+    advantages: list[list[list[float] | None]]
+    """By group and solution: one for each of its ids, and the last once more, for the end token.
+    None for a solution whose outcome is not known, which nothing is learned from."""
     num_value_tokens: int = 0
     """Sampled for values."""
     mean_score: float | None = None
@@ -72,7 +73,7 @@ class Crediting:
             ComponentError: a credit of somebody's own broke its rules.
         """
         needs, refused, num_tokens = self._credit.needs, Counter[str](), 0
-        evidence = [[_outcome(one, refused) for one in group.solutions] for group in groups]
+        evidence = [[self._outcome(one, refused) for one in group.solutions] for group in groups]
         if self._prm is not None:
             evidence = [
                 self._scored(group.problem, group.solutions, own, refused)
@@ -88,20 +89,30 @@ class Crediting:
             ]
         advantages = [
             [
-                per_token(solution, segments)
+                None if segments is None else per_token(solution, segments)
                 for solution, segments in zip(
-                    group.solutions, self._credit.assign(own), strict=True
+                    group.solutions, self._credit.assign_known(own), strict=True
                 )
             ]
             for group, own in zip(groups, evidence, strict=True)
         ]
-        scores = [min(e.scores) for own in evidence for e in own if e.scores]
+        scores = [min(e.scores) for own in evidence for e in own if e is not None and e.scores]
         return Credited(
             advantages=advantages,
             num_value_tokens=num_tokens,
             mean_score=sum(scores) / len(scores) if scores else None,
             refused=refused,
         )
+
+    def _outcome(self, solution: Solution, refused: Counter[str]) -> StepEvidence | None:
+        """What the outcome says; None where it is not known."""
+        reason = unfit([step.text for step in solution.steps])
+        if reason is not None:
+            refused[reason] += 1
+        reward = 0.0 if reason is not None else reward_of(solution, self._settings.truncated)
+        if reward is None:
+            return None
+        return StepEvidence(num_steps=len(solution.steps), reward=reward)
 
     def lowest_scores(self, groups: Sequence[Group]) -> list[list[float]] | None:
         """The PRM's lowest step score of every solution, 0 of one that it cannot read.
@@ -114,17 +125,19 @@ class Crediting:
         for group in groups:
             own = [StepEvidence(num_steps=len(one.steps), reward=0.0) for one in group.solutions]
             scored = self._scored(group.problem, group.solutions, own, Counter())
-            found.append([min(one.scores or (0.0,)) for one in scored])
+            found.append([0.0 if one is None else min(one.scores or (0.0,)) for one in scored])
         return found
 
     def _scored(
         self,
         problem: Problem,
         solutions: Sequence[Solution],
-        evidence: Sequence[StepEvidence],
+        evidence: Sequence[StepEvidence | None],
         refused: Counter[str],
-    ) -> list[StepEvidence]:
-        """The evidence with the PRM's step scores; a solution that it cannot read has only 0."""
+    ) -> list[StepEvidence | None]:
+        """The evidence with the PRM's step scores; of a solution that it cannot read nothing is
+        known, and one without steps has none.
+        """
         assert self._prm is not None
         encoded = {}
         for number, solution in enumerate(solutions):
@@ -135,11 +148,12 @@ class Crediting:
             except DataError:
                 refused["not_scored"] += 1
         scores = dict(zip(encoded, self._prm.score_encoded(list(encoded.values())), strict=True))
-        found = []
+        found: list[StepEvidence | None] = []
         for number, one in enumerate(evidence):
-            if (own := scores.get(number)) is None:
-                found.append(replace(one, reward=0.0, scores=(0.0,) * one.num_steps))
+            if one is None or (number not in scores and one.num_steps):
+                found.append(None)
                 continue
+            own = scores.get(number, ())
             first = next((i for i, s in enumerate(own) if s < self._settings.error_below), None)
             found.append(replace(one, scores=tuple(own), first_error=first))
         return found
@@ -161,15 +175,11 @@ def per_token(solution: Solution, segments: Sequence[Segment]) -> list[float]:
     return [*tokens, segments[-1].credit if segments else 0.0]
 
 
-def _outcome(solution: Solution, refused: Counter[str]) -> StepEvidence:
-    reason = unfit([step.text for step in solution.steps])
-    if reason is not None:
-        refused[reason] += 1
-    reward = 0.0 if reason is not None else reward_of(solution)
-    return StepEvidence(num_steps=len(solution.steps), reward=reward)
-
-
-def _valued(one: StepEvidence, found: SolutionValues, from_values: bool) -> StepEvidence:
+def _valued(
+    one: StepEvidence | None, found: SolutionValues, from_values: bool
+) -> StepEvidence | None:
+    if one is None:
+        return None
     values = (*found.values[:-1], one.reward)
     return replace(
         one,

@@ -51,7 +51,8 @@ class StepRollouts:
         self._group_size, self._end_id, self._seed = group_size, end_id, seed
         self._stop = tuple(stop)
         self._synced_at: int | None = None
-        self._advantages: list[list[float]] = []
+        self._lengths: list[int] = []
+        self._advantages: list[list[float] | None] = []
         self.figures: dict[str, float] = {}
         """Of the last step, for the log."""
 
@@ -71,8 +72,9 @@ class StepRollouts:
         groups = self._engine.groups(problems, seed=seed)
         sampled = time.monotonic()
         credited = self._crediting.of(groups, seed=seed)
+        self._lengths = [len(self._completion(one)) for group in groups for one in group.solutions]
         self._advantages = [
-            one[: len(self._completion(solution))]
+            None if one is None else one[: len(self._completion(solution))]
             for group, own in zip(groups, credited.advantages, strict=True)
             for solution, one in zip(group.solutions, own, strict=True)
         ]
@@ -85,7 +87,10 @@ class StepRollouts:
             "prompt_ids": [list(g.prompt) for g in groups for _ in g.solutions],
             "completion_ids": [self._completion(one) for one in solutions],
             "logprobs": None,
-            "outcome_reward": [reward_of(one) for one in solutions],
+            "outcome_reward": [
+                None if own is None else reward_of(one)
+                for one, own in zip(solutions, self._advantages, strict=True)
+            ],
         }
 
     def measure(
@@ -104,14 +109,14 @@ class StepRollouts:
         groups = self._engine.groups(problems, seed=seed, size=samples)
         return Measurement.of(groups, self._crediting.lowest_scores(groups)), groups
 
-    def advantages(self, completion_ids: Sequence[Sequence[int]]) -> list[list[float]]:
-        """The advantages of the tokens that `sample` gave last, in their order.
+    def advantages(self, completion_ids: Sequence[Sequence[int]]) -> list[list[float] | None]:
+        """The advantages of the tokens that `sample` gave last, in their order; None for solutions
+        that nothing is learned from.
 
         Raises:
             TrainingError: these are other tokens.
         """
-        lengths = [len(one) for one in completion_ids]
-        if lengths != [len(one) for one in self._advantages]:
+        if [len(one) for one in completion_ids] != self._lengths:
             raise TrainingError(
                 "the trainer asks for the credit of other solutions than were sampled for it. "
                 "Its version may sample in another way: see which versions of trl are supported"
@@ -146,7 +151,8 @@ def step_figures(groups: Sequence[Group], credited: Credited) -> dict[str, float
     solutions = [one for group in groups for one in group.solutions]
     num = len(solutions)
     outcomes = Counter(one.outcome for one in solutions)
-    credits = [abs(a) for group in credited.advantages for one in group for a in one]
+    advantages = [one for group in credited.advantages for one in group]
+    credits = [abs(a) for one in advantages for a in one or ()]
     found = {
         "pass_at_1": outcomes[Outcome.RIGHT] / num,
         "truncated": outcomes[Outcome.TRUNCATED] / num,
@@ -157,6 +163,7 @@ def step_figures(groups: Sequence[Group], credited: Credited) -> dict[str, float
         "num_tokens": sum(len(one.ids) for one in solutions),
         "num_value_tokens": credited.num_value_tokens,
         "refused": credited.refused.total() / num,
+        "masked": sum(one is None for one in advantages) / num,
     }
     if credited.mean_score is not None:
         found["prm_less_outcome"] = credited.mean_score - found["pass_at_1"]

@@ -29,7 +29,7 @@ def test_completions_are_cut_out_of_queries() -> None:
     assert found == {
         "rewards": [1.0, 0.0],
         "scores": [1.0, 0.0],
-        "extra_logs": {"refused": [0.0, 1.0]},
+        "extra_logs": {"refused": [0.0, 1.0], "masked": [0.0, 0.0]},
     }
     assert [item["problem"] for item in server.asked[0]] == ["2 + 3?"] * 2
     assert [item["completion"] for item in server.asked[0]] == ["It is 5.\n", ""]

@@ -146,6 +146,34 @@ def test_credits_stay_with_their_completions(tmp_path: Path, tokenizer: Any) -> 
         assert torch.equal(inputs["advantages"], expected.float())
 
 
+def test_a_completion_of_which_nothing_is_known_is_in_no_loss(
+    tmp_path: Path, tokenizer: Any
+) -> None:
+    """Credits of None, as they are for what could not be graded."""
+    masked: list[tuple[int, ...]] = []
+
+    def credit(completion_ids: list[list[int]], **_: Any) -> list[list[float] | None]:
+        masked.extend(tuple(ids) for ids in completion_ids[::4])
+        return [None if k % 4 == 0 else [1.0] * len(x) for k, x in enumerate(completion_ids)]
+
+    config = {"beta": 0.1, "loss_type": "dr_grpo", "scale_rewards": "none"}
+    trainer = make(
+        Stepwise, tmp_path, tokenizer, reward_funcs=lengths, step_credit=credit, config=config
+    )
+    trainer.train()
+    rows = [
+        (tuple(ids.tolist()), int(mask.sum()), advantages.abs().max())
+        for _, inputs in trainer.seen
+        for ids, mask, advantages in zip(
+            inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
+        )
+    ]
+    assert len(rows) == 8 and sum(mask == 0 for _, mask, _ in rows) == 2
+    for ids, mask, largest in rows:
+        assert (mask == 0) == (largest == 0)
+        assert mask or any(ids[: len(one)] == one for one in masked)
+
+
 def test_a_server_teaches_steps(tmp_path: Path, tokenizer: Any) -> None:
     with RewardServer() as server:
         credit = ServerCredit(server.url, tokenizer)
@@ -256,12 +284,12 @@ def test_conversations_and_completions_without_text() -> None:
             log_metric=logged.__setitem__,
         )
     assert rewards == [1.0, 0.0, 1.0]
-    assert logged == {"rewards/refused": pytest.approx(1 / 3)}
+    assert logged == {"rewards/refused": pytest.approx(1 / 3), "rewards/masked": 0}
     assert [item["problem"] for item in server.asked[0]] == ["2 + 3?"] * 3
 
 
 def test_ungraded_outcomes_are_none() -> None:
-    with RewardServer(lambda item: StepRewards(0.0, outcome="ungraded")) as server:
+    with RewardServer(lambda item: StepRewards(0.5, outcome="ungraded", masked=True)) as server:
         reward = ProcessReward(server.url, reduce="outcome", answer_column=None)
         assert reward(prompts=["2?"], completions=["x"]) == [None]
 
