@@ -13,11 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from mclabel.settings import (
+    MAX_TOKENS,
     OPERATIONAL,
-    RUNS_CODE,
     Chosen,
     ComponentSettings,
     Settings,
+    TrustsCode,
     at_most,
     rule,
 )
@@ -113,7 +114,7 @@ class PolicySettings(Settings):
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest commit at the start of the
     job."""
-    trust_remote_code: Annotated[bool, RUNS_CODE] = False
+    trust_remote_code: TrustsCode = False
     """Whether Python code that comes with the model may run. For security it must be passed on the
     command line; a file alone cannot set it."""
     template: str | None = None
@@ -128,16 +129,16 @@ class PolicySettings(Settings):
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling: sample from the smallest set of tokens whose total probability is at least
     this. 1 samples from all tokens."""
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, le=MAX_TOKENS)
     """Sample from this many of the likeliest tokens; 0 samples from all tokens."""
-    max_tokens: int = Field(512, ge=1)
+    max_tokens: int = Field(512, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in a solution. For a rollout, the tokens of the prefix count,
     too."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field([])
     """Stop strings, besides the model's own end tokens. They are kept in the completion."""
-    stop_token_ids: list[Annotated[int, Field(ge=0)]] = Field([])
+    stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_TOKENS)]] = Field([])
     """Stop token ids, besides the model's own end tokens. They are not kept in the completion."""
-    max_model_len: int | None = Field(None, ge=1)
+    max_model_len: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in prompt and solution together; null takes the model's own
     limit."""
 

@@ -1,6 +1,7 @@
 """Settings: each component declares its own, once, in the module that uses them.
 
-`base` says what a class of settings and a field are; `rules` checks what holds between fields.
+`base` says what a class of settings and a field are; `bounds` limits numbers; `rules` checks what
+holds between fields.
 """
 
 from mclabel.settings.base import (
@@ -10,7 +11,6 @@ from mclabel.settings.base import (
     OPERATIONAL,
     RUNS_CODE,
     SENSITIVE,
-    AtMost,
     Born,
     Chosen,
     ComponentSettings,
@@ -18,17 +18,36 @@ from mclabel.settings.base import (
     Named,
     OneOf,
     Settings,
-    at_most,
+    TrustsCode,
     content_fields,
     harmful_values,
     joined_faults,
     settings_class,
+)
+from mclabel.settings.bounds import (
+    MAX_AMOUNT,
+    MAX_CORES,
+    MAX_COUNT,
+    MAX_SECONDS,
+    MAX_SEED,
+    MAX_TOKENS,
+    MAX_TOTAL,
+    AtMost,
+    Seed,
+    at_most,
 )
 from mclabel.settings.rules import rule
 
 __all__ = [
     "COMPONENT_FAULT",
     "CONTENT",
+    "MAX_AMOUNT",
+    "MAX_CORES",
+    "MAX_COUNT",
+    "MAX_SECONDS",
+    "MAX_SEED",
+    "MAX_TOKENS",
+    "MAX_TOTAL",
     "NESTED_FAULTS",
     "OPERATIONAL",
     "RUNS_CODE",
@@ -40,7 +59,9 @@ __all__ = [
     "Harmless",
     "Named",
     "OneOf",
+    "Seed",
     "Settings",
+    "TrustsCode",
     "at_most",
     "content_fields",
     "harmful_values",

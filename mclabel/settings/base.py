@@ -14,10 +14,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
@@ -31,6 +30,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from mclabel.components import NotAllowed, component_name, component_names, find_component
 from mclabel.errors import ConfigError
 from mclabel.faults import fault_text, in_words
+from mclabel.settings.bounds import refuse_truth_as_number
 from mclabel.settings.rules import check_rules
 
 OPERATIONAL = "operational"
@@ -58,6 +58,8 @@ class Harmless:
 
 RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
 """Marks a field that trusts the code of models."""
+TrustsCode = Annotated[bool, RUNS_CODE]
+"""Type of a field that trusts the code of one model."""
 
 
 @dataclass(frozen=True)
@@ -65,29 +67,6 @@ class Born:
     """Marks a field whose default has changed: identities leave it out at its first default."""
 
     default: Any
-
-
-@dataclass(frozen=True, slots=True)
-class AtMost(AfterValidator):
-    """Checks a bound on a number; made by `at_most`."""
-
-    limit: int
-
-
-def at_most(limit: int, why: str) -> AtMost:
-    """A bound on a number, with its reason in the message.
-
-    Args:
-        limit: the largest number that is taken.
-        why: a clause, such as "all of them are held in memory".
-    """
-
-    def check(value: int | None) -> int | None:
-        if value is not None and value > limit:
-            raise ValueError(f"must be at most {limit:,}, not {value:,}: {why}")
-        return value
-
-    return AtMost(check, limit)
 
 
 @dataclass(frozen=True)
@@ -134,6 +113,15 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
     moved: ClassVar[Mapping[str, str]] = {}
     """Keys of earlier versions, and the keys of these settings that stand in their place."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler, /
+    ) -> CoreSchema:
+        """Lets no field take true or false as a number."""
+        schema = handler(source)
+        refuse_truth_as_number(handler.resolve_ref_schema(schema))
+        return schema
 
     @model_validator(mode="wrap")
     @classmethod
@@ -188,13 +176,17 @@ def content_fields(
 
 
 def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
-    """Settings in a field, alone or in a list, each with the names that lead to it."""
+    """Settings in a field, alone, in a list or by key, each with the names that lead to it."""
     if isinstance(value, Settings):
         yield (name,), value
     elif isinstance(value, list | tuple):
         for number, one in enumerate(value):
             if isinstance(one, Settings):
                 yield (name, str(number)), one
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            if isinstance(one, Settings):
+                yield (name, key), one
 
 
 def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:

@@ -18,7 +18,7 @@ from mclabel.data.steps import split_steps
 from mclabel.engines.text import PolicyText
 from mclabel.errors import DataError
 from mclabel.records import LabeledSolution, Step
-from mclabel.settings import Settings
+from mclabel.settings import MAX_TOKENS, Settings
 
 
 class TextSettings(Settings):
@@ -33,7 +33,7 @@ class TextSettings(Settings):
     tokenizer reserves."""
     add_step_token: bool = False
     """Whether to add `step_token` to the vocabulary if it is missing there."""
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in prompt and solution together; null takes the base's own limit."""
 
 

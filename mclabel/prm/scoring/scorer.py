@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from mclabel.errors import ConfigError, EngineError
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
-from mclabel.settings import OPERATIONAL, OneOf, Settings, joined_faults
+from mclabel.settings import OPERATIONAL, OneOf, Settings, TrustsCode, joined_faults
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
@@ -29,8 +29,9 @@ class ScorerSettings(Settings):
     url: Annotated[str | None, OPERATIONAL] = None
     """URL of a server that `mclabel serve` started for the same PRM and that computes the scores;
     null computes them in this job."""
-    trust_remote_code: Annotated[bool, OPERATIONAL] = False
-    """Whether Python code that comes with the PRM may run."""
+    trust_remote_code: Annotated[TrustsCode, OPERATIONAL] = False
+    """Whether Python code that comes with the PRM may run. For security it must be passed on the
+    command line; a file alone cannot set it."""
 
 
 class Scorer(Protocol):

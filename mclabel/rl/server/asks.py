@@ -11,7 +11,7 @@ from mclabel.rl.client import RewardItem
 from mclabel.rl.settings import RewardSettings
 from mclabel.serving.bodies import parsed
 from mclabel.serving.refused import Refused
-from mclabel.settings import Settings, joined_faults
+from mclabel.settings import MAX_SEED, Settings, joined_faults
 
 MAX_BODY = 32 * 2**20
 """Bytes of a request."""
@@ -23,6 +23,8 @@ MAX_MESSAGE = 2_000
 """Characters of a message."""
 
 _Text = Annotated[str, Field(max_length=MAX_PROBLEM)]
+_Whole = Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED)]
+_Number = Annotated[float, Field(ge=-1e300, le=1e300)]
 S = TypeVar("S", bound=Settings)
 
 
@@ -42,7 +44,7 @@ class _GetReward(Settings):
 
     query: list[str]
     prompts: list[_Text]
-    labels: list[_Text | int | float | None] | None = None
+    labels: list[_Text | _Whole | _Number | None] | None = None
 
 
 def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:

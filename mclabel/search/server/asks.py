@@ -18,7 +18,7 @@ from mclabel.search import SEARCHES
 from mclabel.search.settings import Choice, PolicySearchSettings
 from mclabel.serving.bodies import parsed
 from mclabel.serving.refused import Refused
-from mclabel.settings import Settings, joined_faults
+from mclabel.settings import MAX_TOKENS, Seed, Settings, joined_faults
 
 MAX_CHARACTERS = 32_768
 """Of a message."""
@@ -61,12 +61,12 @@ class _Request(Settings):
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
-    seed: int | None = Field(None, ge=0, lt=2**63)
+    max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    seed: Seed | None = None
     user: str | None = None
     search: dict[str, Any] | str | None = None
-    tokens: int | None = Field(None, ge=1)
+    tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     choose: Choice | None = None
 
 
@@ -95,7 +95,8 @@ class Reader:
         """
         self._settings, self.name = settings, name
         self._fixed = _fixed(settings.policy)
-        self.most_tokens = settings.tokens or MAX_SOLUTIONS * settings.policy.max_tokens
+        whole = min(MAX_TOKENS, MAX_SOLUTIONS * settings.policy.max_tokens)
+        self.most_tokens = settings.tokens or whole
 
     def read(self, body: bytes) -> Ask:
         """What a request asks for.
