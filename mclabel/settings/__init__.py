@@ -1,24 +1,17 @@
 """Settings: each component declares its own, once, in the module that uses them.
 
-`base` says what a class of settings and a field are; `bounds` limits numbers; `rules` checks what
-holds between fields.
+`base` says what a class of settings and a field are; `bounds` limits numbers; `marks` says what a
+field is to others; `rules` checks what holds between fields.
 """
 
 from mclabel.settings.base import (
     COMPONENT_FAULT,
-    CONTENT,
     NESTED_FAULTS,
-    OPERATIONAL,
-    RUNS_CODE,
-    SENSITIVE,
-    Born,
     Chosen,
     ComponentSettings,
-    Harmless,
     Named,
     OneOf,
     Settings,
-    TrustsCode,
     content_fields,
     harmful_values,
     joined_faults,
@@ -35,6 +28,15 @@ from mclabel.settings.bounds import (
     AtMost,
     Seed,
     at_most,
+)
+from mclabel.settings.marks import (
+    CONTENT,
+    OPERATIONAL,
+    RUNS_CODE,
+    SENSITIVE,
+    Born,
+    Harmless,
+    TrustsCode,
 )
 from mclabel.settings.rules import rule
 

@@ -80,7 +80,9 @@ def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -
     try:
         checked = ScorerSettings(prm=str(path), **settings)
     except ValidationError as error:
-        raise ConfigError(f"load_prm: {joined_faults(error, 'settings')}") from error
+        raise ConfigError(
+            f"load_prm: {joined_faults(ScorerSettings, error, 'settings')}"
+        ) from error
     return load_scorer(checked, threads=threads)
 
 

@@ -124,7 +124,7 @@ def _validated(kind: type[S], content: object) -> S:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        _refuse(joined_faults(error, "request")[:MAX_MESSAGE])
+        _refuse(joined_faults(kind, error, "request")[:MAX_MESSAGE])
 
 
 def _refuse(message: str) -> NoReturn:

@@ -110,7 +110,7 @@ class Reader:
         try:
             request = _Request.model_validate(own)
         except ValidationError as error:
-            _refuse("; ".join([*faults, joined_faults(error, "request")]))
+            _refuse("; ".join([*faults, joined_faults(_Request, error, "request")]))
         if faults:
             _refuse("; ".join(faults))
         if request.model != self.name:
@@ -185,7 +185,7 @@ class Reader:
         try:
             return settings.changed(**changes)
         except ValidationError as error:
-            _refuse(joined_faults(error, "request"))
+            _refuse(joined_faults(type(settings), error, "request"))
 
     def _method(self, given: dict[str, Any] | str) -> dict[str, Any]:
         """The keys of a method; those of the server's own where its name is the same."""
