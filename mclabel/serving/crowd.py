@@ -18,7 +18,6 @@ from mclabel.serving.refused import Refused, to_json
 
 HEADER_S = 10.0
 """Seconds in which the header of a request must have come."""
-MAX_CONNECTIONS = 1_024
 _STATE = "crowd"
 """Name, in the state of an ASGI scope, of the function that says that a request is valid."""
 
@@ -32,7 +31,7 @@ def keep(scope: Scope) -> None:
 class Crowd:
     """All connections of a server."""
 
-    def __init__(self, places: int = MAX_CONNECTIONS) -> None:
+    def __init__(self, places: int) -> None:
         """Begin without any.
 
         Args:

@@ -26,8 +26,13 @@ Ready = Callable[[str, Callable[[], None]], None]
 whatever thread."""
 
 
-def make_server(app: ASGIApp) -> uvicorn.Server:
-    """A server that speaks HTTP alone, and keeps its places for those who may ask."""
+def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
+    """A server that speaks HTTP alone, and keeps its places for those who may ask.
+
+    Args:
+        app: with its fence.
+        places: connections at a time.
+    """
     import uvicorn
 
     from mclabel.serving.crowd import Crowd
@@ -35,7 +40,7 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=cast(Any, Crowd().protocol),
+            http=cast(Any, Crowd(places).protocol),
             ws="none",
             log_level="critical",
             access_log=False,

@@ -132,7 +132,8 @@ class Reader:
             given = content.get(key)
             if key == "stop" and isinstance(given, str):
                 given = [given]
-            if given is not None and given != used:
+            is_same = given == used and isinstance(given, bool) == isinstance(used, bool)
+            if given is not None and not is_same:
                 faults.append(
                     f"{key}={json.dumps(given)[:80]}: the server uses {json.dumps(used)} for every "
                     "request. Leave it out"
