@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -12,7 +12,7 @@ from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError, DataError
 from mclabel.plain_files import check_plain, check_plain_folder
-from mclabel.prm.examples.encode import StepEncoder
+from mclabel.prm.examples.encode import StepEncoder, template_fault
 from mclabel.prm.model.settings import HEAD_FILE, HeadName
 from mclabel.settings import MAX_TOKENS, Settings, joined_faults, rule
 
@@ -26,7 +26,7 @@ class PrmManifest(Settings):
     kind: Literal["prm", "orm"]
     """An `orm` was trained on outcomes alone: only its last score means something."""
     head: HeadName
-    step_token: Annotated[str, Field(min_length=1)] | None
+    step_token: str | None = Field(min_length=1)
     """Follows every step; None scores at each step's last token."""
     template: str | None
     """Template of the prompt; None is the tokenizer's chat template."""
@@ -36,9 +36,7 @@ class PrmManifest(Settings):
 
     @rule
     def _a_template_holds_the_problem(self) -> str | None:
-        if self.template is not None and "{problem}" not in self.template:
-            return "template must contain {problem}, which is replaced by the problem's text"
-        return None
+        return template_fault(self.template)
 
     def save(self, folder: Path) -> None:
         """Write it beside the weights."""
