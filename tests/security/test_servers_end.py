@@ -18,6 +18,8 @@ import pytest
 from tests.support.in_thread import until
 from tests.support.labelled import arith_rows, write_run
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 120.0
 END_S = 30.0
 """Far more than a server has, so that a busy machine fails no test; without a limit it hangs."""
@@ -73,8 +75,15 @@ SERVERS = {
 }
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("serve-search", signal.SIGINT),
+        ("serve-search", signal.SIGTERM),
+        ("serve-rewards", signal.SIGTERM),
+        ("view", signal.SIGINT),
+    ],
+)
 def test_a_server_that_hangs_is_ended_by_a_signal(
     tmp_path: Path, name: str, number: signal.Signals
 ) -> None:
