@@ -6,8 +6,12 @@ write Python.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
 
 _WHOLE, _NUMBER, _TEXT, _LIST = "be a whole number", "be a number", "be a text", "be a list"
 _KEYS, _TRUTH, _CHOICE = "be keys with values", "be true or false", "be {expected}"
@@ -104,3 +108,58 @@ def in_words(value: Any) -> str:
             return "a list"
         case _:
             return f"a {type(value).__name__}"
+
+
+def faults_by_field(
+    kind: type[BaseModel], error: ValidationError
+) -> Iterator[tuple[tuple[str, ...], list[dict[str, Any]]]]:
+    """The errors of each field, several where it may be of several types.
+
+    Args:
+        kind: of what was validated.
+        error: of its validation.
+
+    Returns:
+        For each field the keys that lead to it, and its errors.
+    """
+    for path, same in groupby(error.errors(), key=lambda one: _path(kind, one["loc"])):
+        yield path, [dict(one) for one in same]
+
+
+def _path(kind: type[BaseModel], place: Sequence[str | int]) -> tuple[str, ...]:
+    """The keys that lead to a value, without the marks that pydantic puts between them.
+
+    Those are `[key]` where a key itself is wrong, and behind a field that may be of several types
+    the type that was tried.
+    """
+    path: list[str] = []
+    current: Any = kind
+    for part in place:
+        if get_origin(current) in (Union, UnionType):
+            named = [one for one in get_args(current) if get_origin(one) is list]
+            current = named[0] if str(part).startswith("list[") and len(named) == 1 else None
+            continue
+        if part != "[key]":
+            path.append(str(part))
+        current = _inside(current, part)
+    return tuple(path)
+
+
+def _inside(kind: Any, part: str | int) -> Any:
+    """The type at a key of a model, or at an element; None if that is not known."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        info = kind.model_fields.get(str(part))
+        return None if info is None else _plain(info.annotation)
+    if get_origin(kind) in (list, dict):
+        return _plain(get_args(kind)[-1])
+    return None
+
+
+def _plain(annotation: Any) -> Any:
+    """A type without its bounds, and without None: pydantic puts no mark behind these."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        others = [_plain(one) for one in get_args(annotation) if one is not NoneType]
+        return others[0] if len(others) == 1 else Union[tuple(others)]  # noqa: UP007
+    return annotation

@@ -5,7 +5,7 @@ The first raises `Stopped` in the main thread, wherever it is; where that would 
 Where Python drops what is raised (in a callback of the collector), it is raised again; in an import
 it is raised when the import has ended, or the process ends after `LAST_S` seconds. Once the command
 has ended in order, what is left of the process (threads that still load or compute, exit functions
-of libraries) has `LAST_S` seconds.
+of libraries) has `LAST_S` seconds. A server has a limit from the first signal on (`ends_within`).
 The second ends the process and all that it has started without another word. It is seen by a thread
 of its own, so that it works while the main thread waits inside a library. Signals that come within
 `SAME_S` are one: a terminal and a wrapper may both pass on the same Ctrl-C.
@@ -58,6 +58,8 @@ class _State:
     ask: Callable[[], None] | None = None
     importing_since: float | None = None
     """When the first signal came, if it came during an import."""
+    grace_s: float | None = None
+    """Seconds that a command has after the first signal, if there is such a limit."""
     num_repeated = 0
     """Signals of our own (`_repeat`) that `_watch` has not seen yet."""
 
@@ -118,6 +120,20 @@ def deferred(ask: Callable[[], None]) -> Iterator[None]:
         _State.ask = None
     if (stopped := signalled()) is not None:
         raise stopped
+
+
+@contextmanager
+def ends_within(seconds: float) -> Iterator[None]:
+    """A signal ends the process after so many seconds at the latest, whatever it is doing.
+
+    Also where a library handles the signal, and the event loop in which it would end hangs. Native
+    code that keeps Python's lock is not interrupted.
+    """
+    before, _State.grace_s = _State.grace_s, seconds
+    try:
+        yield
+    finally:
+        _State.grace_s = before
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
@@ -181,7 +197,11 @@ def _is_inside(frame: FrameType | None, function: CodeType) -> bool:
 def _watch(reader: int) -> None:
     """End the process at the second signal."""
     first: float | None = None
+    is_ending = False
     while signals := os.read(reader, 1):
+        if signals[0] in _SIGNALS and _State.grace_s is not None and not is_ending:
+            is_ending = True
+            end_soon(128 + signals[0], _State.grace_s)
         if signals[0] not in _SIGNALS or signal.getsignal(signals[0]) is not _handle:
             continue  # a library (uvicorn) handles it now, and may raise it again later
         if _State.num_repeated:
@@ -194,9 +214,9 @@ def _watch(reader: int) -> None:
     os.close(reader)
 
 
-def end_soon(exit_code: int) -> None:
-    """End this process after `LAST_S` seconds, if it has not ended by itself by then."""
-    last = threading.Timer(LAST_S, end_at_once, [exit_code])
+def end_soon(exit_code: int, seconds: float = LAST_S) -> None:
+    """End this process after some seconds, if it has not ended by itself by then."""
+    last = threading.Timer(seconds, end_at_once, [exit_code])
     last.daemon = True
     last.start()
 

@@ -6,7 +6,9 @@ Everything else is exact: an answer is right when it means what the gold means.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Le
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +65,10 @@ class GradeRules:
     approximation_of_gold: bool = True
     """Accept 3.46 for a gold such as "2√3 ≈ 3.46". If an answer has this form, its exact part
     is compared, also when this is false."""
-    full_precision: int = 15
+    full_precision: Annotated[int, Ge(0), Le(1_000_000)] = 15
     """A decimal with at least this many significant digits equals the number that it is rounded
     from: 1.4142135623730951 equals √2. 0 compares every decimal exactly."""
-    relative_tolerance: float = 0.0
+    relative_tolerance: Annotated[float, Ge(0), Le(1)] = 0.0
     """Accept a number whose difference from the gold is at most this fraction of the gold. 0
     accepts none. SciBench uses 0.05 and TheoremQA 0.04, for measured quantities."""
     base_is_asked: bool = True

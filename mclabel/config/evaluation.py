@@ -12,7 +12,7 @@ from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.sampling import MAX_SAMPLES
 from mclabel.prm.scoring.aggregate import Aggregation
-from mclabel.settings import OPERATIONAL, RUNS_CODE, Settings, at_most
+from mclabel.settings import MAX_CORES, OPERATIONAL, RUNS_CODE, Seed, Settings, at_most
 from mclabel.work.settings import RayConfig
 
 
@@ -54,9 +54,9 @@ class BestOfNConfig(Settings):
     aggregate: list[Aggregation] = Field(["last", "min", "product", "mean"], min_length=1)
     """Ways of combining the step scores of a PRM into one score of the solution; each is
     evaluated."""
-    threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
+    threads: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_CORES)
     """Number of CPU threads of the scorers; null takes one per core."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     """Random seed for the sampling, for breaking ties and for the bootstrap."""
     block_problems: Annotated[
         int, at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mclabel.config.score import MAX_BLOCK, RunsHere
 from mclabel.judges.base import JudgeSettings
-from mclabel.settings import OPERATIONAL, Chosen, at_most
+from mclabel.settings import MAX_SECONDS, OPERATIONAL, Chosen, Seed, at_most
 from mclabel.work.settings import BudgetConfig
 
 
@@ -32,7 +32,7 @@ class JudgeConfig(RunsHere):
     answers: Annotated[str | None, OPERATIONAL] = None
     """Earlier run of the same judge, whose language model's answers are reused: its answers to the
     same prompts are parsed again, and only missing ones are sampled. null samples all answers."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     """Random seed for sampling."""
     block_solutions: Annotated[
         int,
@@ -40,7 +40,7 @@ class JudgeConfig(RunsHere):
         at_most(MAX_BLOCK, "a block is held in memory, and committed, as a whole"),
     ] = Field(64, ge=1)
     """Number of solutions in a block. A block is the unit of work and is written as one shard."""
-    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
+    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
     most the answers of this period."""
     strict: Annotated[bool, OPERATIONAL] = False

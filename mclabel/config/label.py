@@ -10,7 +10,7 @@ from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.completers import MAX_COMPLETERS, CompleterSettings
 from mclabel.labeling.settings import LabelSettings
-from mclabel.settings import OPERATIONAL, at_most, rule
+from mclabel.settings import MAX_SECONDS, OPERATIONAL, at_most, rule
 from mclabel.work.settings import BudgetConfig, RayConfig
 
 MAX_BLOCK = 10_000
@@ -55,7 +55,7 @@ class LabelConfig(LabelSettings):
     written as one shard."""
     keep_rollouts: Annotated[bool, OPERATIONAL] = True
     """Whether to store the texts of rollouts, which `mclabel regrade` needs to grade them again."""
-    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
+    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
     most the work of this period."""
     budget: Annotated[BudgetConfig, OPERATIONAL] = BudgetConfig()

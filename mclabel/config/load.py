@@ -7,10 +7,8 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from itertools import groupby
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,7 +16,15 @@ from mclabel.components import NotAllowed, within
 from mclabel.config.document import MAX_DEPTH, parse_document, read_document
 from mclabel.config.unchosen import drop_unchosen
 from mclabel.errors import ConfigError
-from mclabel.faults import MUST, REQUIRED, UNKNOWN_KEY, fault_text, in_words, must_text
+from mclabel.faults import (
+    MUST,
+    REQUIRED,
+    UNKNOWN_KEY,
+    fault_text,
+    faults_by_field,
+    in_words,
+    must_text,
+)
 from mclabel.settings import COMPONENT_FAULT, NESTED_FAULTS, SENSITIVE, Settings, harmful_values
 
 C = TypeVar("C", bound=Settings)
@@ -265,8 +271,7 @@ def _faults(
         parent: dotted path to them, with a dot at its end.
         component: its kind, where they are those of a component.
     """
-    for path, same in groupby(found.errors(), key=lambda error: _path(kind, error["loc"])):
-        errors: list[dict[str, Any]] = [dict(error) for error in same]
+    for path, errors in faults_by_field(kind, found):
         if len(errors) > 1 and all(error["type"] in MUST for error in errors):
             yield f"{_shown(kind, path, errors[0], parent)}: {must_text(errors)}"
             continue
@@ -277,32 +282,6 @@ def _faults(
                 yield from _faults(nested, error["ctx"]["cause"], below, name)
             else:
                 yield _fault(kind, path, error, parent, component)
-
-
-def _path(kind: type[Settings], place: Sequence[str | int]) -> tuple[str, ...]:
-    """The keys that lead to a value, without the marks that pydantic puts between them.
-
-    Those are `[key]` where a key itself is wrong, and behind a field that may be of several types
-    the type that was tried.
-    """
-    path: list[str] = []
-    current: Any = kind
-    for part in place:
-        if get_origin(current) in (Union, UnionType):
-            current = None
-            continue
-        if part != "[key]":
-            path.append(str(part))
-        is_settings = isinstance(current, type) and issubclass(current, Settings)
-        info = current.model_fields.get(part) if is_settings else None
-        current = None if info is None else _without_none(info.annotation)
-    return tuple(path)
-
-
-def _without_none(annotation: Any) -> Any:
-    """Of a type that may be None as well the type alone, which pydantic does not mark."""
-    others = [one for one in get_args(annotation) if one is not NoneType]
-    return others[0] if len(others) == 1 and NoneType in get_args(annotation) else annotation
 
 
 def _shown(kind: type[Settings], path: Sequence[str], error: Mapping[str, Any], parent: str) -> str:

@@ -11,7 +11,7 @@ from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.engines.settings import PolicySettings
 from mclabel.rl.settings import RewardSettings
 from mclabel.rl.training.settings import MeasureSettings, RLSettings
-from mclabel.settings import OPERATIONAL, rule
+from mclabel.settings import MAX_CORES, OPERATIONAL, rule
 
 
 class RLConfig(RLSettings):
@@ -30,7 +30,7 @@ class RLConfig(RLSettings):
     measuring: MeasureSettings = MeasureSettings()
     device: Annotated[str, OPERATIONAL] = "cpu"
     """PyTorch device of the model in training, such as cpu or cuda."""
-    threads: Annotated[int, OPERATIONAL] = Field(2, ge=1)
+    threads: Annotated[int, OPERATIONAL] = Field(2, ge=1, le=MAX_CORES)
     """Number of CPU threads of the training."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """PyTorch dtype of the weights in training."""

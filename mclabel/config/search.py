@@ -10,7 +10,7 @@ from mclabel.config.label import MAX_BLOCK, arith_problems
 from mclabel.config.score import RunsHere
 from mclabel.data.readers.base import ChosenReader, ReaderSettings
 from mclabel.search.settings import PolicySearchSettings, PolicySteeredSettings
-from mclabel.settings import OPERATIONAL, at_most
+from mclabel.settings import MAX_SECONDS, OPERATIONAL, at_most
 from mclabel.work.settings import BudgetConfig
 
 
@@ -30,7 +30,7 @@ class SharedSearchConfig(PolicySteeredSettings, RunsHere):
     ] = Field(8, ge=1)
     """Number of problems in a block. A block is the unit of work that an engine takes, and is
     written as one shard."""
-    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, allow_inf_nan=False)
+    journal_s: Annotated[float, OPERATIONAL] = Field(60, gt=0, le=MAX_SECONDS)
     """Seconds between two writes of the journals of unfinished blocks. A killed engine loses at
     most the work of this period."""
     strict: Annotated[bool, OPERATIONAL] = False

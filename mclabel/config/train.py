@@ -11,7 +11,7 @@ from mclabel.prm.examples.encode import TextSettings
 from mclabel.prm.examples.targets import target_of
 from mclabel.prm.model.settings import HEADS, ModelSettings
 from mclabel.prm.training.settings import TrainerSettings
-from mclabel.settings import OPERATIONAL, rule
+from mclabel.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, rule
 from mclabel.work.settings import RayConfig
 
 
@@ -28,10 +28,10 @@ class TrainConfig(TrainerSettings, TextSettings, ExampleSettings, ModelSettings)
     labels."""
     device: Annotated[str, OPERATIONAL] = "cpu"
     """PyTorch device of each worker, such as cpu or cuda."""
-    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+    threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
     """Number of CPU threads that PyTorch uses in each worker. More than one helps only if nothing
     else runs on the machine."""
-    workers: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+    workers: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_COUNT)
     """Number of processes that share each batch. More than one uses Ray Train."""
     shard: Annotated[bool, OPERATIONAL] = False
     """Whether to shard weights, gradients and optimizer state over the workers (FSDP), for a base

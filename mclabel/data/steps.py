@@ -23,7 +23,7 @@ from mclabel.data.boundaries import (
     thinking_end,
 )
 from mclabel.records import Step
-from mclabel.settings import Settings, rule
+from mclabel.settings import MAX_COUNT, MAX_TOKENS, Settings, rule
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -49,10 +49,10 @@ class StepSplitter(Settings):
     whole answer is the last step."""
     think: tuple[str, str] = ("<think>", "</think>")
     """The two texts that mark the beginning and the end of a reasoning model's thinking."""
-    min_tokens: int = Field(1, ge=1)
+    min_tokens: int = Field(1, ge=1, le=MAX_TOKENS)
     """Minimum number of tokens in a step. A shorter step is merged into the next one, and a short
     last step into the one before it."""
-    max_steps: int | None = Field(None, ge=1)
+    max_steps: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Maximum number of steps in a solution. If there are more, adjacent steps are merged into
     groups of about equal size. null sets no limit."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mclabel.arith import bundled_model
 from mclabel.errors import ConfigError, EngineError
+from mclabel.plain_files import check_plain_folder
 
 ENDS = 2**20  # bytes
 CONFIGURATION = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
@@ -49,9 +50,11 @@ def model_source(model: str, *, key: str = POLICY) -> str:
         key: of the setting that names it.
 
     Raises:
-        EngineError: it names a folder that holds no model.
+        EngineError: it names a folder that holds no model, or something else than plain files.
     """
     path = Path(model)
+    if path.is_dir():
+        check_plain_folder(path, EngineError, name=named(model, key))
     if path.is_dir() and not (path / "config.json").is_file():
         raise EngineError(
             f"{named(model, key)}: the folder holds no config.json. Give a folder saved by "
@@ -182,6 +185,7 @@ def weights_fingerprint(folder: Path) -> str:
     a change confined to the middle of a large file goes unseen. Training changes every tensor.
     """
     digest = hashlib.sha256()
+    check_plain_folder(folder, EngineError, depth=0)
     for path in sorted(folder.iterdir()):
         if path.suffix in (".safetensors", ".bin", ".json", ".model", ".jinja"):
             size = path.stat().st_size

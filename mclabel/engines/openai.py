@@ -27,7 +27,7 @@ from mclabel.engines.settings import BatchSettings, PolicySettings
 from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
 from mclabel.errors import ConfigError, EngineError
 from mclabel.records import Completion
-from mclabel.settings import OPERATIONAL, SENSITIVE, Harmless, rule
+from mclabel.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -66,9 +66,9 @@ class OpenAIEngine(ModelEngine):
         per_request_seeds: Annotated[bool, OPERATIONAL] = False
         """Whether to send a separate seed with each request, which makes completions reproducible
         on servers that support it."""
-        timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, allow_inf_nan=False)
+        timeout_s: Annotated[float, OPERATIONAL] = Field(1800, gt=0, le=MAX_SECONDS)
         """Seconds to wait for the answer to one request before it counts as failed."""
-        retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, allow_inf_nan=False)
+        retry_s: Annotated[float, OPERATIONAL] = Field(600, ge=0, le=MAX_SECONDS)
         """Seconds during which a failed request is retried while servers refuse or do not
         answer."""
 

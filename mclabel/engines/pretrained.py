@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mclabel.engines.hub import POLICY, fetch_model, named
 from mclabel.errors import EngineError
+from mclabel.plain_files import check_plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -236,6 +237,7 @@ def load_state(path: Path) -> Any:
     """
     import torch
 
+    check_plain(path, EngineError)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a damaged archive fails in every way that unpickling can
@@ -248,6 +250,7 @@ def _opened(path: Path) -> list[int]:
 
     from safetensors import SafetensorError, safe_open
 
+    check_plain(path, EngineError)
     try:
         with safe_open(path, framework="pt") as file:
             return [prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118

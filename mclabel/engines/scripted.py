@@ -24,7 +24,7 @@ from mclabel.engines.base import Engine, EngineStats
 from mclabel.engines.settings import EngineSettings, PolicySettings
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
-from mclabel.settings import OPERATIONAL
+from mclabel.settings import MAX_COUNT, MAX_SECONDS, MAX_TOKENS, OPERATIONAL
 
 WORDS = {"sound": (0.75, 1.0), "shaky": (0.15, 0.5), "wrong": (0.10, 0.0)}
 """Word: how likely it is, and its factor on the chance of a right answer."""
@@ -36,11 +36,11 @@ class ScriptedEngine(Engine):
     class Settings(EngineSettings):
         """A policy with known step values, for tests and simulations. It has no model."""
 
-        num_steps: int = Field(4, ge=0)
+        num_steps: int = Field(4, ge=0, le=MAX_COUNT)
         """Number of solution lines before the answer line."""
         truncate_rate: float = Field(0.0, ge=0, le=1)
         """Fraction of completions that are truncated at `policy.max_tokens`."""
-        delay_s: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, allow_inf_nan=False)
+        delay_s: Annotated[float, OPERATIONAL] = Field(0.0, ge=0, le=MAX_SECONDS)
         """Mean duration of a completion in seconds; durations are random."""
         repeatable: Annotated[bool, OPERATIONAL] = True
         """Whether the same seed gives the same text. Real engines do not guarantee it."""
@@ -52,12 +52,12 @@ class ScriptedEngine(Engine):
         """Whether a crash kills the whole process, as running out of memory does."""
         poison: Annotated[bool, OPERATIONAL] = False
         """Whether a rollout of a problem with `[poison]` in its text makes the engine crash."""
-        hang_after: Annotated[int | None, OPERATIONAL] = Field(None, ge=0)
+        hang_after: Annotated[int | None, OPERATIONAL] = Field(None, ge=0, le=MAX_TOKENS)
         """Number of completions after which the engine hangs: no later completion ever ends. null
         never hangs."""
         hang: Annotated[bool, OPERATIONAL] = False
         """Whether a rollout of a problem with `[hang]` in its text makes the engine hang."""
-        max_context: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
+        max_context: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_TOKENS)
         """Maximum number of characters of prompt and solution together; null sets no limit."""
 
     settings: Settings

@@ -13,13 +13,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from mclabel.engines.chat import TAKEN_NAMES, TEMPLATE_DATE, Variable
+from mclabel.engines.chat import TAKEN_NAMES, TEMPLATE_DATE
 from mclabel.settings import (
+    MAX_AMOUNT,
+    MAX_TOKENS,
     OPERATIONAL,
-    RUNS_CODE,
     Chosen,
     ComponentSettings,
     Settings,
+    TrustsCode,
     at_most,
     rule,
 )
@@ -28,6 +30,14 @@ MAX_EXAMPLES = 256
 """They are put before every problem."""
 MAX_VARIABLES = 64
 _IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_]*$"
+_BOUNDED = Field(ge=-MAX_AMOUNT, le=MAX_AMOUNT)
+_VariableField = (
+    bool
+    | Annotated[int, _BOUNDED]
+    | Annotated[float, _BOUNDED]
+    | Annotated[str, Field(max_length=10_000)]
+)
+"""A `Variable`, with the bounds of a configuration."""
 _SET_ASIDE = "memory is set aside for every one"
 _NO_CORES = "no machine has as many cores"
 
@@ -124,14 +134,14 @@ class PolicySettings(Settings):
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest commit at the start of the
     job."""
-    trust_remote_code: Annotated[bool, RUNS_CODE] = False
+    trust_remote_code: TrustsCode = False
     """Whether Python code that comes with the model may run. For security it must be passed on the
     command line; a file alone cannot set it."""
     template: str | None = None
     """Prompt template that contains {problem}; null uses the model's chat template. Control tokens
     written in it, such as <|im_start|>, are tokens; in a problem's text they stay text."""
     template_variables: Annotated[
-        dict[Annotated[str, Field(pattern=_IDENTIFIER, max_length=64)], Variable],
+        dict[Annotated[str, Field(pattern=_IDENTIFIER, max_length=64)], _VariableField],
         Field(max_length=MAX_VARIABLES),
     ] = Field({})
     """Values that the model's chat template reads by name, such as {enable_thinking: false}."""
@@ -148,16 +158,16 @@ class PolicySettings(Settings):
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling: sample from the smallest set of tokens whose total probability is at least
     this. 1 samples from all tokens."""
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, le=MAX_TOKENS)
     """Sample from this many of the likeliest tokens; 0 samples from all tokens."""
-    max_tokens: int = Field(512, ge=1)
+    max_tokens: int = Field(512, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in a solution. For a rollout, the tokens of the prefix count,
     too."""
     stop: list[Annotated[str, Field(min_length=1)]] = Field([])
     """Stop strings, besides the model's own end tokens. They are kept in the completion."""
-    stop_token_ids: list[Annotated[int, Field(ge=0)]] = Field([])
+    stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_TOKENS)]] = Field([])
     """Stop token ids, besides the model's own end tokens. They are not kept in the completion."""
-    max_model_len: int | None = Field(None, ge=1)
+    max_model_len: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in prompt and solution together; null takes the model's own
     limit."""
 

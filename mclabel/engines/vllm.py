@@ -37,7 +37,7 @@ from mclabel.engines.vllm_stats import EngineLog
 from mclabel.errors import EngineDied, EngineError
 from mclabel.records import Completion
 from mclabel.seeds import engine_seed
-from mclabel.settings import OPERATIONAL, Harmless, rule
+from mclabel.settings import MAX_CORES, MAX_COUNT, OPERATIONAL, Harmless, rule
 from mclabel.stop import free_orphaned, shared_memory
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ class VllmEngine(ModelEngine):
         """Quantization method of the weights by its name in vLLM, such as fp8 or awq; null takes
         the one that the model's files name, if any. Labels depend on it, so a run cannot be resumed
         with a different one."""
-        tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+        tensor_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
         """Number of GPUs, on one node, that each layer is split over."""
-        pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+        pipeline_parallel: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
         """Number of groups of `tensor_parallel` GPUs that the layers are divided among, on one or
         several nodes. More than one group needs Ray."""
         gpu_memory_utilization: Annotated[float, OPERATIONAL] = Field(0.9, gt=0, le=1)
         """Fraction of each GPU's memory that vLLM reserves."""
-        kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0)
+        kv_cache_gib: Annotated[float | None, OPERATIONAL] = Field(None, gt=0, le=MAX_COUNT)
         """Memory for the KV cache in GiB. null takes the rest of the reserved memory on a GPU, and
         1 GiB on a CPU."""
         per_request_seeds: Annotated[Literal["auto"] | bool, OPERATIONAL] = "auto"

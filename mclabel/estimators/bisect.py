@@ -20,7 +20,7 @@ from pydantic import Field
 from mclabel.estimators.base import EXACT, Estimator, Judgement, RolloutSettings, outcome_estimate
 from mclabel.estimators.paths import ProblemPaths, RecordedRollout, SolutionPath
 from mclabel.records import Counts, LabelSource, Outcome
-from mclabel.settings import at_most
+from mclabel.settings import MAX_COUNT, at_most
 from mclabel.stats.lattice import first_success
 from mclabel.stats.values import NOTHING, estimate_stopped, first_error
 
@@ -36,7 +36,7 @@ class BisectEstimator(Estimator):
         """First errors of wrong solutions by binary search; at most `rollouts` of a prefix."""
 
         rollouts: Annotated[int, at_most(4_096, EXACT)] = Field(16, ge=1)
-        batch: int = Field(4, ge=1)
+        batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Number of rollouts started together from a prefix before the estimator decides again."""
 
     def __init__(self, settings: Settings, problem: ProblemPaths) -> None:

@@ -36,7 +36,7 @@ from mclabel.estimators.paths import (
     sibling_counts,
 )
 from mclabel.records import Counts, LabelSource
-from mclabel.settings import at_most
+from mclabel.settings import MAX_COUNT, at_most
 from mclabel.stats.intervals import repeated_interval
 from mclabel.stats.lattice import Boundary
 from mclabel.stats.values import (
@@ -58,12 +58,12 @@ class SequentialEstimator(Estimator):
         """Values up to a width, or until a step is decided; at most `rollouts` of a prefix."""
 
         rollouts: Annotated[int, at_most(256, EXACT)] = Field(16, ge=1)
-        batch: int = Field(4, ge=1)
+        batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Number of rollouts sampled from a prefix between two decisions whether to stop."""
-        threshold: float = Field(0.25, ge=0, lt=1, allow_inf_nan=False)
+        threshold: float = Field(0.25, ge=0, lt=1)
         """A step is labelled wrong when its value is at most this fraction of the bare problem's
         value."""
-        width: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
+        width: float = Field(0.25, gt=0, le=1)
         """Rollouts from a prefix stop once the 95% confidence interval of its value is at most this
         wide. Values lie in [0, 1]."""
 

@@ -34,7 +34,7 @@ class CompleterSettings(PolicySettings):
     is the policy itself, which then rolls out beside the others and takes no other keys."""
     name: str | None = Field(None, pattern=f"^{_NAME}$")
     """Name of the completer in labels and tables. null takes the last part of `model`."""
-    cost: float | None = Field(None, ge=1e-6, le=1e15, allow_inf_nan=False)
+    cost: float | None = Field(None, ge=1e-6, le=1e15)
     """Cost of one token of the completer, in any unit; only ratios matter. Set it for all
     completers or for none. null takes the number of the model's parameters. `posterior` spreads
     tokens by it, and the most costly completer counts as the strongest."""

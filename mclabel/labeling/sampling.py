@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mclabel.records import Counts, Outcome, Solution
-from mclabel.settings import OPERATIONAL, Settings, at_most, rule
+from mclabel.settings import MAX_COUNT, OPERATIONAL, Settings, at_most, rule
 
 MAX_SAMPLES = 16_384
 """Of a problem, without `balance`."""
@@ -30,7 +30,7 @@ class SolutionSettings(Settings):
     per_problem: Annotated[int, at_most(MAX_SAMPLES, _KEPT)] = Field(4, ge=1)
     """Number of solutions sampled from the policy for each problem. Not used if `path` or `run` is
     set."""
-    balance: int | None = Field(None, ge=1)
+    balance: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Keep up to this many right and equally many wrong solutions of each problem. A problem
     without a right or without a wrong solution is dropped. null keeps all solutions."""
     max_samples: Annotated[int | None, at_most(4 * MAX_SAMPLES, _KEPT)] = Field(None, ge=1)

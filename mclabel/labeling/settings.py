@@ -11,7 +11,7 @@ from mclabel.data.steps import StepSplitter
 from mclabel.estimators.base import EstimatorSettings
 from mclabel.estimators.each import CompleterRule
 from mclabel.labeling.sampling import SolutionSettings
-from mclabel.settings import OPERATIONAL, Chosen, Settings
+from mclabel.settings import OPERATIONAL, Chosen, Seed, Settings
 
 
 def _posterior() -> EstimatorSettings:
@@ -23,7 +23,7 @@ def _posterior() -> EstimatorSettings:
 class SampledSettings(Settings):
     """How solutions are sampled, split into steps and graded."""
 
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     """Random seed for sampling. The same seed gives the same completions if the engine samples
     reproducibly."""
     split: StepSplitter = StepSplitter()

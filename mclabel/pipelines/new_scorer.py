@@ -16,12 +16,10 @@ from mclabel.prm.examples.encode import StepEncoder
 from mclabel.prm.examples.targets import target_of
 from mclabel.prm.model.settings import HEADS
 from mclabel.prm.scoring.manifest import PrmManifest, step_encoder
+from mclabel.settings import MAX_TOKENS
 
 if TYPE_CHECKING:
     from mclabel.prm.model.network import StepModel
-
-UNLIMITED = 10**9
-"""Tokens of a solution where the settings give no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +64,7 @@ class NewScorer:
             template=config.template,
             system=config.system,
             max_tokens=min(
-                config.max_tokens or UNLIMITED, own.get_text_config().max_position_embeddings
+                config.max_tokens or MAX_TOKENS, own.get_text_config().max_position_embeddings
             ),
         )
         return cls(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mclabel.errors import DataError
+from mclabel.plain_files import check_plain
 from mclabel.prm.examples.encode import EncodedSolution
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class ScoreCache:
 
 def _read(path: Path) -> list[Any] | None:
     """The content of a file of scores; None if it is missing or damaged, and has to be computed."""
+    check_plain(path, DataError)
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

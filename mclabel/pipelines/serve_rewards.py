@@ -11,7 +11,8 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.rl.server.rewarder import Rewarder, check_credit
 from mclabel.serving.asked import Limits
 from mclabel.serving.place import Place, listen
-from mclabel.serving.run import Ready, run_server
+from mclabel.serving.run import GRACE_S, Ready, run_server
+from mclabel.stop import ends_within
 
 
 def serve_rewards(
@@ -33,7 +34,7 @@ def serve_rewards(
         EngineError: the PRM cannot be loaded, or died.
     """
     check_credit(config)
-    with listen(place) as listening:
+    with ends_within(GRACE_S), listen(place) as listening:
         if config.prm is not None and config.format == OWN_FORMAT:
             PrmManifest.read(model_folder(config.prm))
         try:

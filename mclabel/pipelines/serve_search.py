@@ -14,7 +14,8 @@ from mclabel.search.server.asks import Reader
 from mclabel.search.server.searcher import Searcher
 from mclabel.serving.asked import Limits
 from mclabel.serving.place import Place, listen
-from mclabel.serving.run import Ready, run_server
+from mclabel.serving.run import GRACE_S, Ready, run_server
+from mclabel.stop import ends_within
 
 
 def serve_search(
@@ -46,7 +47,7 @@ def serve_search(
             f"scorer.kind={config.scorer.kind}: works only for arith problems with known truth, "
             "which requests do not carry. Set scorer=prm with scorer.prm=FOLDER"
         )
-    with listen(place) as listening:
+    with ends_within(GRACE_S), listen(place) as listening:
         policy = prepare_policy(config.policy)
         config = config.model_copy(update={"policy": policy.settings})
         policy.engine.check_model()

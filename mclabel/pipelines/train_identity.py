@@ -12,7 +12,9 @@ from mclabel.data.shards.labels import committed_blocks
 from mclabel.data.shards.manifest import Semantic
 from mclabel.data.shards.store import Store
 from mclabel.engines.hub import weights_fingerprint
+from mclabel.errors import DataError
 from mclabel.pipelines.new_scorer import base_model
+from mclabel.plain_files import check_plain
 from mclabel.prm.scoring.manifest import scorer_fingerprint
 from mclabel.seeds import content_id
 
@@ -47,6 +49,7 @@ def semantic_config(config: TrainConfig, blocks: Blocks) -> Semantic:
 
 
 def _claimed_blocks(path: Path) -> Blocks:
+    check_plain(path, DataError)
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):

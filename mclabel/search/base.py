@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from mclabel.prm.scoring.aggregate import AGGREGATIONS, Aggregation
-from mclabel.settings import ComponentSettings, at_most
+from mclabel.settings import MAX_COUNT, ComponentSettings, at_most
 
 MAX_WIDTH = 4096
 """Largest number of solutions of a problem that are under way together."""
@@ -73,7 +73,7 @@ class MethodSettings(ComponentSettings):
         16, ge=1
     )
     """Number of solutions sampled side by side for each problem."""
-    every: int = Field(1, ge=1)
+    every: int = Field(1, ge=1, le=MAX_COUNT)
     """Number of steps sampled between two scorings (arXiv 2505.11730)."""
     aggregate: Aggregation = "last"
     """How the scores of a prefix's steps are combined into one: `last`, `min`, `product`, `mean`,

@@ -11,7 +11,7 @@ from mclabel.engines.settings import PolicySettings
 from mclabel.labeling.settings import SampledSettings
 from mclabel.search.base import MethodSettings
 from mclabel.search.scorers.base import StepScorerSettings
-from mclabel.settings import Chosen, rule
+from mclabel.settings import MAX_TOKENS, Chosen, rule
 
 STOPS: Mapping[str, tuple[str, ...]] = {"line": ("\n",), "blank_line": ("\n\n",)}
 """By the way of splitting: the texts with which a step ends."""
@@ -30,7 +30,7 @@ def _method() -> MethodSettings:
 class SteeredSettings(SampledSettings):
     """How problems are searched, whatever the method."""
 
-    step_tokens: int | None = Field(None, ge=1)
+    step_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in a step: a longer one is cut, and the rest is the next step. null
     sets no limit."""
     scorer: Annotated[StepScorerSettings, Chosen("scorers", default="prm")]
@@ -41,7 +41,7 @@ class SteeredSettings(SampledSettings):
     """Which finished solution is the result: the one with the highest score (`best`), or the best
     one with the answer whose scores have the highest sum (`weighted_vote`), or with the most
     frequent answer (`majority`)."""
-    tokens: int | None = Field(None, ge=1)
+    tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens sampled for each problem, discarded ones included.
     `policy.max_tokens` of them are reserved to complete the best prefix if no solution is finished.
     null leaves only the method's own limit."""

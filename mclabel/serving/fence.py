@@ -13,8 +13,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mclabel.serving.bodies import json_response
-from mclabel.serving.place import is_loopback
+from mclabel.serving.crowd import keep
+from mclabel.serving.place import host_name, is_loopback
 from mclabel.serving.refused import Refused
+
+NO_UPGRADE = "this server speaks plain HTTP: no WebSocket, and no other protocol to upgrade to"
 
 
 def fenced(routes: Sequence[Route], token: str | None) -> ASGIApp:
@@ -51,14 +54,18 @@ class _Fence:
             return
         request = Request(scope)
         answering = self._app
-        if (refused := self._refused(request)) is not None:
+        refused = self._refused(request)
+        if refused is None:
+            keep(scope)
+            if "upgrade" in request.headers:
+                refused = Refused(400, NO_UPGRADE)
+        if refused is not None:
             answering = await _refusal(request, refused)
         await answering(scope, receive, send)
 
     def _refused(self, request: Request) -> Refused | None:
         if self._token is None:
-            host = request.headers.get("host", "")
-            name = host[: host.rindex("]") + 1] if "]" in host else host.partition(":")[0]
+            name = host_name(request.headers.get("host", ""))
             return None if is_loopback(name) else Refused(421, "this address is not served")
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         knows = hmac.compare_digest(given.strip().encode("latin-1"), self._token.encode())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 from dataclasses import dataclass
 
 from mclabel.errors import ConfigError
 
 HOST = "127.0.0.1"
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,12 @@ def token_of(variable: str | None) -> str | None:
             "clients must send as their API key"
         )
     return token
+
+
+def host_name(header: str) -> str:
+    """The name in a Host header, without its port; empty if it is none."""
+    found = _HOST.fullmatch(header)
+    return "" if found is None else found[1]
 
 
 def is_loopback(host: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from mclabel.serving.asked import Asked
 from mclabel.serving.place import Place
@@ -14,15 +14,41 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
-MAX_CONNECTIONS = 1_024
 LOOK_S = 0.1
 """Seconds between two looks whether the server is to end."""
-END_S = 3
+END_S = 2
 """Seconds that responses under way have to end."""
+GRACE_S = 4.0
+"""Seconds after which a signal ends a server, whatever it is doing."""
 
 Ready = Callable[[str, Callable[[], None]], None]
 """Called with the base URL once it is served, and with a function that ends the server, from
 whatever thread."""
+
+
+def make_server(app: ASGIApp, *, places: int = 1_024) -> uvicorn.Server:
+    """A server that speaks HTTP alone, and keeps its places for those who may ask.
+
+    Args:
+        app: with its fence.
+        places: connections at a time.
+    """
+    import uvicorn
+
+    from mclabel.serving.crowd import Crowd
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=cast(Any, Crowd(places).protocol),
+            ws="none",
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            workers=1,
+            timeout_graceful_shutdown=END_S,
+        )
+    )
 
 
 async def run_server(
@@ -37,19 +63,7 @@ async def run_server(
         place: where to listen.
         on_ready: called when it listens.
     """
-    import uvicorn
-
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            log_level="critical",
-            access_log=False,
-            lifespan="off",
-            workers=1,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=END_S,
-        )
-    )
+    server = make_server(app)
 
     def stop() -> None:
         server.should_exit = True

@@ -1,34 +1,55 @@
 """Settings: each component declares its own, once, in the module that uses them.
 
-`base` says what a class of settings and a field are; `rules` checks what holds between fields.
+`base` says what a class of settings and a field are; `bounds` limits numbers; `marks` says what a
+field is to others; `rules` checks what holds between fields.
 """
 
 from mclabel.settings.base import (
     COMPONENT_FAULT,
-    CONTENT,
     NESTED_FAULTS,
-    OPERATIONAL,
-    RUNS_CODE,
-    SENSITIVE,
-    AtMost,
-    Born,
     Chosen,
     ComponentSettings,
-    Harmless,
     Named,
     OneOf,
     Settings,
-    at_most,
     content_fields,
     harmful_values,
     joined_faults,
     settings_class,
+)
+from mclabel.settings.bounds import (
+    MAX_AMOUNT,
+    MAX_CORES,
+    MAX_COUNT,
+    MAX_SECONDS,
+    MAX_SEED,
+    MAX_TOKENS,
+    MAX_TOTAL,
+    AtMost,
+    Seed,
+    at_most,
+)
+from mclabel.settings.marks import (
+    CONTENT,
+    OPERATIONAL,
+    RUNS_CODE,
+    SENSITIVE,
+    Born,
+    Harmless,
+    TrustsCode,
 )
 from mclabel.settings.rules import rule
 
 __all__ = [
     "COMPONENT_FAULT",
     "CONTENT",
+    "MAX_AMOUNT",
+    "MAX_CORES",
+    "MAX_COUNT",
+    "MAX_SECONDS",
+    "MAX_SEED",
+    "MAX_TOKENS",
+    "MAX_TOTAL",
     "NESTED_FAULTS",
     "OPERATIONAL",
     "RUNS_CODE",
@@ -40,7 +61,9 @@ __all__ = [
     "Harmless",
     "Named",
     "OneOf",
+    "Seed",
     "Settings",
+    "TrustsCode",
     "at_most",
     "content_fields",
     "harmful_values",

@@ -11,13 +11,11 @@ later release may add fields without orphaning a run.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
@@ -30,64 +28,13 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mclabel.components import NotAllowed, component_name, component_names, find_component
 from mclabel.errors import ConfigError
-from mclabel.faults import fault_text, in_words
+from mclabel.faults import MUST, fault_text, faults_by_field, in_words, must_text
+from mclabel.settings.bounds import refuse_truth_as_number
+from mclabel.settings.marks import CONTENT, OPERATIONAL, Born, Harmless
 from mclabel.settings.rules import check_rules
 
-OPERATIONAL = "operational"
-"""Marks a field that does not change what a label means."""
-SENSITIVE = "sensitive"
-"""Marks a field into which a secret could be put by mistake: messages do not repeat its value."""
-CONTENT = "content"
-"""Marks a field that names a file of which the content counts, and not the place."""
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
 """Types of errors: one that carries all errors of a component's settings, and one of its name."""
-
-
-@dataclass(frozen=True)
-class Harmless:
-    """Marks a field by whose values somebody's code could run, or a secret leave the machine.
-
-    A document may hold harmless values of it; any other must be given on the command line as well.
-    Of a mapping each value counts alone.
-    """
-
-    is_harmless: Callable[[Any], bool]
-    risk: str
-    """What another value does: a clause of which the key is the subject."""
-
-
-RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
-"""Marks a field that trusts the code of models."""
-
-
-@dataclass(frozen=True)
-class Born:
-    """Marks a field whose default has changed: identities leave it out at its first default."""
-
-    default: Any
-
-
-@dataclass(frozen=True, slots=True)
-class AtMost(AfterValidator):
-    """Checks a bound on a number; made by `at_most`."""
-
-    limit: int
-
-
-def at_most(limit: int, why: str) -> AtMost:
-    """A bound on a number, with its reason in the message.
-
-    Args:
-        limit: the largest number that is taken.
-        why: a clause, such as "all of them are held in memory".
-    """
-
-    def check(value: int | None) -> int | None:
-        if value is not None and value > limit:
-            raise ValueError(f"must be at most {limit:,}, not {value:,}: {why}")
-        return value
-
-    return AtMost(check, limit)
 
 
 @dataclass(frozen=True)
@@ -134,6 +81,15 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
     moved: ClassVar[Mapping[str, str]] = {}
     """Keys of earlier versions, and the keys of these settings that stand in their place."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler, /
+    ) -> CoreSchema:
+        """Lets no field take true or false as a number."""
+        schema = handler(source)
+        refuse_truth_as_number(handler.resolve_ref_schema(schema))
+        return schema
 
     @model_validator(mode="wrap")
     @classmethod
@@ -188,13 +144,17 @@ def content_fields(
 
 
 def _nested(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Settings]]:
-    """Settings in a field, alone or in a list, each with the names that lead to it."""
+    """Settings in a field, alone, in a list or by key, each with the names that lead to it."""
     if isinstance(value, Settings):
         yield (name,), value
     elif isinstance(value, list | tuple):
         for number, one in enumerate(value):
             if isinstance(one, Settings):
                 yield (name, str(number)), one
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            if isinstance(one, Settings):
+                yield (name, key), one
 
 
 def harmful_values(settings: Settings, parent: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -314,7 +274,7 @@ class Chosen:
                 NESTED_FAULTS,
                 "{faults}",
                 {
-                    "faults": joined_faults(error, kind),
+                    "faults": joined_faults(settings, error, kind),
                     "cause": error,
                     "model": settings,
                     "name": kind,
@@ -351,13 +311,30 @@ def settings_class(component_kind: str, name: str) -> type[ComponentSettings]:
     return settings
 
 
-def joined_faults(error: ValidationError, name: str) -> str:
-    """All that is wrong with settings, on one line; `name` stands for a fault of no one key."""
-    return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or name}: {fault_text(fault)}"
-        + (f", not {fault['input']!r}" if fault["type"] == "literal_error" else "")
-        for fault in error.errors()
-    )
+def joined_faults(kind: type[BaseModel], error: ValidationError, name: str) -> str:
+    """All that is wrong with settings, on one line.
+
+    Args:
+        kind: of the settings.
+        error: of their validation.
+        name: stands for a fault of no one key.
+    """
+    return "; ".join(_lines(kind, error, "", name))
+
+
+def _lines(kind: type[BaseModel], error: ValidationError, parent: str, name: str) -> Iterator[str]:
+    for path, faults in faults_by_field(kind, error):
+        key = parent + ".".join(path)
+        first, about = faults[0], faults[0].get("ctx", {})
+        if len(faults) > 1 and all(one["type"] in MUST for one in faults):
+            yield f"{key}: {must_text(faults)}"
+        elif first["type"] == NESTED_FAULTS:
+            yield from _lines(about["model"], about["cause"], f"{key}.", about["name"])
+        else:
+            shown = f"{key.rstrip('.') or name}: "
+            for one in faults:
+                given = f", not {one['input']!r}"[:100] if one["type"] == "literal_error" else ""
+                yield f"{shown}{fault_text(one)}{given}"
 
 
 def _fault(error: ConfigError, key: str = "") -> PydanticCustomError:

@@ -41,7 +41,7 @@ def methods(draw: st.DrawFn) -> Callable[[int], SearchMethod]:
         settings["width"] = draw(st.integers(1, 4))
         settings["n"] = settings["width"] * draw(st.integers(1, 4))
     if kind == "rebase":
-        settings["temperature"] = draw(st.sampled_from([1e-300, 0.2, 1e300]))
+        settings["temperature"] = draw(st.sampled_from([1e-300, 0.2, 1e9]))
     if kind == "particle":
         settings["least_ess"] = draw(st.sampled_from([0.0, 0.5, 1.0]))
     if kind == "mcts":

@@ -21,7 +21,7 @@ from mclabel.boundary import Boundary
 from mclabel.components import component_names, find_component
 from mclabel.data.readers.checked import CheckedReader
 from mclabel.errors import ConfigError
-from mclabel.settings import Chosen, ComponentSettings
+from mclabel.settings import MAX_TOTAL, Chosen, ComponentSettings
 
 _PYTHON_NAME = re.compile(
     r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::|\Z)"
@@ -39,7 +39,7 @@ class ReaderSettings(ComponentSettings):
     source: str = Field(coerce_numbers_to_str=True)
     """Source of the problems: `arith` (generated), a .jsonl, .json, .parquet or .csv file or its
     URL, `hf:NAME` (a Hugging Face dataset), or `module:function` for a reader of your own."""
-    limit: int | None = Field(None, ge=1)
+    limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
     """Maximum number of problems to read; null reads all. It is required for arith, which has no
     end."""
 

@@ -13,7 +13,7 @@ from mclabel.arith.stories import FAMILIES, HELD_OUT_FAMILIES
 from mclabel.data.readers.base import ReaderSettings
 from mclabel.errors import ConfigError
 from mclabel.records import Problem
-from mclabel.settings import at_most, rule
+from mclabel.settings import Seed, at_most, rule
 
 MAX_ARITH = 1_000_000
 """Problems that are generated."""
@@ -35,7 +35,7 @@ class ArithReader:
         families: list[str] | None = None
         """Names of the problem families; null takes the families that the bundled policy was
         trained on."""
-        seed: int = Field(0, ge=0)
+        seed: Seed = 0
         """Random seed of the problem generator. A different seed gives different problems."""
 
         @rule

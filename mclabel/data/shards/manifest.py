@@ -177,10 +177,14 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
         return None
     try:
         manifest, check = read_object(raw)
-        if not isinstance(manifest["config"], dict) or not isinstance(manifest["format"], int):
-            raise ValueError("config must be an object, format a number")
+        if not isinstance(manifest["config"], dict) or type(manifest["format"]) is not int:
+            raise ValueError("config must be an object, format a whole number")
         if manifest["format"] >= FORMAT and not isinstance(manifest["identity"], dict):
             raise ValueError("identity must be an object")
+        if not isinstance(manifest.get("plan_identity", {}), dict):
+            raise ValueError("plan_identity must be an object")
+        if not isinstance(manifest.get("id", ""), str):
+            raise ValueError("id must be a text")
     except (ValueError, KeyError) as error:
         fault = f"damaged, or not a manifest of mclabel ({error})"
         raise damaged(store, name, fault) from error

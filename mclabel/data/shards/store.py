@@ -27,6 +27,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from mclabel.data.shards.contact import check_contact, reason_of
 from mclabel.data.shards.durable import create_durably, replace_durably, sweep
 from mclabel.errors import ShardError
+from mclabel.plain_files import check_plain
 
 _RETRIES: Any = {
     "max_retries": 12,
@@ -172,6 +173,7 @@ class Store:
         root = str(self._path)
         with self._clear_errors("labels"):
             for name in names:
+                check_plain(f"{root}/{name}", ShardError, name=self.location)
                 try:
                     handle = os.open(f"{root}/{name}", os.O_RDONLY)
                 except FileNotFoundError:
@@ -231,6 +233,8 @@ class Store:
         if not self._was_reached:
             check_contact(self.location, self._client())
             self._was_reached = True
+        if self.is_local and name:
+            check_plain(self._path / name, ShardError, name=self.location)
         try:
             yield
         except (BaseError, OSError) as error:

@@ -35,7 +35,7 @@ from mclabel.estimators.posterior.plan import make_plans
 from mclabel.estimators.posterior.priors import Priors, wide_priors
 from mclabel.estimators.posterior.views import CompleterView, best_probes, plan_together
 from mclabel.records import Counts, Outcome
-from mclabel.settings import CONTENT, at_most, rule
+from mclabel.settings import CONTENT, MAX_AMOUNT, MAX_COUNT, MAX_TOKENS, MAX_TOTAL, at_most, rule
 
 
 class PosteriorEstimator(Estimator):
@@ -45,19 +45,19 @@ class PosteriorEstimator(Estimator):
         """Finds first errors with few tokens; at most `rollouts` from each prefix."""
 
         rollouts: Annotated[int, at_most(1_024, EXACT)] = Field(16, ge=1)
-        batch: int = Field(4, ge=1)
+        batch: int = Field(4, ge=1, le=MAX_COUNT)
         """Number of rollouts started together from a prefix before the estimator decides again."""
-        min_gain_per_token: float = Field(3e-4, gt=0, allow_inf_nan=False)
+        min_gain_per_token: float = Field(3e-4, gt=0, le=MAX_AMOUNT)
         """Rollouts of a problem stop when the expected gain per token falls below this. The gain is
         roughly the probability of locating one more first error. A lower value costs more tokens
         and locates more first errors."""
-        every: int = Field(0, ge=0)
+        every: int = Field(0, ge=0, le=MAX_COUNT)
         """Number of rollouts sampled from every prefix before the search for the first error
         begins, so that every step gets a soft value. 0 samples only where the search needs it."""
-        max_tokens: int | None = Field(None, ge=1)
+        max_tokens: int | None = Field(None, ge=1, le=MAX_TOTAL)
         """Maximum number of rollout tokens for a problem. A batch whose expected length would
         exceed it is not started. null sets no limit."""
-        tokens_per_solution: float | None = Field(None, gt=0, allow_inf_nan=False)
+        tokens_per_solution: float | None = Field(None, gt=0, le=MAX_TOKENS)
         """Target for the average number of rollout tokens per solution. `min_gain_per_token` is
         adjusted during the run to meet it. null keeps `min_gain_per_token` fixed."""
         agreement: bool = True

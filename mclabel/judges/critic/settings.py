@@ -14,7 +14,10 @@ from mclabel.judges.critic.prompts import (
     missing_placeholders,
     own_template,
 )
-from mclabel.settings import OneOf, Settings, at_most, rule
+from mclabel.settings import MAX_TOKENS, OneOf, Settings, at_most, rule
+
+MAX_VOTES = 1_024
+"""On one solution."""
 
 
 class CriticPolicySettings(PolicySettings):
@@ -38,14 +41,14 @@ class CriticSettings(Settings):
     such a template. null for a built-in prompt."""
     use_reference: bool = False
     """Whether the critic is shown the problem's reference solution or answer."""
-    least_votes: int = Field(3, ge=1)
+    least_votes: int = Field(3, ge=1, le=MAX_VOTES)
     """Minimum number of votes, that is, readable answers of the language model, for an opinion. If
     that many all agree, no more are sampled."""
     most_votes: Annotated[
-        int, at_most(1_024, "all of a solution's votes are sampled on one engine")
+        int, at_most(MAX_VOTES, "all of a solution's votes are sampled on one engine")
     ] = Field(8, ge=1)
     """Maximum number of votes on a solution."""
-    max_tokens: int = Field(8_192, ge=1)
+    max_tokens: int = Field(8_192, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in an answer. An answer that is cut without a verdict is sampled
     once more with twice as many."""
 

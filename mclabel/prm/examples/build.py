@@ -20,7 +20,7 @@ from mclabel.prm.examples.targets import (
     until_first_error,
 )
 from mclabel.records import LabeledSolution, Outcome
-from mclabel.settings import OPERATIONAL, Named, Settings, rule
+from mclabel.settings import MAX_TOTAL, OPERATIONAL, Named, Settings, rule
 
 _RIGHT = {
     Outcome.RIGHT: True,
@@ -54,9 +54,9 @@ class ExampleSettings(Settings):
     too_long: Literal["drop", "cut"] = "drop"
     """What happens to a solution longer than `max_tokens`: `drop` leaves it out, `cut` cuts it
     after the last step that fits."""
-    limit: int | None = Field(None, ge=1)
+    limit: int | None = Field(None, ge=1, le=MAX_TOTAL)
     """Maximum number of solutions to train on, taken in the order of the labels; null takes all."""
-    validation: float = Field(0.1, ge=0, lt=1, allow_inf_nan=False)
+    validation: float = Field(0.1, ge=0, lt=1)
     """Fraction of the problems held out for validation, chosen by a hash of their text. 0 holds out
     none."""
     evaluation: Annotated[list[str], OPERATIONAL] = Field([])

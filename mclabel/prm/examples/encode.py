@@ -18,7 +18,7 @@ from mclabel.data.steps import split_steps
 from mclabel.engines.text import PolicyText
 from mclabel.errors import DataError
 from mclabel.records import LabeledSolution, Step
-from mclabel.settings import Settings
+from mclabel.settings import MAX_TOKENS, Settings, rule
 
 
 class TextSettings(Settings):
@@ -28,13 +28,24 @@ class TextSettings(Settings):
     """Prompt template that contains {problem}; null uses the base's chat template."""
     system: str | None = None
     """System message in the chat template; null sends none."""
-    step_token: str | None = None
+    step_token: str | None = Field(None, min_length=1)
     """Token inserted after every step, at which head=token scores it. null takes the one that the
     tokenizer reserves."""
     add_step_token: bool = False
     """Whether to add `step_token` to the vocabulary if it is missing there."""
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens in prompt and solution together; null takes the base's own limit."""
+
+    @rule
+    def _a_template_holds_the_problem(self) -> str | None:
+        return template_fault(self.template)
+
+
+def template_fault(template: str | None) -> str | None:
+    """What is wrong with the template of a prompt; None if nothing is."""
+    if template is None or "{problem}" in template:
+        return None
+    return "template must contain {problem}, which is replaced by the problem's text"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.settings import OPERATIONAL, RUNS_CODE, OneOf, Settings, rule
+from mclabel.settings import MAX_COUNT, OPERATIONAL, OneOf, Settings, TrustsCode, rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +59,13 @@ class ModelSettings(Settings):
     arith:strong."""
     revision: str | None = None
     """Commit or tag of a Hugging Face model; null takes the latest commit."""
-    trust_remote_code: Annotated[bool, RUNS_CODE] = False
+    trust_remote_code: TrustsCode = False
     """Whether Python code that comes with the base may run. For security it must be passed on the
     command line; a file alone cannot set it."""
     head: HeadName = "token"
     """`token`: a token classifier, the usual PRM. `likelihood`: a head that also receives the
     base's likelihood of each step's tokens, which is more accurate for small bases."""
-    extra_layers: int = Field(0, ge=0)
+    extra_layers: int = Field(0, ge=0, le=1_000)
     """Number of transformer layers added on top of the base, which also receive the base's
     predictions of each token. They are trained at `head_lr` and need head=token, backbone_lr=0, and
     no step_token or lora_rank. 0 adds none."""
@@ -73,10 +73,10 @@ class ModelSettings(Settings):
     """Whether head=likelihood receives hidden states besides likelihoods; null does so only if the
     base is trained. With a frozen base, hidden states lower the accuracy unless there are many
     labels."""
-    lora_rank: int | None = Field(None, ge=1)
+    lora_rank: int | None = Field(None, ge=1, le=65_536)
     """Rank of LoRA adapters that are trained, at `backbone_lr`, instead of the base's own weights.
     null trains no adapters."""
-    lora_alpha: int = Field(32, gt=0)
+    lora_alpha: int = Field(32, gt=0, le=MAX_COUNT)
     """Scale of LoRA adapters: their output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Data type of the base's weights."""

@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field, ValidationError
 
 from mclabel.engines.hub import weights_fingerprint
 from mclabel.engines.text import PolicyText
 from mclabel.errors import ConfigError, DataError
-from mclabel.prm.examples.encode import StepEncoder
+from mclabel.plain_files import check_plain, check_plain_folder
+from mclabel.prm.examples.encode import StepEncoder, template_fault
 from mclabel.prm.model.settings import HEAD_FILE, HeadName
+from mclabel.settings import MAX_TOKENS, Settings, joined_faults, rule
 
 MANIFEST = "prm.json"
 FORMAT = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrmManifest:
+class PrmManifest(Settings):
     """What a saved PRM needs beside its weights to score as it was trained."""
 
     kind: Literal["prm", "orm"]
     """An `orm` was trained on outcomes alone: only its last score means something."""
     head: HeadName
-    step_token: str | None
+    step_token: str | None = Field(min_length=1)
     """Follows every step; None scores at each step's last token."""
     template: str | None
     """Template of the prompt; None is the tokenizer's chat template."""
     system: str | None
-    max_tokens: int
+    max_tokens: int = Field(ge=1, le=MAX_TOKENS)
     """Most tokens of an encoded solution."""
+
+    @rule
+    def _a_template_holds_the_problem(self) -> str | None:
+        return template_fault(self.template)
 
     def save(self, folder: Path) -> None:
         """Write it beside the weights."""
-        content = {"format": FORMAT, **asdict(self)}
+        content = {"format": FORMAT, **dict(self)}
         (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n")
 
     @classmethod
@@ -46,16 +50,22 @@ class PrmManifest:
         Raises:
             DataError: the folder holds no PRM of this format.
         """
+        check_plain(folder / MANIFEST, DataError)
         try:
             content = json.loads((folder / MANIFEST).read_text())
             if content.pop("format") != FORMAT:
                 raise ValueError(f"its format is not {FORMAT}")
-            cls(**content)  # refuses keys that it does not know
-            return TypeAdapter(cls).validate_python(content)
+            return cls.model_validate(content)
         except FileNotFoundError:
             raise DataError(
                 f"{folder}: holds no {MANIFEST}. Give the `out` of `mclabel train`"
             ) from None
+        except ValidationError as error:
+            faults = joined_faults(cls, error, MANIFEST)
+            raise DataError(
+                f"{folder}/{MANIFEST}: not a PRM's manifest: {faults}. Copy the whole folder "
+                "again, or train it again"
+            ) from error
         except (
             *(OSError, ValueError, KeyError, TypeError),
             *(AttributeError, RecursionError),
@@ -70,9 +80,11 @@ def model_folder(path: str | Path) -> Path:
     """The folder of the weights, of the `out` of a training run or of the folder itself.
 
     Raises:
-        DataError: its training has not ended.
+        DataError: its training has not ended, or it holds something else than plain files.
     """
     folder = Path(path)
+    if folder.is_dir():
+        check_plain_folder(folder, DataError)
     if (folder / "train.json").is_file() and not (folder / "model").is_dir():
         raise DataError(
             f"{folder}: its training has not finished. Run the same `mclabel train` "

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from mclabel.errors import ConfigError, DataError, EngineError
 from mclabel.prm.scoring.formats import FORMATS, OWN_FORMAT
 from mclabel.prm.scoring.layout import LayoutSettings
-from mclabel.settings import OPERATIONAL, OneOf, Settings, joined_faults, rule
+from mclabel.settings import OPERATIONAL, OneOf, Settings, TrustsCode, joined_faults, rule
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
@@ -32,8 +32,9 @@ class ScorerSettings(Settings):
     url: Annotated[str | None, OPERATIONAL] = None
     """URL of a server that `mclabel serve` started for the same PRM and that computes the scores;
     null computes them in this job."""
-    trust_remote_code: Annotated[bool, OPERATIONAL] = False
-    """Whether Python code that comes with the PRM may run."""
+    trust_remote_code: Annotated[TrustsCode, OPERATIONAL] = False
+    """Whether Python code that comes with the PRM may run. For security it must be passed on the
+    command line; a file alone cannot set it."""
 
     @rule
     def _a_layout_is_of_another_format(self) -> str | None:
@@ -95,7 +96,9 @@ def load_prm(path: str | Path, *, threads: int | None = None, **settings: Any) -
     try:
         checked = ScorerSettings(prm=str(path), **settings)
     except ValidationError as error:
-        raise ConfigError(f"load_prm: {joined_faults(error, 'settings')}") from error
+        raise ConfigError(
+            f"load_prm: {joined_faults(ScorerSettings, error, 'settings')}"
+        ) from error
     return load_scorer(checked, threads=threads)
 
 

@@ -24,6 +24,7 @@ from transformers.trainer_utils import sort_checkpoints
 
 from mclabel.engines.pretrained import load_state, load_tensors
 from mclabel.errors import TrainingError
+from mclabel.plain_files import check_plain_folder
 from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.distributed import is_first
 from mclabel.prm.training.sharding import is_sharded, whole
@@ -57,6 +58,7 @@ def check_trainer_files(folder: Path) -> None:
         f"Remove the folder {folder} to resume from the checkpoint before it, or from the start "
         "if there is none"
     )
+    check_plain_folder(folder, TrainingError)
     path = folder / TRAINER_STATE_NAME
     try:
         state = TrainerState.load_from_json(str(path))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mclabel.settings import OPERATIONAL, Named, Settings
+from mclabel.settings import MAX_AMOUNT, MAX_COUNT, MAX_TOKENS, OPERATIONAL, Named, Seed, Settings
 
 LOSSES: Mapping[str, str] = {
     "cross_entropy": "mclabel.prm.training.losses:cross_entropy",
@@ -26,38 +26,38 @@ class TrainerSettings(Settings):
     balance: bool = False
     """Whether to weight sound and wrong steps so that both classes have the same total weight in
     the loss."""
-    pair_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
+    pair_weight: float = Field(0.0, ge=0, le=MAX_AMOUNT)
     """Weight of an additional ranking loss over pairs of a right and a wrong solution to the same
     problem, relative to the step loss. If it is above 0, solutions to the same problem are put in
     the same batch. 0 turns it off."""
-    epochs: float = Field(3.0, gt=0, allow_inf_nan=False)
+    epochs: float = Field(3.0, gt=0, le=MAX_COUNT)
     """Number of passes over the training solutions."""
-    max_steps: int | None = Field(None, ge=1)
+    max_steps: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Number of optimizer steps, which replaces `epochs`; null uses `epochs`."""
-    batch_size: int = Field(16, ge=1)
+    batch_size: int = Field(16, ge=1, le=MAX_COUNT)
     """Number of solutions per optimizer step, over all workers together."""
-    micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1)
+    micro_tokens: Annotated[int, OPERATIONAL] = Field(8192, ge=1, le=MAX_TOKENS)
     """Maximum number of tokens, padding included, that a worker processes at once. A larger batch
     is processed in parts whose gradients are accumulated. A part holds at least one solution, or
     with `pair_weight` all solutions to one problem in the batch."""
-    backbone_lr: float = Field(1e-5, ge=0, allow_inf_nan=False)
+    backbone_lr: float = Field(1e-5, ge=0, le=MAX_AMOUNT)
     """Learning rate of the base's weights or of its LoRA adapters; 0 freezes the base."""
-    head_lr: float = Field(1e-3, gt=0, allow_inf_nan=False)
+    head_lr: float = Field(1e-3, gt=0, le=MAX_AMOUNT)
     """Learning rate of the head and of `extra_layers`."""
-    warmup: float = Field(0.05, ge=0, lt=1, allow_inf_nan=False)
+    warmup: float = Field(0.05, ge=0, lt=1)
     """Fraction of the optimizer steps during which the learning rates rise linearly from 0. After
     them they fall linearly to 0."""
-    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(0.0, ge=0, le=MAX_AMOUNT)
     """Weight decay of AdamW."""
     bf16: bool = False
     """Whether to compute in mixed precision with bfloat16. The weights keep their `dtype`."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     """Random seed for the head's initial weights and for the order of the training solutions."""
-    save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1)
+    save_steps: Annotated[int, OPERATIONAL] = Field(200, ge=1, le=MAX_TOKENS)
     """Number of optimizer steps between two checkpoints."""
-    eval_steps: Annotated[int | None, OPERATIONAL] = Field(None, ge=1)
+    eval_steps: Annotated[int | None, OPERATIONAL] = Field(None, ge=1, le=MAX_TOKENS)
     """Number of optimizer steps between two validations; null validates after every epoch."""
-    patience: int | None = Field(None, ge=1)
+    patience: int | None = Field(None, ge=1, le=MAX_TOKENS)
     """Training stops after this many validations in a row without a lower loss, and keeps the best
     weights. null never stops early."""
     report_to: Annotated[list[Literal["tensorboard", "wandb"]], OPERATIONAL] = Field([])

@@ -31,6 +31,9 @@ from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.listing import Listing, Question, counts
 from mclabel.report.viewer.scoring import Scorers
 from mclabel.report.viewer.selection import Selection
+from mclabel.serving.crowd import keep
+from mclabel.serving.fence import NO_UPGRADE
+from mclabel.serving.place import host_name
 
 STATIC = Path(__file__).parents[1] / "static"
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -179,8 +182,7 @@ class _Fence:
         await (self._refusal(request) or self._app)(scope, receive, guarded)
 
     def _refusal(self, request: Request) -> Response | None:
-        host = request.headers.get("host", "").rpartition(":")
-        if (host[0] or host[2]) not in HOSTS:
+        if host_name(request.headers.get("host", "")) not in HOSTS:
             return PlainTextResponse("mclabel view: this address is not served", 421)
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("mclabel view: only looked at", 405)
@@ -190,6 +192,9 @@ class _Fence:
             response.set_cookie(cookie, self._token, httponly=True, samesite="lax")
             return response
         if self._same(request.cookies.get(cookie, "")):
+            keep(request.scope)
+            if "upgrade" in request.headers:
+                return PlainTextResponse(f"mclabel view: {NO_UPGRADE}", 400)
             return None
         return PlainTextResponse(
             "mclabel view: open the address that the command printed, with its token", 403

@@ -12,6 +12,8 @@ from mclabel.report.runs import Run, find_runs, is_finished_prm
 from mclabel.report.viewer.following import Follower
 from mclabel.report.viewer.index import Index
 from mclabel.report.viewer.scoring import Scorers
+from mclabel.serving.run import GRACE_S, make_server
+from mclabel.stop import ends_within
 
 ADDRESS = "127.0.0.1"
 PORT = 8780
@@ -72,25 +74,23 @@ def _run(
     on_ready: Callable[[str], None],
 ) -> None:
     import anyio.to_thread
-    import uvicorn
 
     from mclabel.report.viewer.server import make_app
 
     token = secrets.token_urlsafe(24)
     app = make_app(index, follower, scorers, token=token)
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", workers=1)
-    )
+    server = make_server(app)
 
     async def main() -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = MAX_THREADS
         await server.serve(sockets=[listening])
 
     on_ready(f"http://{ADDRESS}:{listening.getsockname()[1]}/?token={token}")
-    try:
-        anyio.run(main)
-    except KeyboardInterrupt:
-        return
+    with ends_within(GRACE_S):
+        try:
+            anyio.run(main)
+        except KeyboardInterrupt:
+            return
 
 
 def _listen(port: int | None) -> socket.socket:

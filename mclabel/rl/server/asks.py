@@ -11,7 +11,7 @@ from mclabel.rl.client import RewardItem
 from mclabel.rl.settings import RewardSettings
 from mclabel.serving.bodies import parsed
 from mclabel.serving.refused import Refused
-from mclabel.settings import Settings, joined_faults
+from mclabel.settings import MAX_SEED, Settings, joined_faults
 
 MAX_BODY = 32 * 2**20
 """Bytes of a request."""
@@ -23,6 +23,8 @@ MAX_MESSAGE = 2_000
 """Characters of a message."""
 
 _Text = Annotated[str, Field(max_length=MAX_PROBLEM)]
+_Whole = Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED)]
+_Number = Annotated[float, Field(ge=-1e300, le=1e300)]
 S = TypeVar("S", bound=Settings)
 
 
@@ -31,7 +33,7 @@ class _Item(Settings):
     completion: str
     answer: _Text | None = None
     group: _Text | None = None
-    truncated: bool = False
+    truncated: bool | None = None
 
 
 class _Score(Settings):
@@ -43,7 +45,7 @@ class _GetReward(Settings):
 
     query: list[str]
     prompts: list[_Text]
-    labels: list[_Text | int | float | None] | None = None
+    labels: list[_Text | _Whole | _Number | None] | None = None
 
 
 def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
@@ -55,7 +57,7 @@ def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
     content = parsed(body)
     _check_length("items", content.get("items"))
     request = _validated(_Score, content)
-    return _with_answers([RewardItem(**dict(one)) for one in request.items], "items", settings)
+    return _with_answers([RewardItem(**{**dict(one), "truncated": bool(one.truncated)}) for one in request.items], "items", settings)
 
 
 def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | None]:
@@ -123,7 +125,7 @@ def _validated(kind: type[S], content: object) -> S:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        _refuse(joined_faults(error, "request")[:MAX_MESSAGE])
+        _refuse(joined_faults(kind, error, "request")[:MAX_MESSAGE])
 
 
 def _refuse(message: str) -> NoReturn:

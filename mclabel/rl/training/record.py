@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.errors import DataError
+from mclabel.plain_files import check_plain
 from mclabel.rl.groups import Group
 from mclabel.rl.measure import Measurement
 
@@ -45,6 +46,7 @@ def read_measured(out: Path) -> dict[int, Measurement]:
     """
     found = {}
     for path in sorted((out / MEASURED).glob("*.json"), key=_step_of):
+        check_plain(path, DataError)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             found[_step_of(path)] = Measurement.from_json(content)

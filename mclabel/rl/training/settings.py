@@ -10,7 +10,16 @@ from mclabel.engines.settings import PolicySettings
 from mclabel.estimators.base import EstimatorSettings
 from mclabel.labeling.settings import SampledSettings
 from mclabel.rl.settings import CreditedSettings
-from mclabel.settings import OPERATIONAL, Chosen, Settings, at_most, rule
+from mclabel.settings import (
+    MAX_AMOUNT,
+    MAX_COUNT,
+    MAX_TOKENS,
+    OPERATIONAL,
+    Chosen,
+    Settings,
+    at_most,
+    rule,
+)
 
 MAX_GROUP = 1024
 
@@ -41,25 +50,25 @@ class RLSettings(SampledSettings, CreditedSettings):
     """Folder of a PRM, for credits that need step scores or first errors. With any credit, the log
     then shows by how much its mean lowest score exceeds the share of right answers. null uses
     none."""
-    steps: int = Field(100, ge=1)
+    steps: int = Field(100, ge=1, le=MAX_TOKENS)
     """Number of optimizer steps. Each samples new solutions with the weights that the step before
     it produced."""
-    problems_per_step: int = Field(32, ge=1)
+    problems_per_step: int = Field(32, ge=1, le=MAX_COUNT)
     """Number of problems per optimizer step; a group of solutions is sampled for each."""
     group_size: Annotated[int, at_most(MAX_GROUP, "a group is held in memory")] = Field(8, ge=2)
     """Number of solutions sampled for each problem, which form a group and are compared with each
     other."""
-    learning_rate: float = Field(1e-4, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(1e-4, gt=0, le=MAX_AMOUNT)
     """Learning rate of AdamW, constant over the run."""
-    max_grad_norm: float = Field(1.0, gt=0, allow_inf_nan=False)
+    max_grad_norm: float = Field(1.0, gt=0, le=MAX_AMOUNT)
     """Maximum norm of the gradients; larger gradients are scaled down to it."""
-    beta: float = Field(0.0, ge=0, allow_inf_nan=False)
+    beta: float = Field(0.0, ge=0, le=MAX_AMOUNT)
     """Weight in the loss of the KL divergence from the initial policy. Above 0, a copy of the
     initial policy is kept in memory; 0 leaves the divergence out."""
-    micro_batch: Annotated[int, OPERATIONAL] = Field(32, ge=1)
+    micro_batch: Annotated[int, OPERATIONAL] = Field(32, ge=1, le=MAX_COUNT)
     """Number of solutions that are processed at once; gradients are accumulated over a step. Must
     divide `problems_per_step` times `group_size`."""
-    save_steps: Annotated[int, OPERATIONAL] = Field(10, ge=1)
+    save_steps: Annotated[int, OPERATIONAL] = Field(10, ge=1, le=MAX_TOKENS)
     """Number of optimizer steps between two checkpoints, and so the most that a killed run
     loses."""
 
@@ -104,6 +113,6 @@ class MeasureSettings(Settings):
 
     samples: Annotated[int, at_most(MAX_GROUP, "a problem's are held in memory")] = Field(4, ge=1)
     """Number of solutions sampled for each problem of `measured`."""
-    every: int = Field(20, ge=1)
+    every: int = Field(20, ge=1, le=MAX_TOKENS)
     """Number of optimizer steps between two measurements. The first and the last policy are always
     measured."""

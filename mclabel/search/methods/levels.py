@@ -13,14 +13,14 @@ from typing import Any
 
 from pydantic import Field
 
-from mclabel.search.base import Expansion, MethodSettings, Node, SearchMethod
+from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, SearchMethod
 from mclabel.settings import rule
 
 
 class WidthSettings(MethodSettings):
     """Settings of the methods that keep one of `width` continuations."""
 
-    width: int = Field(4, ge=1)
+    width: int = Field(4, ge=1, le=MAX_WIDTH)
     """Number of continuations sampled from each kept prefix; n / `width` prefixes are kept. 4 as in
     arXiv 2408.03314. Must divide `n`."""
 
@@ -28,7 +28,7 @@ class WidthSettings(MethodSettings):
     def _width_divides_n(self) -> str | None:
         if self.n % self.width == 0:
             return None
-        fitting = max(size for size in range(1, self.width) if self.n % size == 0)
+        fitting = max(size for size in range(1, min(self.width, self.n) + 1) if self.n % size == 0)
         return (
             f"width={self.width}: must divide n={self.n}. Set width={fitting}, or "
             f"n={(self.n // self.width + 1) * self.width}"

@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mclabel.search.base import MAX_WIDTH, Expansion, MethodSettings, Node, SearchMethod
-from mclabel.settings import at_most, rule
+from mclabel.settings import MAX_AMOUNT, at_most, rule
 
 _EXPANSIONS_EACH = 4
 """Number of expansions for each of the `n` solutions where no limit is set."""
@@ -99,7 +99,7 @@ class MctsSearch(SearchMethod):
         width: int = Field(4, ge=1, le=MAX_WIDTH)
         """Number of continuations sampled when a node is expanded, which happens once; 4 as in
         `beam`. A larger number makes a right continuation likelier."""
-        c: float = Field(1.25, ge=0, allow_inf_nan=False)
+        c: float = Field(1.25, ge=0, le=MAX_AMOUNT)
         """Exploration constant of PUCT: the weight of rarely visited nodes against nodes of high
         value. 1.25 as in arXiv 1911.08265, for values in [0, 1]."""
         parallel: int = Field(4, ge=1, le=MAX_WIDTH)

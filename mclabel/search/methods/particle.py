@@ -40,7 +40,7 @@ class ParticleSearch(LevelSearch):
     class Settings(MethodSettings):
         """Keeps a population of beginnings that is resampled by the odds of their scores."""
 
-        least_ess: float = Field(0.5, ge=0, le=1, allow_inf_nan=False)
+        least_ess: float = Field(0.5, ge=0, le=1)
         """Minimum effective sample size, as a fraction of the particles; scores are tempered until
         it is reached, so that they do not count fully too early (arXiv 2510.05825). 0 never
         tempers, as in arXiv 2502.01618; 1 ignores scores. 0.5 is customary in sequential Monte

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from mclabel.search.base import MethodSettings
 from mclabel.search.methods.levels import LevelSearch, open_nodes
+from mclabel.settings import MAX_AMOUNT
 
 
 class RebaseSearch(LevelSearch):
@@ -28,7 +29,7 @@ class RebaseSearch(LevelSearch):
     class Settings(MethodSettings):
         """Continues every beginning as often as its value deserves."""
 
-        temperature: float = Field(0.2, gt=0, allow_inf_nan=False)
+        temperature: float = Field(0.2, gt=0, le=MAX_AMOUNT)
         """Temperature of the softmax over scores that distributes the continuations: a prefix whose
         score is higher by this much gets e = 2.7 times as many. 0.2 as in arXiv 2408.00724."""
 

@@ -23,7 +23,7 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder, scorer_finge
 from mclabel.prm.scoring.score import check_scores
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
 from mclabel.search.scorers.base import Beginning, Scored, StepScorer, StepScorerSettings
-from mclabel.settings import OPERATIONAL
+from mclabel.settings import MAX_CORES, MAX_COUNT, OPERATIONAL
 
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
@@ -43,10 +43,10 @@ class PrmScorer(StepScorer):
         reuse: Annotated[bool, OPERATIONAL] = True
         """Whether a PRM in this process caches what it computes for a prefix, so that only new
         tokens are computed. false computes every prefix from its first token, for comparison."""
-        cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, allow_inf_nan=False)
+        cache_gib: Annotated[float, OPERATIONAL] = Field(4.0, gt=0, le=MAX_COUNT)
         """Memory in GiB for the cache that `reuse` keeps. The least recently used entries are
         dropped, and computed again if they are needed."""
-        threads: Annotated[int, OPERATIONAL] = Field(1, ge=1)
+        threads: Annotated[int, OPERATIONAL] = Field(1, ge=1, le=MAX_CORES)
         """Number of CPU threads of a PRM in this process, in addition to the engine's; more threads
         than free cores slow both down. Used only with device=cpu."""
 

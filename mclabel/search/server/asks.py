@@ -18,7 +18,7 @@ from mclabel.search import SEARCHES
 from mclabel.search.settings import Choice, PolicySearchSettings
 from mclabel.serving.bodies import parsed
 from mclabel.serving.refused import Refused
-from mclabel.settings import Settings, joined_faults
+from mclabel.settings import MAX_TOKENS, Seed, Settings, joined_faults
 
 MAX_CHARACTERS = 32_768
 """Of a message."""
@@ -61,12 +61,12 @@ class _Request(Settings):
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
-    seed: int | None = Field(None, ge=0, lt=2**63)
+    max_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    seed: Seed | None = None
     user: str | None = None
     search: dict[str, Any] | str | None = None
-    tokens: int | None = Field(None, ge=1)
+    tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
     choose: Choice | None = None
 
 
@@ -95,7 +95,8 @@ class Reader:
         """
         self._settings, self.name = settings, name
         self._fixed = _fixed(settings.policy)
-        self.most_tokens = settings.tokens or MAX_SOLUTIONS * settings.policy.max_tokens
+        whole = min(MAX_TOKENS, MAX_SOLUTIONS * settings.policy.max_tokens)
+        self.most_tokens = settings.tokens or whole
 
     def read(self, body: bytes) -> Ask:
         """What a request asks for.
@@ -109,7 +110,7 @@ class Reader:
         try:
             request = _Request.model_validate(own)
         except ValidationError as error:
-            _refuse("; ".join([*faults, joined_faults(error, "request")]))
+            _refuse("; ".join([*faults, joined_faults(_Request, error, "request")]))
         if faults:
             _refuse("; ".join(faults))
         if request.model != self.name:
@@ -131,7 +132,8 @@ class Reader:
             given = content.get(key)
             if key == "stop" and isinstance(given, str):
                 given = [given]
-            if given is not None and given != used:
+            is_same = given == used and isinstance(given, bool) == isinstance(used, bool)
+            if given is not None and not is_same:
                 faults.append(
                     f"{key}={json.dumps(given)[:80]}: the server uses {json.dumps(used)} for every "
                     "request. Leave it out"
@@ -184,7 +186,7 @@ class Reader:
         try:
             return settings.changed(**changes)
         except ValidationError as error:
-            _refuse(joined_faults(error, "request"))
+            _refuse(joined_faults(type(settings), error, "request"))
 
     def _method(self, given: dict[str, Any] | str) -> dict[str, Any]:
         """The keys of a method; those of the server's own where its name is the same."""

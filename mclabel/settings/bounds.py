@@ -1,0 +1,96 @@
+"""Numbers in settings: each has an upper bound, is finite, and is no true or false.
+
+A request or a stranger's file may hold any number, and code that counts up to one of them would
+hang. The bounds here are far above what anybody needs; a component that holds things in memory
+declares a smaller one of its own (`at_most`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticKnownError, core_schema
+from pydantic_core.core_schema import ErrorType
+
+MAX_COUNT = 1_000_000
+"""Of samples, engines, steps of a solution and the like."""
+MAX_TOKENS = 1_000_000_000
+"""Tokens of one solution, one search or one batch; steps of a training."""
+MAX_TOTAL = 10**15
+"""Tokens of a whole job, and rows of a data set."""
+MAX_SECONDS = 1e9
+MAX_AMOUNT = 1e9
+"""Of weights, rates and prices."""
+MAX_CORES = 1_024
+"""CPU threads, or GPUs that work as one."""
+MAX_SEED = 2**63 - 1
+
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+"""Type of a field that holds a random seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost(AfterValidator):
+    """Checks a bound on a number; made by `at_most`."""
+
+    limit: int
+
+
+def at_most(limit: int, why: str) -> AtMost:
+    """A bound on a number, with its reason in the message.
+
+    Args:
+        limit: the largest number that is taken.
+        why: a clause, such as "all of them are held in memory".
+    """
+
+    def check(value: int | None) -> int | None:
+        if value is not None and value > limit:
+            raise ValueError(f"must be at most {limit:,}, not {value:,}: {why}")
+        return value
+
+    return AtMost(check, limit)
+
+
+def refuse_truth_as_number(schema: Any) -> None:
+    """Make a schema of pydantic refuse true and false as numbers, numbers as true, and infinities.
+
+    Numbers may still be given as texts, since YAML reads `1e-4` as one.
+
+    Args:
+        schema: changed in place.
+    """
+    if isinstance(schema, list | tuple):
+        for one in schema:
+            refuse_truth_as_number(one)
+    elif isinstance(schema, dict):
+        kind = str(schema.get("type"))  # or the schema of a field of that name
+        if kind == "function-before" and schema["function"]["function"] in _REFUSING.values():
+            return
+        if kind in _REFUSING:
+            inner: Any = {**schema, **({"allow_inf_nan": False} if kind == "float" else {})}
+            schema.clear()
+            schema.update(core_schema.no_info_before_validator_function(_REFUSING[kind], inner))
+        else:
+            for one in schema.values():
+                refuse_truth_as_number(one)
+
+
+def _refusing(fault: ErrorType, *kinds: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if type(value) in kinds:
+            raise PydanticKnownError(fault)
+        return value
+
+    return check
+
+
+_REFUSING = {
+    "int": _refusing("int_type", bool),
+    "float": _refusing("float_type", bool),
+    "bool": _refusing("bool_type", int, float),
+}
+"""By the type of a schema: what refuses values of types that pydantic would take for it."""

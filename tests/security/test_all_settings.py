@@ -1,0 +1,169 @@
+"""Every field of every class of settings, also of requests: what it could do if anybody set it."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+import mclabel
+from mclabel.config import ServeSearchConfig
+from mclabel.config.load import check_config
+from mclabel.errors import ConfigError
+from mclabel.settings import AtMost, Harmless, Settings, TrustsCode, harmful_values
+
+OF_OTHER_TRAINERS = ("mclabel.rl.adapters.",)
+"""Modules that need packages which are not installed; they have no settings."""
+RISKY = (
+    "trust",
+    "code",
+    "secret",
+    "api_key",
+    "token_env",
+    "password",
+    "plugin",
+    "module",
+    "cluster",
+)
+"""Parts of names of fields that run code or read a secret."""
+
+
+@cache
+def all_settings() -> list[type[Settings]]:
+    """All classes of settings of the package, those of components and requests among them."""
+    for module in pkgutil.walk_packages(mclabel.__path__, "mclabel."):
+        if not module.name.startswith(OF_OTHER_TRAINERS) and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    return sorted(
+        (one for one in set(_derived(Settings)) if one.__module__.startswith("mclabel.")),
+        key=lambda one: (one.__module__, one.__qualname__),
+    )
+
+
+def _derived(kind: type[Settings]) -> Iterator[type[Settings]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _derived(one)
+
+
+@pytest.fixture(scope="module")
+def fields() -> dict[str, FieldInfo]:
+    return {
+        f"{kind.__module__}.{kind.__qualname__}.{name}": info
+        for kind in all_settings()
+        for name, info in kind.model_fields.items()
+    }
+
+
+def test_every_field_that_runs_code_or_reads_a_secret_is_marked(
+    fields: dict[str, FieldInfo],
+) -> None:
+    risky = {
+        name: info
+        for name, info in fields.items()
+        if any(part in name.rpartition(".")[2] for part in RISKY)
+        or name.rpartition(".")[2] in ("address", "engine_args")
+    }
+    assert sum("trust_remote_code" in name for name in risky) >= 6
+    assert any(name.endswith("api_key_env") for name in risky)
+    unmarked = [
+        name
+        for name, info in risky.items()
+        if not any(isinstance(mark, Harmless) for mark in info.metadata)
+    ]
+    assert not unmarked
+
+
+def test_every_number_is_bounded(fields: dict[str, FieldInfo]) -> None:
+    assert len(fields) > 300
+    unbounded = [
+        name
+        for name, info in fields.items()
+        for bounds in _numbers(info.annotation, tuple(info.metadata))
+        if not _is_bounded(bounds)
+    ]
+    assert not unbounded
+
+
+def _numbers(annotation: Any, marks: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The marks of each number that a type may hold, in whatever it is nested."""
+    if annotation in (int, float):
+        yield marks
+    elif get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        found = [m for one in more for m in (one.metadata if isinstance(one, FieldInfo) else [one])]
+        yield from _numbers(inner, (*marks, *found))
+    elif is_dataclass(annotation) and isinstance(annotation, type):
+        for one in get_type_hints(annotation, include_extras=True).values():
+            yield from _numbers(one, ())
+    elif get_origin(annotation) is not Literal:
+        for one in get_args(annotation):
+            yield from _numbers(one, marks)
+
+
+def _is_bounded(marks: tuple[Any, ...]) -> bool:
+    above = [
+        float(getattr(mark, name))
+        for mark in marks
+        for kind, name in ((Le, "le"), (Lt, "lt"), (AtMost, "limit"))
+        if isinstance(mark, kind)
+    ]
+    below = any(isinstance(mark, Ge | Gt) for mark in marks)
+    return below and any(math.isfinite(one) for one in above)
+
+
+@pytest.mark.parametrize("value", [True, False, math.nan, math.inf, 10**30, 1e300, "x", []])
+def test_no_field_takes_what_is_no_number_in_its_place(value: object) -> None:
+    taken = [
+        f"{kind.__module__}.{kind.__qualname__}.{name}"
+        for kind in all_settings()
+        for name, info in kind.model_fields.items()
+        if {*(get_args(info.annotation) or [info.annotation])} - {type(None)} in ({int}, {float})
+        if not _is_refused(kind, name, value)
+    ]
+    assert not taken
+
+
+def _is_refused(kind: type[Settings], name: str, value: object) -> bool:
+    try:
+        kind.model_validate({name: value})
+    except ValidationError as error:
+        return any(one["loc"][:1] == (name,) for one in error.errors())
+    return False
+
+
+@pytest.mark.parametrize("value", [1, 0, 1.0])
+def test_truth_is_true_or_false(value: object) -> None:
+    for kind in all_settings():
+        for name, info in kind.model_fields.items():
+            assert info.annotation is not bool or _is_refused(kind, name, value)
+
+
+@pytest.mark.parametrize("width", [10**12, 4097])
+def test_a_bound_costs_nothing_to_check(width: int) -> None:
+    with pytest.raises(ConfigError, match=r"search.width=\d+: must be at most 4096"):
+        check_config(ServeSearchConfig, {"scorer": "constant", "search": {"n": 4, "width": width}})
+
+
+def test_settings_by_key_are_looked_into() -> None:
+    """Those of a component of a test's own, since no built-in method has such a field."""
+
+    class Risky(Settings):
+        trust_remote_code: TrustsCode = False
+
+    class Outer(Settings):
+        methods: dict[str, Risky]
+
+    found = list(
+        harmful_values(Outer.model_validate({"methods": {"a": {"trust_remote_code": True}}}))
+    )
+    assert [(key, value) for key, value, _ in found] == [("methods.a.trust_remote_code", True)]

@@ -1,0 +1,151 @@
+"""Connections that say nothing, names that look like this machine's, and upgrades of protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mclabel.serving import crowd as crowd_module
+from mclabel.serving.bodies import json_response
+from mclabel.serving.fence import fenced
+from mclabel.serving.place import Place, host_name, is_loopback, listen
+from mclabel.serving.run import make_server
+
+WAIT_S = 60.0
+HALF = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+
+
+@contextmanager
+def serving(token: str | None, places: int) -> Iterator[int]:
+    """The port of a server with few places."""
+
+    async def hello(request: Request) -> Response:
+        return json_response({"said": "hello"})
+
+    place = Place(port=0, token=token)
+    with listen(place) as listening:
+        server = make_server(fenced([Route("/", hello)], token), places=places)
+        run: Callable[[], Any] = lambda: asyncio.run(server.serve(sockets=[listening]))  # noqa: E731
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def connected(port: int, said: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+    connection.sendall(said)
+    return connection
+
+
+def asked(client: http.client.HTTPConnection, **headers: str) -> tuple[int, bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    client.request("GET", "/", headers=named)
+    answer = client.getresponse()
+    return answer.status, answer.read()
+
+
+def test_who_shows_no_token_holds_at_most_half_of_the_places() -> None:
+    with serving("secret", places=16) as port, ExitStack() as open_ones:
+        key = {"authorization": "Bearer secret"}
+        friends = [http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S) for _ in range(4)]
+        for friend in friends:
+            assert asked(friend, **key)[0] == 200
+        sockets = [friend.sock for friend in friends]
+        silent = open_ones.enter_context(connected(port))
+        for _ in range(50):
+            open_ones.enter_context(connected(port, HALF))
+        late = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        assert asked(late, **key) == (200, b'{"said":"hello"}')
+        for friend in friends:
+            assert asked(friend, **key)[0] == 200
+        assert [friend.sock for friend in friends] == sockets, "none of them was ended"
+        told = silent.makefile("rb").read()
+        assert told.startswith(b"HTTP/1.1 503") and b"show the server's token" in told
+        for friend in [*friends, late]:
+            friend.close()
+
+
+def test_all_places_may_be_those_of_friends() -> None:
+    with serving(None, places=6) as port:
+        friends = [http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S) for _ in range(6)]
+        assert [asked(friend)[0] for friend in friends] == [200] * 6
+        assert connected(port).makefile("rb").read().startswith(b"HTTP/1.1 503")
+        assert [asked(friend)[0] for friend in friends] == [200] * 6
+        friends.pop().close()
+        for friend in friends:
+            friend.close()
+
+
+@pytest.mark.parametrize("said", [b"", HALF])
+def test_a_header_has_its_time(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    monkeypatch.setattr(crowd_module, "HEADER_S", 0.1)
+    with serving(None, places=16) as port, connected(port, said) as silent:
+        told = silent.makefile("rb").read()  # until the server closes the connection
+        assert told.startswith(b"HTTP/1.1 408") and b"did not come within" in told
+        assert asked(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S))[0] == 200
+
+
+def test_a_connection_that_asks_again_is_no_late_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd_module, "HEADER_S", 0.3)
+    with serving(None, places=16) as port:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        assert asked(client)[0] == 200
+        first = client.sock
+        threading.Event().wait(0.6)
+        assert asked(client)[0] == 200 and client.sock is first
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving(None, places=16) as found:
+        yield found
+
+
+@pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
+def test_an_upgrade_is_refused_in_words(upgrade: str) -> None:
+    headers = {"connection": "Upgrade", "upgrade": upgrade, "sec_websocket_version": "13"}
+    headers["sec_websocket_key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    with serving(None, places=16) as port:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        status, body = asked(client, **headers)
+        assert status == 400 and b"speaks plain HTTP: no WebSocket" in body
+        client.close()
+    with serving("secret", places=16) as port:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        assert asked(client, **headers)[0] == 401
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("header", "is_ours"),
+    [
+        *((one, True) for one in ("127.0.0.1", "127.0.0.1:80", "localhost:1", "[::1]", "[::1]:80")),
+        *((one, False) for one in ("[::1]evil.com", "[::1]evil.com:80", "evil.com[::1]")),
+        *((one, False) for one in ("[::1].evil.com", "127.0.0.1.evil.com", "localhost:evil")),
+        *((one, False) for one in ("localhost:80:80", "localhost@evil.com", "::1", "", "[]", ":1")),
+        *((one, False) for one in ("127.0.0.1:evil.com", "[::1]:80x", "[[::1]]", "localhost:")),
+    ],
+)
+def test_a_host_is_this_machine_or_it_is_not(port: int, header: str, is_ours: bool) -> None:
+    assert is_loopback(host_name(header)) is is_ours
+    with connected(port) as client:
+        client.sendall(f"GET / HTTP/1.1\r\nhost: {header}\r\nconnection: close\r\n\r\n".encode())
+        assert (
+            client.makefile("rb").read().startswith(b"HTTP/1.1 200" if is_ours else b"HTTP/1.1 421")
+        )

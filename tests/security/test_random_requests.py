@@ -1,0 +1,92 @@
+"""Three hundred random requests to each server: none hangs it, none ends it."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from mclabel.serving.asked import Limits
+from tests.rl.test_serve_rewards import serving as serving_rewards
+from tests.search.test_serve_search import serving as serving_search
+from tests.support.random_requests import OTHERS, ask_at_random, near
+
+LIMITS = Limits(max_live=4, max_waiting=400)
+SCRIPTED = {"engine": {"kind": "scripted", "num_steps": 2}, "max_tokens": 1_000}
+MAX = 10**9
+METHODS: dict[str, dict[str, list[Any]]] = {
+    kind: {"n": near(1, 4, 4_096), "every": near(1, 10**6)}
+    for kind in ("best_of_n", "beam", "dvts", "rebase", "particle", "mcts")
+}
+for _kind in ("beam", "dvts", "mcts"):
+    METHODS[_kind]["width"] = near(1, 4, 4_096)
+METHODS["mcts"] |= {"c": near(0, MAX), "parallel": near(1, 4_096), "expansions": near(1, 10**5)}
+METHODS["rebase"]["temperature"] = near(0, MAX)
+METHODS["particle"]["least_ess"] = near(0, 1)
+KEYS: dict[str, list[Any]] = {
+    "n": near(1, 128),
+    "seed": near(0, 2**63 - 1),
+    "max_tokens": near(1, 1_000, MAX),
+    "max_completion_tokens": near(1, MAX),
+    "tokens": near(1, 1_000, 256_000, MAX),
+    "choose": ["best", "majority", "weighted_vote"],
+    "temperature": [0.8, 1],
+    "stream": [True, False],
+    "stream_options": [{"include_usage": True}, {"include_usage": 1}],
+    "messages": [[{"role": "user", "content": 1}], [{"role": "user", "content": [{}]}]],
+}
+
+
+def some(draw: random.Random, keys: dict[str, list[Any]]) -> dict[str, Any]:
+    """One to three of the keys, with a value near a bound, or one of another type."""
+    return {
+        key: draw.choice(OTHERS if draw.random() < 0.3 else keys[key])
+        for key in draw.sample(sorted(keys), min(len(keys), draw.randint(1, 3)))
+    }
+
+
+def search_request(draw: random.Random) -> Any:
+    """A problem, with some keys of a request and of a method."""
+    problem = {"role": "user", "content": f"P{draw.random()} [answer 1]"}
+    body: dict[str, Any] = {"model": "arith:policy", "messages": [problem]}
+    kind = draw.choice(sorted(METHODS))
+    if draw.random() < 0.7:
+        body["search"] = {"kind": kind, **some(draw, METHODS[kind])}
+    if draw.random() < 0.6:
+        body |= some(draw, KEYS)
+    return body
+
+
+def score_request(draw: random.Random) -> Any:
+    """Completions, some of whose fields are of another type."""
+    items: list[Any] = []
+    for _ in range(draw.choice([0, 1, 2, 1_024, 1_025] if draw.random() < 0.1 else [1, 2])):
+        item = {"problem": "p", "completion": "1 + 1 = 2\n\\boxed{2}", "answer": "2"}
+        if draw.random() < 0.5:
+            item[draw.choice([*item, "group", "other"])] = draw.choice(OTHERS)
+        items.append(item)
+    return {"items": items if draw.random() < 0.8 else draw.choice(OTHERS)}
+
+
+def test_a_server_of_searches_stands_random_requests() -> None:
+    with serving_search(policy=SCRIPTED, limits=LIMITS) as server:
+        found = ask_at_random(server.port, "/v1/chat/completions", "/v1/models", search_request)
+        assert found.keys() <= {0, 200, 400, 404}
+        assert found[400] > 50 and found.get(0, 0) + found[200] > 50
+    assert server.error is None
+
+
+def test_a_server_of_rewards_stands_random_requests() -> None:
+    with serving_rewards(limits=LIMITS) as server:
+        found = ask_at_random(server.port, "/score", "/health", score_request)
+        assert found.keys() <= {0, 200, 400, 413}
+        assert found[400] > 50 and found.get(0, 0) + found[200] > 50
+    assert server.error is None
+
+
+def test_the_requests_are_many_and_reach_the_bounds() -> None:
+    draw = random.Random(0)
+    texts = [json.dumps(make(draw)) for make in (search_request, score_request) for _ in range(300)]
+    assert len(set(texts)) > 400
+    for bound in (4_097, 10**9, 2**63):
+        assert any(f": {bound}" in text for text in texts)
