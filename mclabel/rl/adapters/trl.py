@@ -176,11 +176,11 @@ class ServerCredit(_Asking):
 
     def process_reward(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-    ) -> list[float | None]:
+    ) -> list[float]:
         """The server's rewards, a reward function; keeps its answer for the step credit."""
         scored = self._score(prompts, completion_ids, columns)
         self._kept = ([tuple(ids) for ids in completion_ids], scored)
-        return [None if one.masked else one.reward for one in scored]
+        return [one.reward for one in scored]
 
     def _score(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], columns: Any

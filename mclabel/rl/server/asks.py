@@ -57,7 +57,8 @@ def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
     content = parsed(body)
     _check_length("items", content.get("items"))
     request = _validated(_Score, content)
-    return _with_answers([RewardItem(**{**dict(one), "truncated": bool(one.truncated)}) for one in request.items], "items", settings)
+    given = [dict(one) | {"truncated": bool(one.truncated)} for one in request.items]
+    return _with_answers([RewardItem(**one) for one in given], "items", settings)
 
 
 def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | None]:

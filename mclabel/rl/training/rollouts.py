@@ -87,10 +87,7 @@ class StepRollouts:
             "prompt_ids": [list(g.prompt) for g in groups for _ in g.solutions],
             "completion_ids": [self._completion(one) for one in solutions],
             "logprobs": None,
-            "outcome_reward": [
-                None if own is None else reward_of(one)
-                for one, own in zip(solutions, self._advantages, strict=True)
-            ],
+            "outcome_reward": [reward_of(one) or 0.0 for one in solutions],
         }
 
     def measure(

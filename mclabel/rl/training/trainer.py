@@ -143,8 +143,8 @@ def arguments(training: Training) -> GRPOConfig:
     )
 
 
-def _outcome(outcome_reward: Sequence[float | None], **_: Any) -> list[float | None]:
-    """The reward that TRL logs; None of a solution that is left out."""
+def _outcome(outcome_reward: Sequence[float], **_: Any) -> list[float]:
+    """The reward that TRL logs."""
     return list(outcome_reward)
 
 
