@@ -16,11 +16,12 @@ from mclabel.data.shards.manifest import MANIFEST, claimed_config
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.evaluation.truth import says_where
+from mclabel.judges.consensus.dependence import ROLLOUTS
 from mclabel.judges.consensus.posterior import fuse
 from mclabel.judges.consensus.rollouts import RunEvidence
 from mclabel.judges.consensus.rules import POSTERIOR, RULES
 from mclabel.judges.consensus.sources import (
-    ROLLOUTS,
     Source,
     check_same_solutions,
     judge_model,
@@ -66,6 +67,8 @@ class CombineReport:
     """By source: solutions that it has not judged, such as those that came to the run later."""
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By judge: error rates that the rule `posterior` has learned."""
+    groups: Sequence[Sequence[str]] = ()
+    """Names of the sources that repeat each other's errors, by the rule `posterior`."""
 
     def lines(self) -> list[str]:
         """What to say of it."""
@@ -101,6 +104,13 @@ class CombineReport:
             )
             if shown:
                 said.append(f"{name}, as learned: {shown} a step")
+        for first, *others in self.groups:
+            said.append(
+                f"{', '.join(others)} repeats errors of {first}, so it counts only for what it adds"
+                if len(others) == 1
+                else f"{', '.join(others)} repeat errors of {first} and of each other, so they "
+                "count only for what they add"
+            )
         return said
 
 
@@ -160,7 +170,7 @@ def combine(
     posteriors: Posteriors = {}
     alone: Posteriors = {}
     if rule == POSTERIOR:
-        posteriors, alone, report.rates = _posteriors(source, config, sources)
+        posteriors, alone, report.rates, report.groups = _posteriors(source, config, sources)
     target, provenance = begin_rewritten(run, out, semantic, what="combined")
     rewritten = RewrittenRun(
         source, target, {**provenance, "judge_rates": report.rates}, what="combined"
@@ -217,24 +227,30 @@ def _identity(source: Source) -> str:
 
 def _posteriors(
     source: Store, config: Mapping[str, Any], sources: Sequence[Source]
-) -> tuple[Posteriors, Posteriors, dict[str, dict[str, float]]]:
-    """The posterior of every solution with steps, with judges and without; the judges' rates."""
+) -> tuple[Posteriors, Posteriors, dict[str, dict[str, float]], Sequence[Sequence[str]]]:
+    """The posterior of every solution with steps, with judges and without; the judges' rates, and
+    which sources repeat each other's errors.
+    """
     recorded = config.get("estimator", {})
     own = recorded.get("kind") == component_name("estimators", PosteriorEstimator)
     settings = PosteriorEstimator.Settings(
         agreement=recorded.get("agreement", True) if own else True,
         truncated=recorded.get("truncated", "wrong"),
     )
-    evidence = RunEvidence(settings)
+    evidence, labels = RunEvidence(settings), dict[str, int]()
     for block in source_blocks(source):
         check_kept(source.location, block, "combined")
         for rows, rollouts in _by_problem(block):
             evidence.add(rows, rollouts)
+            for row in filter(says_where, rows):
+                named = row.first_error
+                labels[row.solution.id] = len(row.steps) if named is None else named
     solutions, num_steps, chances = evidence.chances()
     if not solutions:
         raise DataError(f"{source.location}: holds no solution with steps")
     models = {one.name: judge_model(one, solutions, num_steps) for one in sources}
-    fused = fuse(chances, num_steps, models)
+    named_by_run = np.array([labels.get(name, -1) for name in solutions], dtype=np.int64)
+    fused = fuse(chances, num_steps, models, labels=named_by_run)
     posteriors, alone = (
         {
             name: row[: steps + 1]
@@ -246,7 +262,7 @@ def _posteriors(
         name: {what: round(rate, 4) for what, rate in model.rates().items()}
         for name, model in fused.models.items()
     }
-    return posteriors, alone, rates
+    return posteriors, alone, rates, fused.groups
 
 
 def _by_problem(

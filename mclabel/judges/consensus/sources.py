@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.truth import says_where
 from mclabel.judges.base import Opinion
+from mclabel.judges.consensus.dependence import ROLLOUTS
 from mclabel.judges.consensus.models import SURENESS, JudgeModel, Locations, Scores
 from mclabel.judges.opinions import OpinionRun
 from mclabel.records import LabeledSolution, SourceOpinion
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-ROLLOUTS = "rollouts"
-"""Name of what the run itself says."""
 
 
 @dataclass(frozen=True, kw_only=True)
