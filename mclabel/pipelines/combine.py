@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,8 @@ class CombineReport:
     rule: str
     num_blocks: int = 0
     num_blocks_resumed: int = 0
+    num_blocks_replaced: int = 0
+    """Blocks that were there, and rested on what was learned before the run had changed."""
     num_solutions: int = 0
     num_kept: int = 0
     """Solutions whose sources agree as the rule demands."""
@@ -85,6 +88,11 @@ class CombineReport:
             )
             + f"; {self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before"
         ]
+        if self.num_blocks_replaced:
+            said.append(
+                "the run has changed since it was combined, so all of its solutions were combined "
+                f"anew, those of {self.num_blocks_replaced:,} blocks that were done before included"
+            )
         if self.rule == POSTERIOR and self.num_solutions < FEW:
             said.append(
                 f"{self.num_solutions:,} solutions are few to learn error rates from, so the "
@@ -167,31 +175,31 @@ def combine(
     lengths = {row.solution.id: len(row.steps) for row in read_labels(source)}
     check_same_solutions(run, lengths, sources)
     report = CombineReport(rule=rule)
-    posteriors: Posteriors = {}
-    alone: Posteriors = {}
+    learned = _Learned()
     if rule == POSTERIOR:
-        posteriors, alone, report.rates, report.groups = _posteriors(source, config, sources)
+        learned = _learned(source, config, sources)
+        report.rates, report.groups = learned.rates, learned.groups
     target, provenance = begin_rewritten(run, out, semantic, what="combined")
     rewritten = RewrittenRun(
-        source, target, {**provenance, "judge_rates": report.rates}, what="combined"
+        source,
+        target,
+        {**provenance, "judge_rates": report.rates},
+        what="combined",
+        fit=learned.fit,
     )
     report.num_blocks, report.num_blocks_resumed = rewritten.num_blocks, rewritten.num_resumed
+    report.num_blocks_replaced = rewritten.num_replaced
+    judged = {one.name: one.run.num_steps for one in sources}
     for block in rewritten.missing(on_progress):
         labeled = [
-            _combined(row, opinions_on(row, sources), rule, least_belief, posteriors)
+            _combined(row, opinions_on(row, sources), rule, least_belief, learned.posteriors)
             for row in block.rows
         ]
         rewritten.copy_priors(block)
         rewritten.commit(block, labeled, block.rollouts)
-        _count(report, block, labeled, {one.name: one.run.num_steps for one in sources})
+        _count(report, block, labeled, judged)
         if rule == POSTERIOR:
-            own = (_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
-            named = {row.solution.id: error for row, error, _ in own}
-            report.num_relearned += sum(
-                now.first_error != before.first_error
-                and named.get(now.solution.id, before) == now.first_error
-                for before, now in zip(block.rows, labeled, strict=True)
-            )
+            report.num_relearned += _num_relearned(block, labeled, learned.alone)
     rewritten.finish()
     return report
 
@@ -225,12 +233,20 @@ def _identity(source: Source) -> str:
     return content_id(recorded, said)
 
 
-def _posteriors(
-    source: Store, config: Mapping[str, Any], sources: Sequence[Source]
-) -> tuple[Posteriors, Posteriors, dict[str, dict[str, float]], Sequence[Sequence[str]]]:
-    """The posterior of every solution with steps, with judges and without; the judges' rates, and
-    which sources repeat each other's errors.
-    """
+@dataclass(frozen=True, kw_only=True)
+class _Learned:
+    """What the rule `posterior` has learned from the whole run."""
+
+    posteriors: Posteriors = field(default_factory=dict)
+    alone: Posteriors = field(default_factory=dict)
+    """Without judges."""
+    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    groups: Sequence[Sequence[str]] = ()
+    fit: str | None = None
+    """Names what it was learned from; None if nothing was."""
+
+
+def _learned(source: Store, config: Mapping[str, Any], sources: Sequence[Source]) -> _Learned:
     recorded = config.get("estimator", {})
     own = recorded.get("kind") == component_name("estimators", PosteriorEstimator)
     settings = PosteriorEstimator.Settings(
@@ -262,7 +278,22 @@ def _posteriors(
         name: {what: round(rate, 4) for what, rate in model.rates().items()}
         for name, model in fused.models.items()
     }
-    return posteriors, alone, rates, fused.groups
+    return _Learned(
+        posteriors=posteriors,
+        alone=alone,
+        rates=rates,
+        groups=fused.groups,
+        fit=_fit(solutions, chances, named_by_run),
+    )
+
+
+def _fit(solutions: Sequence[str], chances: NDArray[np.float64], named: NDArray[np.int64]) -> str:
+    """Names what was learned from: the opinions are in the run's configuration."""
+    order = np.argsort(np.array(solutions))
+    # Rounded, since last digits may differ between machines, where a job may go on.
+    seen = np.ascontiguousarray(chances[order].round(6) + 0.0).tobytes()
+    digest = hashlib.sha256(seen + np.ascontiguousarray(named[order]).tobytes()).hexdigest()
+    return content_id(sorted(solutions), digest)
 
 
 def _by_problem(
@@ -314,6 +345,19 @@ def _by_posterior(
     error = None if mode == len(row.steps) or spared else mode
     kept = bool(chances[mode] >= least_belief)
     return replace(row, posterior=tuple(chances.tolist())), error, kept
+
+
+def _num_relearned(
+    block: SourceBlock, labeled: Sequence[LabeledSolution], alone: Posteriors
+) -> int:
+    """Solutions of a block that have another first error than in the run without any judge."""
+    own = (_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
+    named = {row.solution.id: error for row, error, _ in own}
+    return sum(
+        now.first_error != before.first_error
+        and named.get(now.solution.id, before) == now.first_error
+        for before, now in zip(block.rows, labeled, strict=True)
+    )
 
 
 def _count(
