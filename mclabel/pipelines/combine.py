@@ -29,6 +29,7 @@ from mclabel.judges.consensus.sources import (
     named_sources,
     opinions_on,
 )
+from mclabel.judges.opinions import text_digest
 from mclabel.pipelines.rewritten import (
     RewrittenRun,
     SourceBlock,
@@ -172,8 +173,7 @@ def combine(
             **superseded_rows(source),
         },
     }
-    lengths = {row.solution.id: len(row.steps) for row in read_labels(source)}
-    check_same_solutions(run, lengths, sources)
+    check_same_solutions(run, _texts(source), sources)
     report = CombineReport(rule=rule)
     learned = _Learned()
     if rule == POSTERIOR:
@@ -202,6 +202,14 @@ def combine(
             report.num_relearned += _num_relearned(block, labeled, learned.alone)
     rewritten.finish()
     return report
+
+
+def _texts(source: Store) -> dict[str, str]:
+    """Digests of what a judge has read of the run's solutions, by their ids."""
+    return {
+        row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
+        for row in read_labels(source)
+    }
 
 
 def _identities(sources: Sequence[Source]) -> dict[str, str]:
