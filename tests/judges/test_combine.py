@@ -222,6 +222,20 @@ def test_a_combined_run_is_measured_source_by_source(run: str, tmp_path: Path) -
     assert written["sources"]["knowing"]["learned_rates"] == source.learned_rates
 
 
+def test_judges_that_repeat_each_other_are_named(run: str, tmp_path: Path) -> None:
+    rows = list(read_labels(Store(run)))
+    marked = rows[0].solution.id
+    once = write_opinions(tmp_path / "once", rows, lambda row: len(row.steps) // 2)
+    again = write_opinions(
+        tmp_path / "again",
+        rows,
+        lambda row: None if row.solution.id == marked else len(row.steps) // 2,
+    )
+    report = combine(run, [f"once={once}", f"again={again}"], str(tmp_path / "out"))
+    assert [sorted(group) for group in report.groups] == [["again", "once"]]
+    assert "again repeats errors of once" in " ".join(report.lines())
+
+
 def test_where_judges_say_nothing_what_changes_is_said_to_come_of_the_rollouts(
     run: str, tmp_path: Path
 ) -> None:
