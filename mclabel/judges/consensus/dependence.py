@@ -144,11 +144,14 @@ class _Pairs:
     shown: Shown
     models: Mapping[str, JudgeModel]
     begun: Floats = field(init=False)
+    alone: dict[str, float] = field(init=False)
+    """How likely each judge's opinions are beside the rollouts alone."""
 
     def __post_init__(self) -> None:
         # By the rollouts at their full weight: weakened ones would let judges that are merely good
         # seem to agree beyond what the first error explains.
         self.begun = self.shown.weighted(1.0)
+        self.alone = {name: self._likelihood({name: one}) for name, one in self.models.items()}
 
     def gain(self, first: str, second: str) -> float:
         """For a solution on which both have an opinion, less what chance may bring."""
@@ -161,7 +164,7 @@ class _Pairs:
         """Likewise, of a judge that repeats what rollouts say."""
         model = self.models[name]
         given = Repeating(alone=model, others=source.heard)
-        gain = self._likelihood({name: given}) - self._likelihood({name: model})
+        gain = self._likelihood({name: given}) - self.alone[name]
         return self._shared(gain, source, model)
 
     def _shared(self, gain: float, one: Said, other: JudgeModel) -> float:
