@@ -291,22 +291,23 @@ def test_labels_made_on_processbench_by_a_job(tmp_path: Path) -> None:
     assert "Why: 7 not in the run." in " ".join(table.split())
 
 
-def test_labelled_solutions_are_found_by_id_where_texts_differ(tmp_path: Path) -> None:
+def test_labelled_solutions_are_found_by_id_where_their_words_are_the_same(tmp_path: Path) -> None:
     steps = [step(hard, prefix=str(n)) for n, hard in enumerate((True, False))]
     labelled = [
-        row("x-0", steps, 1, origin="given"),
+        row("x-0", steps, 1, origin="given", texts=["one\n", "\uff12 0"]),  # a wide digit
         row("x-1", steps, 1),  # sampled: another solution than the one that people judged
         row("x-2", steps[:1], 0, origin="given"),  # another number of steps
+        row("x-3", steps, 1, origin="given"),  # another text
     ]
     shard = write_run(tmp_path / "run", labelled)
     judged = [
-        {"id": f"x-{n}", "problem": "p", "steps": ["one", f"two {n}"], "label": n % 2}
-        for n in range(3)
+        {"id": f"x-{n}", "problem": f"Problem x-{n}", "steps": ["one", f"2 {n}"], "label": n % 2}
+        for n in range(4)
     ]
     bench = write_rows(tmp_path / "b.jsonl", judged)
     split = figures("processbench", bench, "--labels", shard)["splits"]["b"]
-    assert split["missing"] == ["x-1", "x-2"]
-    assert split["reasons"] == {"not_in_run": 1, "other_steps": 1}
+    assert split["missing"] == ["x-1", "x-2", "x-3"]
+    assert split["reasons"] == {"not_in_run": 1, "other_steps": 1, "other_text": 1}
     assert split["num_wrong"] == 1 and split["wrong_accuracy"]["value"] == 0
 
 
@@ -314,9 +315,9 @@ def test_why_solutions_of_a_run_have_no_prediction(tmp_path: Path) -> None:
     """Each reason once: no verdict, the last step alone labelled, cut otherwise, not labelled."""
     sound, unknown = step(True), step()
     labelled = [
-        row("a", [sound, sound], origin="given", outcome=Outcome.RIGHT),
-        row("b", [unknown, unknown], origin="given", outcome=Outcome.UNGRADED),
-        row("c", [unknown, step(False)], origin="given"),
+        row("a", [sound, sound], origin="given", outcome=Outcome.RIGHT, texts=["one", "a"]),
+        row("b", [unknown] * 2, origin="given", outcome=Outcome.UNGRADED, texts=["one", "b"]),
+        row("c", [unknown, step(False)], origin="given", texts=["one", "c"]),
         row("d", [sound, sound, sound], origin="given", outcome=Outcome.RIGHT),
     ]
     judged = [

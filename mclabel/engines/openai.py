@@ -72,6 +72,11 @@ class OpenAIEngine(ModelEngine):
         """Seconds during which a failed request is retried while servers refuse or do not
         answer."""
 
+        @property
+        def served_name(self) -> str | None:
+            """The model that requests name."""
+            return self.model
+
         @rule
         def _endpoints_are_urls(self) -> str | None:
             for endpoint in self.endpoints:

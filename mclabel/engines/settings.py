@@ -62,6 +62,13 @@ class EngineSettings(ComponentSettings):
         """As `identity`: a field that only one engine has must not make engines differ."""
         return self.identity()
 
+    @property
+    def served_name(self) -> str | None:
+        """Name of the model on a server, which may be another one than `policy.model`; None where
+        it is not set, and of an engine that has no server.
+        """
+        return None
+
 
 class BatchSettings(EngineSettings):
     """Settings of engines that sample a bounded number of completions at a time."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
+from mclabel.data.leaks import leak_key
 from mclabel.records import LabeledSolution
 
 
@@ -27,6 +28,15 @@ def solution_key(problem: str, steps: Sequence[str]) -> tuple[str, str]:
 def row_key(row: LabeledSolution) -> tuple[str, str]:
     """The key of a labelled solution."""
     return compact(row.problem.text), compact(row.solution.text)
+
+
+def same_words(row: LabeledSolution, problem: str, steps: Sequence[str]) -> bool:
+    """Whether a labelled solution reads as another one, as far as a tokenizer lets texts be.
+
+    Some tokenizers do not give back every character, such as marks and wide letters.
+    """
+    pairs = ((row.problem.text, problem), (row.solution.text, " ".join(steps)))
+    return all(compact(leak_key(one)) == compact(leak_key(other)) for one, other in pairs)
 
 
 def row_steps(row: LabeledSolution) -> list[str]:

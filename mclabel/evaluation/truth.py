@@ -14,6 +14,7 @@ from mclabel.evaluation.matching import (
     given_alone,
     row_key,
     row_steps,
+    same_words,
     solution_key,
     to_labelled,
 )
@@ -60,8 +61,12 @@ def judged_truth(
     """The truth of solutions that people, or another run, have judged.
 
     A solution is found by the texts of problem and solution without whitespace; failing that, a
-    given one by the id of its problem, if that has no other solution and the steps are as many. Of
-    several judgements of one solution the first with its own id counts, then the first.
+    given one by the id of its problem, if that has no other solution, the steps are as many and
+    the words are the same. Of several judgements of one solution the first with its own id counts,
+    then the first.
+
+    Raises:
+        DataError: the id of such a problem names another text there.
     """
     by_key: dict[tuple[str, str], list[JudgedSolution]] = defaultdict(list)
     for one in judged:
@@ -69,6 +74,7 @@ def judged_truth(
     by_id = {one.id: one for one in judged}
     alone = given_alone(rows)
     found: dict[str, int | None] = {}
+    others: list[LabeledSolution] = []
     for row in rows:
         if not row.steps:
             continue
@@ -76,9 +82,36 @@ def judged_truth(
         if same := by_key.get(row_key(row)):
             one = next((s for s in same if s.id == row.solution.id), same[0])
             found[row.solution.id] = to_labelled(one.first_error, one.steps, row_steps(row))
+        elif named is not None and not same_words(row, named.problem, named.steps):
+            others.append(row)
         elif named is not None and len(named.steps) == len(row.steps):
             found[row.solution.id] = named.first_error
+    if others:
+        raise DataError(
+            f"--truth {kind}: has other texts for {len(others)} of the {len(rows)} solutions, the "
+            f"first being {others[0].solution.id} of problem {others[0].problem.id}. An id must "
+            "name the same problem and solution in both. Give the file whose solutions were "
+            "labelled, or ids of their own to other ones"
+        )
     return Truth(kind=kind, first_errors=found)
+
+
+def check_same_problems(
+    rows: Sequence[LabeledSolution], others: Sequence[LabeledSolution], name: str
+) -> None:
+    """Refuse a run whose problems have the ids of others here: their rollouts would be mixed up.
+
+    Raises:
+        DataError: names the first solution here whose problem has another text there.
+    """
+    texts = {row.problem.id: row.problem.text for row in others}
+    differ = [r for r in rows if texts.get(r.problem.id, r.problem.text) != r.problem.text]
+    if differ:
+        raise DataError(
+            f"--truth run:{name}: has other texts for the problems of {len(differ)} of the "
+            f"{len(rows)} solutions, the first being {differ[0].solution.id} of problem "
+            f"{differ[0].problem.id}. Give a run over the same problems"
+        )
 
 
 def as_judged(rows: Sequence[LabeledSolution]) -> list[JudgedSolution]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,9 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 from mclabel.judges.base import Answer, Opinion
 from mclabel.judges.items import steps_of
-from mclabel.prm.scoring.items import FILES, row_item
+from mclabel.prm.scoring.items import FILES, SolutionItem, row_item
 from mclabel.records import Claim, Flag
+from mclabel.seeds import content_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,8 @@ class OpinionRun:
     """By id of the solution; those that were set aside are missing."""
     num_steps: dict[str, int]
     """Steps of each of these solutions."""
+    texts: dict[str, str]
+    """A digest of each one's problem and steps (`text_digest`)."""
 
     @classmethod
     def read(cls, location: str) -> OpinionRun:
@@ -43,10 +46,12 @@ class OpinionRun:
         """
         store = Store(location)
         recorded = _recorded(store)
-        opinions, num_steps = {}, {}
+        opinions, num_steps, texts = {}, {}, {}
         for row in OPINIONS.rows(store):
             opinions[row["id"]] = opinion_of(row)
             num_steps[row["id"]] = row["num_steps"]
+            item = _judged_item(location, row, _input_row(location, row))
+            texts[row["id"]] = text_digest(item.problem, steps_of(item))
         return cls(
             location=location,
             judge=recorded["judge"]["kind"],
@@ -54,7 +59,13 @@ class OpinionRun:
             solutions=str(_input_of(store)),
             opinions=opinions,
             num_steps=num_steps,
+            texts=texts,
         )
+
+
+def text_digest(problem: str, steps: Sequence[str]) -> str:
+    """The same for the same texts of a problem and of a solution's steps alone."""
+    return content_id("texts", problem, list(steps))
 
 
 def opinion_of(row: dict[str, Any]) -> Opinion:
@@ -107,9 +118,7 @@ def judged_solutions(location: str) -> Iterator[SolutionOpinion]:
     judge = _recorded(store)["judge"]
     for row in OPINIONS.rows(store):
         content = _input_row(location, row)
-        item = row_item(row["row"], f"solution {row['id']}", content)
-        if isinstance(item, RejectReason):
-            raise _no_row(location, row, item.detail)
+        item = _judged_item(location, row, content)
         yield SolutionOpinion(
             id=row["id"],
             problem_id=str(content.get("problem_id", "")),
@@ -130,6 +139,20 @@ def _input_row(location: str, row: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise _no_row(location, row, f"must be an object, is a {type(content).__name__}")
     return content
+
+
+def _judged_item(location: str, row: Mapping[str, Any], content: Mapping[str, Any]) -> SolutionItem:
+    """The solution that was judged.
+
+    Args:
+        location: of the run.
+        row: of a shard.
+        content: of that row's input.
+    """
+    item = row_item(row["row"], f"solution {row['id']}", content)
+    if isinstance(item, RejectReason):
+        raise _no_row(location, row, item.detail)
+    return item
 
 
 def _no_row(location: str, row: Mapping[str, Any], fault: str) -> ShardError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,17 +17,19 @@ from mclabel.data.shards.manifest import MANIFEST, claimed_config
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.evaluation.truth import says_where
+from mclabel.judges.consensus.dependence import ROLLOUTS
 from mclabel.judges.consensus.posterior import fuse
 from mclabel.judges.consensus.rollouts import RunEvidence
 from mclabel.judges.consensus.rules import POSTERIOR, RULES
 from mclabel.judges.consensus.sources import (
-    ROLLOUTS,
     Source,
     check_same_solutions,
     judge_model,
     named_sources,
     opinions_on,
 )
+from mclabel.judges.opinions import text_digest
 from mclabel.pipelines.rewritten import (
     RewrittenRun,
     SourceBlock,
@@ -53,6 +56,8 @@ class CombineReport:
     rule: str
     num_blocks: int = 0
     num_blocks_resumed: int = 0
+    num_blocks_replaced: int = 0
+    """Blocks that were there, and rested on what was learned before the run had changed."""
     num_solutions: int = 0
     num_kept: int = 0
     """Solutions whose sources agree as the rule demands."""
@@ -66,6 +71,8 @@ class CombineReport:
     """By source: solutions that it has not judged, such as those that came to the run later."""
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By judge: error rates that the rule `posterior` has learned."""
+    groups: Sequence[Sequence[str]] = ()
+    """Names of the sources that repeat each other's errors, by the rule `posterior`."""
 
     def lines(self) -> list[str]:
         """What to say of it."""
@@ -82,6 +89,11 @@ class CombineReport:
             )
             + f"; {self.num_blocks_resumed:,} of {self.num_blocks:,} blocks were done before"
         ]
+        if self.num_blocks_replaced:
+            said.append(
+                "the run has changed since it was combined, so all of its solutions were combined "
+                f"anew, those of {self.num_blocks_replaced:,} blocks that were done before included"
+            )
         if self.rule == POSTERIOR and self.num_solutions < FEW:
             said.append(
                 f"{self.num_solutions:,} solutions are few to learn error rates from, so the "
@@ -101,6 +113,13 @@ class CombineReport:
             )
             if shown:
                 said.append(f"{name}, as learned: {shown} a step")
+        for first, *others in self.groups:
+            said.append(
+                f"{', '.join(others)} repeats errors of {first}, so it counts only for what it adds"
+                if len(others) == 1
+                else f"{', '.join(others)} repeat errors of {first} and of each other, so they "
+                "count only for what they add"
+            )
         return said
 
 
@@ -154,36 +173,43 @@ def combine(
             **superseded_rows(source),
         },
     }
-    lengths = {row.solution.id: len(row.steps) for row in read_labels(source)}
-    check_same_solutions(run, lengths, sources)
+    check_same_solutions(run, _texts(source), sources)
     report = CombineReport(rule=rule)
-    posteriors: Posteriors = {}
-    alone: Posteriors = {}
+    learned = _Learned()
     if rule == POSTERIOR:
-        posteriors, alone, report.rates = _posteriors(source, config, sources)
+        learned = _learned(source, config, sources)
+        report.rates, report.groups = learned.rates, learned.groups
     target, provenance = begin_rewritten(run, out, semantic, what="combined")
     rewritten = RewrittenRun(
-        source, target, {**provenance, "judge_rates": report.rates}, what="combined"
+        source,
+        target,
+        {**provenance, "judge_rates": report.rates},
+        what="combined",
+        fit=learned.fit,
     )
     report.num_blocks, report.num_blocks_resumed = rewritten.num_blocks, rewritten.num_resumed
+    report.num_blocks_replaced = rewritten.num_replaced
+    judged = {one.name: one.run.num_steps for one in sources}
     for block in rewritten.missing(on_progress):
         labeled = [
-            _combined(row, opinions_on(row, sources), rule, least_belief, posteriors)
+            _combined(row, opinions_on(row, sources), rule, least_belief, learned.posteriors)
             for row in block.rows
         ]
         rewritten.copy_priors(block)
         rewritten.commit(block, labeled, block.rollouts)
-        _count(report, block, labeled, {one.name: one.run.num_steps for one in sources})
+        _count(report, block, labeled, judged)
         if rule == POSTERIOR:
-            own = (_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
-            named = {row.solution.id: error for row, error, _ in own}
-            report.num_relearned += sum(
-                now.first_error != before.first_error
-                and named.get(now.solution.id, before) == now.first_error
-                for before, now in zip(block.rows, labeled, strict=True)
-            )
+            report.num_relearned += _num_relearned(block, labeled, learned.alone)
     rewritten.finish()
     return report
+
+
+def _texts(source: Store) -> dict[str, str]:
+    """Digests of what a judge has read of the run's solutions, by their ids."""
+    return {
+        row.solution.id: text_digest(row.problem.text, [step.text for step in row.solution.steps])
+        for row in read_labels(source)
+    }
 
 
 def _identities(sources: Sequence[Source]) -> dict[str, str]:
@@ -215,26 +241,40 @@ def _identity(source: Source) -> str:
     return content_id(recorded, said)
 
 
-def _posteriors(
-    source: Store, config: Mapping[str, Any], sources: Sequence[Source]
-) -> tuple[Posteriors, Posteriors, dict[str, dict[str, float]]]:
-    """The posterior of every solution with steps, with judges and without; the judges' rates."""
+@dataclass(frozen=True, kw_only=True)
+class _Learned:
+    """What the rule `posterior` has learned from the whole run."""
+
+    posteriors: Posteriors = field(default_factory=dict)
+    alone: Posteriors = field(default_factory=dict)
+    """Without judges."""
+    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    groups: Sequence[Sequence[str]] = ()
+    fit: str | None = None
+    """Names what it was learned from; None if nothing was."""
+
+
+def _learned(source: Store, config: Mapping[str, Any], sources: Sequence[Source]) -> _Learned:
     recorded = config.get("estimator", {})
     own = recorded.get("kind") == component_name("estimators", PosteriorEstimator)
     settings = PosteriorEstimator.Settings(
         agreement=recorded.get("agreement", True) if own else True,
         truncated=recorded.get("truncated", "wrong"),
     )
-    evidence = RunEvidence(settings)
+    evidence, labels = RunEvidence(settings), dict[str, int]()
     for block in source_blocks(source):
         check_kept(source.location, block, "combined")
         for rows, rollouts in _by_problem(block):
             evidence.add(rows, rollouts)
+            for row in filter(says_where, rows):
+                named = row.first_error
+                labels[row.solution.id] = len(row.steps) if named is None else named
     solutions, num_steps, chances = evidence.chances()
     if not solutions:
         raise DataError(f"{source.location}: holds no solution with steps")
     models = {one.name: judge_model(one, solutions, num_steps) for one in sources}
-    fused = fuse(chances, num_steps, models)
+    named_by_run = np.array([labels.get(name, -1) for name in solutions], dtype=np.int64)
+    fused = fuse(chances, num_steps, models, labels=named_by_run)
     posteriors, alone = (
         {
             name: row[: steps + 1]
@@ -246,7 +286,22 @@ def _posteriors(
         name: {what: round(rate, 4) for what, rate in model.rates().items()}
         for name, model in fused.models.items()
     }
-    return posteriors, alone, rates
+    return _Learned(
+        posteriors=posteriors,
+        alone=alone,
+        rates=rates,
+        groups=fused.groups,
+        fit=_fit(solutions, chances, named_by_run),
+    )
+
+
+def _fit(solutions: Sequence[str], chances: NDArray[np.float64], named: NDArray[np.int64]) -> str:
+    """Names what was learned from: the opinions are in the run's configuration."""
+    order = np.argsort(np.array(solutions))
+    # Rounded, since last digits may differ between machines, where a job may go on.
+    seen = np.ascontiguousarray(chances[order].round(6) + 0.0).tobytes()
+    digest = hashlib.sha256(seen + np.ascontiguousarray(named[order]).tobytes()).hexdigest()
+    return content_id(sorted(solutions), digest)
 
 
 def _by_problem(
@@ -298,6 +353,19 @@ def _by_posterior(
     error = None if mode == len(row.steps) or spared else mode
     kept = bool(chances[mode] >= least_belief)
     return replace(row, posterior=tuple(chances.tolist())), error, kept
+
+
+def _num_relearned(
+    block: SourceBlock, labeled: Sequence[LabeledSolution], alone: Posteriors
+) -> int:
+    """Solutions of a block that have another first error than in the run without any judge."""
+    own = (_by_posterior(row, 0.0, alone) for row in block.rows if row.steps)
+    named = {row.solution.id: error for row, error, _ in own}
+    return sum(
+        now.first_error != before.first_error
+        and named.get(now.solution.id, before) == now.first_error
+        for before, now in zip(block.rows, labeled, strict=True)
+    )
 
 
 def _count(

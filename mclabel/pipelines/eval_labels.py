@@ -18,7 +18,13 @@ from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.interval_check import independent_counts
 from mclabel.evaluation.label_quality import is_arith
 from mclabel.evaluation.label_report import ALL, LabelReport, label_report
-from mclabel.evaluation.truth import Truth, as_judged, exact_truth, judged_truth
+from mclabel.evaluation.truth import (
+    Truth,
+    as_judged,
+    check_same_problems,
+    exact_truth,
+    judged_truth,
+)
 from mclabel.judges.consensus.rules import RULES
 from mclabel.records import Counts, LabeledSolution
 from mclabel.report.files import json_text
@@ -103,7 +109,9 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
     if kind == "prm800k" and source:
         return judged_truth("prm800k", rows, read_prm800k(source))
     if kind == "run" and source:
-        return judged_truth("run", rows, as_judged(list(read_labels(Store(source)))))
+        others = list(read_labels(Store(source)))
+        check_same_problems(rows, others, source)
+        return judged_truth("run", rows, as_judged(others))
     raise ConfigError(
         f"--truth {kind}{':' if source else ''}{source}: must be arith, processbench:FILE, "
         "prm800k:FILE or run:FOLDER"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,13 @@ from typing import Any
 from mclabel.boundary import Boundary
 from mclabel.config import JudgeConfig
 from mclabel.data.outputs import OPINION_FOLDERS, RUN_FILES, check_places
-from mclabel.data.shards.manifest import MANIFEST, Semantic, claimed_config
+from mclabel.data.shards.manifest import (
+    MANIFEST,
+    Semantic,
+    claimed_config,
+    differences,
+    read_claim,
+)
 from mclabel.data.shards.solution_rows import OPINIONS
 from mclabel.data.shards.store import Store
 from mclabel.engines import PolicySettings, runs_model
@@ -64,9 +70,11 @@ def judge(
     solutions = read_judged_input(config.solutions, strict=config.strict)
     semantic = _semantic(config, settings, own)
     check_output(config.out, semantic)
-    earlier = _earlier(config)
+    served = _served(config)
+    earlier = _earlier(config, semantic, served)
     store = Store(config.out, create=True)
-    provenance = {"versions": versions(), "input": {"solutions": config.solutions}}
+    provenance: dict[str, Any] = {"versions": versions(), "input": {"solutions": config.solutions}}
+    provenance["served"] = served
     task = JudgeTask(
         make=partial(CheckedJudge, settings, seed=config.seed),
         source=config.solutions,
@@ -167,15 +175,62 @@ def _merged(content: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, A
     return found
 
 
-def _earlier(config: JudgeConfig) -> dict[AnswerKey, Any]:
-    """The answers of the run that is named."""
+def _served(config: JudgeConfig) -> dict[str, str]:
+    """Names of the judge's models on their servers, where they are set, by their keys."""
+    names = {key: policy.engine.served_name for key, policy in _policies(config).items()}
+    return {key: name for key, name in names.items() if name is not None}
+
+
+def _earlier(
+    config: JudgeConfig, semantic: Semantic, served: Mapping[str, str]
+) -> dict[AnswerKey, Any]:
+    """The answers of the run that is named, which must be what the judge's models would answer.
+
+    Args:
+        config: of the job.
+        semantic: what its opinions depend on.
+        served: as `_served` gives it.
+
+    Raises:
+        ConfigError: another model has answered, or the same one under other settings.
+        ShardError: it is no run of a judge.
+    """
     if config.answers is None:
         return {}
     store = Store(config.answers)
-    recorded = claimed_config(store, MANIFEST)
-    if recorded is None or recorded.get("task") != OPINIONS.task:
+    manifest = read_claim(store, MANIFEST) or {}
+    recorded: Mapping[str, Any] = manifest.get("config", {})
+    if recorded.get("task") != OPINIONS.task:
         raise ShardError(
             f"answers={config.answers!r}: is not a run of a judge. Give the `out` of `mclabel "
             "judge`"
         )
+    keys = list(_policies(config))
+    there, here = (_asked(one, keys) for one in (recorded, semantic.config))
+    changed = differences(there, here)
+    theirs: Mapping[str, str] = manifest.get("served", {})
+    for key in theirs.keys() & served.keys():
+        name = f"judge.{key}.engine.model"
+        changed += differences({name: theirs[key]}, {name: served[key]})
+    if changed:
+        lines = "\n".join(changed)
+        raise ConfigError(
+            f"answers={config.answers!r}: its answers are another model's, or were sampled with "
+            f"other settings:\n{lines}\nGive the same values, or leave answers out to ask anew"
+        )
     return answers_of(store)
+
+
+def _asked(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """What the answers of a judge depend on, beside the prompts: its models, and the seed.
+
+    Args:
+        config: what its opinions depend on.
+        keys: of the models in the judge's settings. Of a judge that has none there, everything
+            may matter.
+    """
+    judge = config["judge"]
+    if not keys:
+        return {"seed": config.get("seed"), "judge": judge}
+    models = {key: judge.get(key) or {"model": None} for key in keys}
+    return {"seed": config.get("seed"), "judge": models}

@@ -17,6 +17,7 @@ from mclabel.evaluation.matching import (
     given_alone,
     row_key,
     row_steps,
+    same_words,
     solution_key,
     to_given,
 )
@@ -151,7 +152,7 @@ def processbench_of_labels(
             if (found := by_key.get(solution_key(one.problem, one.steps))) is not None:
                 error = to_given(found.first_error, row_steps(found), one.steps)
                 predictions[name][one.id] = error
-            elif (found := alone.get(one.id)) is not None and len(found.steps) == len(one.steps):
+            elif (found := alone.get(one.id)) is not None and _fits(found, one):
                 predictions[name][one.id] = found.first_error
             else:
                 reasons[name][one.id] = left_out.why(one)
@@ -164,6 +165,11 @@ def processbench_of_labels(
     result = processbench(splits, predictions, reasons=reasons, seed=seed)
     write_figures(result, splits, predictions, reasons, out)
     return result
+
+
+def _fits(row: LabeledSolution, one: JudgedSolution) -> bool:
+    """Whether a solution that has the id of a judged one can be taken for it."""
+    return len(row.steps) == len(one.steps) and same_words(row, one.problem, one.steps)
 
 
 class _Unlocated:
@@ -183,10 +189,16 @@ class _Unlocated:
 
     def why(self, one: JudgedSolution) -> LeftOut:
         """Why a judged solution has no prediction."""
-        row = self._by_key.get(solution_key(one.problem, one.steps)) or self._by_id.get(one.id)
-        if row is None and (other := self._alone.get(one.id)) is not None:
-            steps = f"{len(other.steps)} steps in the run, {len(one.steps)} in the file"
-            return LeftOut(reason="other_steps", detail=steps)
+        row = self._by_key.get(solution_key(one.problem, one.steps))
+        named = self._by_id.get(one.id) or self._alone.get(one.id)
+        if row is None and named is not None:
+            if len(named.steps) != len(one.steps):
+                steps = f"{len(named.steps)} steps in the run, {len(one.steps)} in the file"
+                return LeftOut(reason="other_steps", detail=steps)
+            if not same_words(named, one.problem, one.steps):
+                detail = "the run has this id for another problem or solution"
+                return LeftOut(reason="other_text", detail=detail)
+            row = named
         if row is None:
             return LeftOut(
                 reason="not_in_run",

@@ -16,9 +16,16 @@ from typing import Any
 import pyarrow as pa
 
 from mclabel.data.outputs import check_run
+from mclabel.data.shards.anew import BlocksAnew, fit_of
 from mclabel.data.shards.catalog import Catalog, read_catalog
 from mclabel.data.shards.finished import write_finished
-from mclabel.data.shards.labels import commit_block, committed_blocks, delete_losers, named_rollouts
+from mclabel.data.shards.labels import (
+    FIT,
+    commit_block,
+    committed_blocks,
+    delete_losers,
+    named_rollouts,
+)
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, claimed_config
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
@@ -50,7 +57,13 @@ class RewrittenRun:
     """The blocks of a run that another one still lacks."""
 
     def __init__(
-        self, source: Store, target: Store, provenance: Mapping[str, Any], *, what: str
+        self,
+        source: Store,
+        target: Store,
+        provenance: Mapping[str, Any],
+        *,
+        what: str,
+        fit: str | None = None,
     ) -> None:
         """See what is there.
 
@@ -59,19 +72,34 @@ class RewrittenRun:
             target: its manifest is claimed already.
             provenance: metadata of every shard, with the `config`.
             what: names what is done, for the ids of blocks.
+            fit: names what was learned from the whole source to make the labels; blocks that rest
+                on something else are all written anew. None if nothing was.
 
         Raises:
-            ShardError: the source holds no labels.
+            ShardError: the source holds no labels, or lacks a block that it once had.
         """
         self._catalog = read_catalog(source)
         if not self._catalog.blocks:
             raise no_labels(source)
         self._source, self._target = source, target
-        self._provenance, self._what = provenance, what
+        self._provenance, self._what = {**provenance, **({FIT: fit} if fit else {})}, what
         self._done = committed_blocks(target)
+        self._anew: BlocksAnew | None = None
+        self.num_replaced = 0
+        if fit is not None and self._done and fit_of(target) != fit:
+            self._begin_anew()
         self._copied: set[str] = set()
         self.num_blocks = len(self._catalog.blocks)
         self.num_resumed = sum(self._new_id(block) in self._done for block in self._catalog.blocks)
+
+    def _begin_anew(self) -> None:
+        if lacking := self._done - {self._new_id(block) for block in self._catalog.blocks}:
+            raise ShardError(
+                f"{self._source.location}: lacks {len(lacking):,} blocks that were there when "
+                f"{self._target.location} was made of it. Choose another -o"
+            )
+        self.num_replaced = len(self._done)
+        self._done, self._anew = frozenset(), BlocksAnew(self._target)
 
     def missing(
         self,
@@ -97,6 +125,11 @@ class RewrittenRun:
         rollouts: Sequence[Rollout] | None,
     ) -> None:
         """Write a block."""
+        ungraded = ungraded_reasons(rollouts or ())
+        if self._anew is not None:
+            more = {"ungraded": dict(ungraded), **block.without_rows}
+            self._anew.write(self._new_id(block.id), labeled, rollouts, self._provenance, more)
+            return
         commit_block(
             self._target,
             self._new_id(block.id),
@@ -104,12 +137,18 @@ class RewrittenRun:
             labeled,
             rollouts,
             self._provenance,
-            ungraded=ungraded_reasons(rollouts or ()),
+            ungraded=ungraded,
             **block.without_rows,
         )
 
     def finish(self) -> None:
-        """Write what a finished run has beside its shards."""
+        """Write what a finished run has beside its shards.
+
+        Raises:
+            ShardError: all blocks were written anew, and another command was faster.
+        """
+        if self._anew is not None:
+            self._anew.commit()
         delete_losers(self._target)
         files = (REJECTS,) if copy_rejects(self._source, self._target) else ()
         write_finished(self._target, num_blocks=self.num_blocks, files=files)

@@ -140,6 +140,10 @@ def test_given_solutions_by_id_or_text(tmp_path: Path) -> None:
     ("rows", "fault"),
     [
         ([{"problem_id": "z", "solution": "s"}], "line 1: answers no known problem"),
+        (
+            [{"problem_id": "a", "problem": "2+2?", "solution": "s"}],
+            "line 1: problem_id='a' has another text in problems.source",
+        ),
         ([{"problem_id": "a", "steps": []}], "line 1: steps must be a list of texts"),
         ([{"problem_id": "a", "solution": " "}], "line 1: needs a solution"),
         ([{"problem_id": "a", "solution": "s"}], "s.jsonl: no solution for problem 'b'"),

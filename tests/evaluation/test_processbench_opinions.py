@@ -287,7 +287,8 @@ def test_what_does_not_fit_is_one_message(
         "NOWHERE": str(tmp_path / "nowhere"),
         "TWIN": write(tmp_path / "twin.jsonl", toy_rows()),
     }
-    faulty = {"BROKEN": "{", "DEEP": "[" * 100_000, "LIST": "[1]", "NAMELESS": "{}", "TORN": "{}"}
+    faulty = {"BROKEN": "{", "DEEP": "[" * 100_000, "LIST": "[1]", "TORN": "{}"}
+    faulty["NAMELESS"] = '{"problem": "p", "steps": ["s"]}'
     for name in faulty.keys() & set(arguments.split()):
         places[name] = str(tmp_path / name.lower())
         _write_faulty(toy, Path(places[name]), faulty[name], is_torn=name == "TORN")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mclabel.data.readers.judged import JudgedSolution
 from mclabel.errors import DataError
 from mclabel.evaluation.label_quality import arith_truth
-from mclabel.evaluation.truth import as_judged, exact_truth, judged_truth
+from mclabel.evaluation.truth import (
+    as_judged,
+    check_same_problems,
+    exact_truth,
+    judged_truth,
+)
 from mclabel.records import Outcome
 from tests.support.labelled import arith_rows
 from tests.support.rows import row, step
@@ -48,17 +55,37 @@ def test_people_are_found_by_text_whatever_the_whitespace() -> None:
     assert truth.known(rows) == [rows[0], rows[2]]
 
 
-def test_people_are_found_by_id_where_it_can_mean_one_solution_alone() -> None:
-    rows = [row(p, THREE, origin="given") for p in "abc"]
-    rows += [row("b", THREE, sample=1, origin="given"), row("d", THREE)]
-    other = ["other", "texts", "here"]
-    people = [
-        judged("a", "p", other, 1),
-        judged("b", "p", other, 1),  # two solutions
-        judged("c", "p", other[:2], 1),  # another number of steps
-        judged("d", "p", other, 1),  # sampled: another solution
-    ]
+def test_people_are_found_by_id_where_a_tokenizer_has_changed_signs() -> None:
+    texts = ["\ufb01rst\n", "second\n", "third"]  # a ligature, which is two letters there
+    rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
+    rows += [row("b", THREE, sample=1, texts=texts, origin="given"), row("c", THREE, texts=texts)]
+    people = [judged(p, f"Problem {p}", ["first", "second", "third"], 1) for p in "abc"]
+    # b has two solutions, and that of c was sampled.
     assert judged_truth("processbench", rows, people).first_errors == {"a.0": 1}
+
+
+@pytest.mark.parametrize(
+    ("problem", "steps"),
+    [
+        ("Problem a", ["other", "texts", "here"]),
+        ("Problem 7", ["one", "two", "3"]),
+        ("Problem a", ["other", "texts"]),
+    ],
+)
+def test_an_id_that_names_other_texts_is_an_error(problem: str, steps: list[str]) -> None:
+    texts = ["one\n", "two\n", "three"]
+    rows = [row(p, THREE, texts=texts, origin="given") for p in "ab"]
+    people = [judged("a", problem, steps, 1), judged("b", "Problem b", texts, 1)]
+    with pytest.raises(DataError, match=r"other texts for 1 of the 2 .* a\.0 of problem a"):
+        judged_truth("processbench", rows, people)
+
+
+def test_a_run_over_other_problems_under_the_same_ids_is_an_error() -> None:
+    rows = [row("a", THREE), row("b", THREE)]
+    others = [replace(rows[1], problem=replace(rows[1].problem, text="Another"))]
+    check_same_problems(rows, [rows[0]], "runs/x")
+    with pytest.raises(DataError, match=r"run:runs/x: has other texts for .* 1 of the 2 .* b\.0"):
+        check_same_problems(rows, others, "runs/x")
 
 
 def test_another_run_its_own_solution_first() -> None:

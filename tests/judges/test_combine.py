@@ -26,6 +26,7 @@ from mclabel.judges.consensus.rules import same_location, same_verdict, step_maj
 from mclabel.pipelines.combine import combine
 from mclabel.pipelines.eval_labels import evaluate_labels
 from mclabel.pipelines.label import label
+from mclabel.prm.scoring.items import labeled_item
 from mclabel.records import Claim, LabeledSolution, SourceOpinion
 
 
@@ -136,7 +137,8 @@ def write_opinions(
         "attempt",
         [
             {
-                "id": row.solution.id, "row": number, "input": "{}", "num_steps": len(row.steps),
+                "id": row.solution.id, "row": number, "input": labeled_item(number, row).row,
+                "num_steps": len(row.steps),
                 "is_known": True, "first_error": say(row), "sureness": None, "reason": "",
                 "votes": [], "scores": [], "flags": [], "answers": [], "num_tokens": 0,
             }
@@ -220,6 +222,20 @@ def test_a_combined_run_is_measured_source_by_source(run: str, tmp_path: Path) -
     assert written["sources"]["knowing"]["learned_rates"] == source.learned_rates
 
 
+def test_judges_that_repeat_each_other_are_named(run: str, tmp_path: Path) -> None:
+    rows = list(read_labels(Store(run)))
+    marked = rows[0].solution.id
+    once = write_opinions(tmp_path / "once", rows, lambda row: len(row.steps) // 2)
+    again = write_opinions(
+        tmp_path / "again",
+        rows,
+        lambda row: None if row.solution.id == marked else len(row.steps) // 2,
+    )
+    report = combine(run, [f"once={once}", f"again={again}"], str(tmp_path / "out"))
+    assert [sorted(group) for group in report.groups] == [["again", "once"]]
+    assert "again repeats errors of once" in " ".join(report.lines())
+
+
 def test_where_judges_say_nothing_what_changes_is_said_to_come_of_the_rollouts(
     run: str, tmp_path: Path
 ) -> None:
@@ -270,6 +286,15 @@ def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> N
         combine(run, [others], out)
     with pytest.raises(DataError, match="holds an opinion on no solution"):
         combine(run, [nobody], out)
+    changed = [
+        replace(row, problem=replace(row.problem, text=row.problem.text + " Really?"))
+        if number in (3, 5) else row
+        for number, row in enumerate(rows)
+    ]  # fmt: skip
+    elsewhere = write_opinions(tmp_path / "elsewhere", changed, lambda row: None)
+    first = min(rows[3].solution.id, rows[5].solution.id)
+    with pytest.raises(DataError, match=f"of 2 of its solutions, the first being {first}.*Judge"):
+        combine(run, [elsewhere], out)
     with pytest.raises(ConfigError, match="b: has the same opinions as a"):
         combine(run, [f"a={fine}", f"b={fine}"], out)
     with pytest.raises(ConfigError, match="must be a run, or NAME=RUN"):

@@ -166,6 +166,42 @@ def test_a_run_that_is_read_anew_asks_nothing(tmp_path: Path) -> None:
     check(tmp_path / "again")
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("judge.policy.model=arith:strong", "judge.policy.model: 'weights:"),
+        ("judge.policy.temperature=0.3", "judge.policy.temperature: 1.0 there, 0.3 here"),
+        ("judge.policy.top_p=1", "judge.policy.top_p: 0.9 there, 1.0 here"),
+        ("judge.policy.stop=[X]", "judge.policy.stop"),
+        ("seed=7", "seed: 0 there, 7 here"),
+        ("judge.policy.engine.model=other", "judge.policy.engine.model: 'policy' there, 'other'"),
+    ],
+)
+def test_answers_of_another_model_or_sampling_are_refused(
+    tmp_path: Path, change: str, words: str
+) -> None:
+    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
+    named = "judge.policy.engine.model=policy"
+    with Server(answer=answered, max_model_len=2000) as server:
+        assert run(*critic(server, source, out, named)).exit_code == 0
+    with Server(answer="\\boxed{-1}", max_model_len=2000, names=("policy", "other")) as other:
+        again = (*critic(other, source, tmp_path / "again", f"answers={out}", named), change)
+        result = run(*again)
+        said = " ".join(result.output.split())
+        assert result.exit_code == 2 and "another model's, or were sampled with" in said, said
+        assert words in said and not (tmp_path / "again").exists()
+        # On another server, and for more votes, answers of the same model count.
+        more = ("judge.least_votes=3", named)
+        moved = critic(other, source, tmp_path / "moved", f"answers={out}", *more)
+        asked = len(other.bodies)
+        result = run(*moved)
+        assert result.exit_code == 0, result.output
+        assert len(other.bodies) - asked == 1 + sum(
+            len(one.answers) - 2
+            for one in OpinionRun.read(str(tmp_path / "moved")).opinions.values()
+        )
+
+
 def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
     with Server(answer=answered, max_model_len=2000) as server:

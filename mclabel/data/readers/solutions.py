@@ -35,8 +35,8 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
 
     Args:
         path: `.jsonl`, `.json`, `.parquet` or `.csv` file, or the URL of one. A row has
-            `problem_id`, or the problem's text as `problem`; and `solution` (text, split at
-            newlines), or `steps` (list of texts, joined by newlines).
+            `problem_id`, or the problem's text as `problem` (both must mean the same problem); and
+            `solution` (text, split at newlines), or `steps` (list of texts, joined by newlines).
         problems: that the solutions answer.
         strict: whether a row that cannot be used, or a problem without a solution, is an error.
 
@@ -44,8 +44,8 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
         DataError: the file cannot be read, or no problem has a solution; if strict, what `strict`
             forbids.
     """
-    by_text = {problem.text: problem.id for problem in problems}
-    ids = {problem.id: None for problem in problems}  # in their order
+    texts = {problem.id: problem.text for problem in problems}  # in their order
+    by_text = {text: identity for identity, text in texts.items()}
     given: dict[str, list[GivenSolution]] = defaultdict(list)
     rejects: list[Reject] = []
 
@@ -71,18 +71,23 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
         if not is_unicode(row):
             found: GivenSolution | RejectReason = RejectReason("not_utf8", LONE_SURROGATES)
         else:
-            found = solution_in(row) if identity in ids else _unknown(row)
+            found = solution_in(row) if identity in texts else _unknown(row)
+            asked = row.get("problem")
+            if identity in texts and isinstance(asked, str):
+                found = found if _same(asked, texts[identity]) else _other_problem(identity)
         if isinstance(found, RejectReason):
             refuse(found, number, None if identity is None else str(identity))
         else:
             given[str(identity)].append(found)
-    for identity in ids:
+    for identity in texts:
         if identity not in given:
             refuse(
                 RejectReason("no_solution", f"no solution for problem {identity!r}"), None, identity
             )
     if not given:
-        raise DataError(f"{path}: no solution for any of {len(ids)} problems; {rejects[0].detail}")
+        raise DataError(
+            f"{path}: no solution for any of {len(texts)} problems; {rejects[0].detail}"
+        )
     return Given(
         by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
         rejects=tuple(rejects),
@@ -97,6 +102,19 @@ def _unknown(row: Mapping[str, Any]) -> RejectReason:
         "unknown_problem",
         f"answers no known problem (problem_id={row.get('problem_id')!r}). Give problem_id, or "
         "problem with the exact text of one in problems.source",
+    )
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether texts are the same, whatever their whitespace."""
+    return one.split() == other.split()
+
+
+def _other_problem(identity: str) -> RejectReason:
+    return RejectReason(
+        "other_problem",
+        f"problem_id={identity!r} has another text in problems.source than this row's problem. "
+        "Give the id of the problem that the solution answers, or leave problem_id out",
     )
 
 

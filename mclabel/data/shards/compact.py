@@ -124,12 +124,22 @@ def compact(
             f"{store.location}: another `mclabel compact` has merged it in the "
             "meantime, so nothing was changed. Run the command again"
         )
-    after = read_catalog(store)
-    for name in _unused(store, after):
-        store.delete(name)
+    after = delete_unused(store)
     return Compaction(
         num_before=len(before.files), num_after=len(after.files), num_solutions=num_rows
     )
+
+
+def delete_unused(store: Store) -> Catalog:
+    """Delete what committed merges have replaced, and what was written for merges that were not.
+
+    Returns:
+        What is committed.
+    """
+    catalog = read_catalog(store)
+    for name in _unused(store, catalog):
+        store.delete(name)
+    return catalog
 
 
 def _piles(

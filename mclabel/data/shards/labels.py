@@ -43,6 +43,9 @@ from mclabel.records import LabeledSolution, Rollout
 
 _AT_A_TIME = 64
 """Rows of a shard that become objects together: a reader may want the first ones alone."""
+FIT = "fit"
+"""Key of a shard's metadata: names what was learned from the whole run to make its labels."""
+_NONE = object()
 _MAX_NAMED = 20
 """Damaged shards that a message names."""
 
@@ -73,32 +76,54 @@ def commit_block(
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
         ungraded: how many rollouts could not be graded, by the commonest reasons.
     """
-    rollouts_name = digest = None
-    if rollouts is not None:
-        rollouts_name = f"rollouts/{block_id}.{attempt}.parquet"
-        rows = pa.Table.from_pylist([rollout_row(r) for r in rollouts], schema=ROLLOUTS_SCHEMA)
-        metadata = {**provenance, "block": block_id, "attempt": attempt}
-        digest = write_rollouts(store, rollouts_name, rows, metadata)
+    rollouts_name = None if rollouts is None else f"rollouts/{block_id}.{attempt}.parquet"
+    labels_name = f"labels/{block_id}.parquet"
+    named = {"block": block_id, "attempt": attempt}
     metadata = {
         **provenance,
-        "kind": "labels",
-        "block": block_id,
-        "attempt": attempt,
-        "rollouts": rollouts_name,
-        "rollouts_digest": digest,
         "dropped": dict(dropped or {}),
         "set_aside": dict(set_aside or {}),
         "cost": None if cost is None else dict(cost),
         "ungraded": dict(ungraded or {}),
     }
-    labels_name = f"labels/{block_id}.parquet"
-    rows = pa.Table.from_pylist([label_row(row) for row in labeled], schema=LABELS_SCHEMA)
-    won = write_shard(store, labels_name, rows, metadata)
+    names = (labels_name, rollouts_name)
+    won = write_labels(store, names, labeled, rollouts, {**provenance, **named}, metadata)
     if not won:  # or it was this attempt's, and the store's answer was lost
         won = read_shard(store, labels_name, "labels")[0]["attempt"] == attempt
     if not won and rollouts_name is not None:
         store.delete(rollouts_name)
     return won
+
+
+def write_labels(
+    store: Store,
+    names: tuple[str, str | None],
+    labeled: Sequence[LabeledSolution],
+    rollouts: Sequence[Rollout] | None,
+    named: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+) -> bool:
+    """Write a shard of rollouts and then one of the labels that rest on them.
+
+    Args:
+        store: the run's.
+        names: of both files, labels first; None keeps no rollouts.
+        labeled: rows of the labels shard.
+        rollouts: rows of the rollouts shard, None with their name.
+        named: metadata of both.
+        metadata: more of the labels shard.
+
+    Returns:
+        False if there is a labels shard of that name.
+    """
+    digest = None
+    if names[1] is not None:
+        table = [rollout_row(rollout) for rollout in rollouts or ()]
+        rows = pa.Table.from_pylist(table, schema=ROLLOUTS_SCHEMA)
+        digest = write_rollouts(store, names[1], rows, named)
+    rows = pa.Table.from_pylist([label_row(row) for row in labeled], schema=LABELS_SCHEMA)
+    rests_on = {"kind": "labels", "rollouts": names[1], "rollouts_digest": digest}
+    return write_shard(store, names[0], rows, {**named, **metadata, **rests_on})
 
 
 def committed_blocks(store: Store) -> Set[str]:
@@ -160,7 +185,25 @@ def label_tables(
     """Metadata and table of each labels shard, or of those of `blocks`.
 
     A shard that is merged into another one meanwhile is read from there.
+
+    Raises:
+        ShardError: the labels were fitted anew meanwhile (`mclabel.data.shards.anew`).
     """
+    fit: Any = _NONE
+    for metadata, table in _label_tables(store, blocks):
+        if fit is _NONE:
+            fit = metadata.get(FIT)
+        if metadata.get(FIT) != fit:
+            raise ShardError(
+                f"{store.location}: was combined anew while it was being read. Run the command "
+                "again"
+            )
+        yield metadata, table
+
+
+def _label_tables(
+    store: Store, blocks: Collection[str] | None
+) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     catalog = read_catalog(store)
     if not catalog.files:
         raise no_labels(store)

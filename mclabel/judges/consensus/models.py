@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,52 @@ LEVELS = 8
 """Classes of a scorer's numbers, each with as many of a run's steps."""
 STRENGTH = 4.0
 """Weight of what is believed of a judge before anything is seen, in observations."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Steps:
+    """One of some values for each step."""
+
+    values: Ints
+    """[solution, T], in [0, count); -1 where there is none."""
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Said:
+    """What a source says, step by step."""
+
+    NOT_YET: ClassVar[int] = 0
+    HERE: ClassVar[int] = 1
+    BEFORE: ClassVar[int] = 2
+    UNKNOWN: ClassVar[int] = 3
+
+    seen: Steps
+    """Of the steps that it has read: whether it finds fault (1) or not (0), or its level."""
+    heard: Steps
+    """As others can hear it, never -1: whether it names the first error here, has named one before
+    or has not yet; or its level, `count - 1` for none."""
+    names: bool
+    """Whether it names a step, rather than giving levels."""
+    is_known: NDArray[np.bool_]
+    """[solution]: whether it says anything."""
+
+    @classmethod
+    def of_named(cls, named: Ints, num_steps: Ints) -> Said:
+        """Of a source that names the first error, as in `Locations`."""
+        step, there = np.arange(int(num_steps.max())), num_steps[:, None]
+        at, known = named[:, None], named[:, None] >= 0
+        is_here = known & (step == at) & (at < there)
+        is_passed = known & (step < at) & (step < there)
+        seen = np.where(is_here, 1, np.where(is_passed, 0, -1))
+        heard = np.where(step < at, cls.NOT_YET, np.where(step == at, cls.HERE, cls.BEFORE))
+        heard = np.where(known, heard, cls.UNKNOWN)
+        return cls(
+            seen=Steps(values=seen, count=2),
+            heard=Steps(values=heard, count=4),
+            names=True,
+            is_known=named >= 0,
+        )
 
 
 class JudgeModel(Protocol):
@@ -50,6 +96,54 @@ class JudgeModel(Protocol):
     def rates(self) -> Mapping[str, float]:
         """The rates, by name."""
         ...
+
+    @abstractmethod
+    def said(self) -> Said:
+        """What the judge says, step by step."""
+        ...
+
+
+def step_likelihood(table: Floats | None, contexts: Ints, seen: Ints) -> Floats:
+    """Log-likelihood of what a judge says of each step, [solution, T + 1] by first error.
+
+    Args:
+        table: [kind, context, value], chances at a sound step, the first wrong one, a later one;
+            None says nothing.
+        contexts: [solution, T], what the chances depend on.
+        seen: [solution, T], the value; -1 for none.
+    """
+    if table is None:
+        return np.zeros((len(seen), seen.shape[1] + 1))
+    by_kind = np.log(table)[:, contexts, np.maximum(seen, 0)]
+    sound, first, later = np.where(seen >= 0, by_kind, 0.0)
+    zero = np.zeros((len(sound), 1))
+    before = np.concatenate([zero, np.cumsum(sound, 1)], axis=1)
+    after = np.concatenate([np.cumsum(later[:, ::-1], 1)[:, ::-1], zero], axis=1)
+    return np.asarray(before + np.concatenate([first + after[:, 1:], zero], axis=1))
+
+
+def fitted_table(
+    chances: Floats, contexts: Ints, seen: Ints, shape: tuple[int, int], usual: Floats
+) -> Floats:
+    """The table of `step_likelihood` that fits these chances of first errors.
+
+    Args:
+        chances: [solution, T + 1]
+        contexts: see `step_likelihood`.
+        seen: see `step_likelihood`.
+        shape: numbers of contexts and of values.
+        usual: [value], observations that every context has before any.
+    """
+    there = seen >= 0
+    is_first = chances[:, : seen.shape[1]]
+    is_later = np.cumsum(is_first, 1) - is_first
+    kinds = np.stack([1 - is_first - is_later, is_first, is_later])
+    counts = np.zeros((3, *shape))
+    for kind in range(3):
+        np.add.at(counts[kind], (contexts[there], seen[there]), kinds[kind][there])
+    together = counts.sum(0) + usual
+    counts = counts + STRENGTH * together / together.sum(1, keepdims=True)
+    return np.asarray(counts / counts.sum(-1, keepdims=True))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,6 +211,10 @@ class Locations:
             "later": self.later,
         }
 
+    def said(self) -> Said:
+        """See `JudgeModel`."""
+        return Said.of_named(self.named, self.num_steps)
+
     @property
     def _known(self) -> NDArray[np.bool_]:
         errors = np.arange(int(self.num_steps.max()) + 1)
@@ -174,40 +272,29 @@ class Scores:
 
     def log_likelihood(self) -> Floats:
         """See `JudgeModel`."""
-        if self.moves is None:
-            return np.zeros((len(self.num_steps), self.levels.shape[1] + 1))
-        by_kind = np.log(self.moves)[:, self._before, np.maximum(self.levels, 0)]
-        by_kind = np.where(self.levels >= 0, by_kind, 0.0)
-        sound, first, later = by_kind
-        zero = np.zeros((len(sound), 1))
-        before = np.concatenate([zero, np.cumsum(sound, 1)], axis=1)
-        after = np.concatenate([np.cumsum(later[:, ::-1], 1)[:, ::-1], zero], axis=1)
-        return np.asarray(before + np.concatenate([first + after[:, 1:], zero], axis=1))
+        return step_likelihood(self.moves, self._before, self.levels)
 
     def fitted(self, chances: Floats) -> Self:
         """See `JudgeModel`."""
-        there = self.levels >= 0
-        steps = self.levels.shape[1]
-        is_first = chances[:, :steps]
-        is_later = np.cumsum(is_first, 1) - is_first
-        kinds = np.stack([1 - is_first - is_later, is_first, is_later])
-        counts = np.zeros((3, LEVELS + 1, LEVELS))
-        for kind in range(3):
-            np.add.at(counts[kind], (self._before[there], self.levels[there]), kinds[kind][there])
-        together = counts.sum(0)
-        level = (together.sum(0) + 1) / (together.sum() + LEVELS)
-        together = together + STRENGTH * level
-        together /= together.sum(1, keepdims=True)
-        counts = counts + STRENGTH * together
-        return type(self)(
-            num_steps=self.num_steps,
-            levels=self.levels,
-            moves=counts / counts.sum(-1, keepdims=True),
-        )
+        levels = np.bincount(self.levels[self.levels >= 0], minlength=LEVELS) + 1.0
+        usual = STRENGTH * levels / levels.sum()
+        shape = (LEVELS + 1, LEVELS)
+        moves = fitted_table(chances, self._before, self.levels, shape, usual)
+        return type(self)(num_steps=self.num_steps, levels=self.levels, moves=moves)
 
     def rates(self) -> Mapping[str, float]:
         """See `JudgeModel`."""
         return {}
+
+    def said(self) -> Said:
+        """See `JudgeModel`."""
+        heard = np.where(self.levels < 0, LEVELS, self.levels)
+        return Said(
+            seen=Steps(values=self.levels, count=LEVELS),
+            heard=Steps(values=heard, count=LEVELS + 1),
+            names=False,
+            is_known=np.asarray((self.levels >= 0).any(1)),
+        )
 
     @property
     def _before(self) -> Ints:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.truth import says_where
 from mclabel.judges.base import Opinion
+from mclabel.judges.consensus.dependence import ROLLOUTS
 from mclabel.judges.consensus.models import SURENESS, JudgeModel, Locations, Scores
 from mclabel.judges.opinions import OpinionRun
 from mclabel.records import LabeledSolution, SourceOpinion
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-ROLLOUTS = "rollouts"
-"""Name of what the run itself says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +62,12 @@ def named_sources(places: Sequence[str]) -> list[Source]:
     return found
 
 
-def check_same_solutions(run: str, rows: Mapping[str, int], sources: Sequence[Source]) -> None:
+def check_same_solutions(run: str, rows: Mapping[str, str], sources: Sequence[Source]) -> None:
     """Refuse opinions on other solutions than the run's.
 
     Args:
         run: its name.
-        rows: by id of its solutions, their numbers of steps.
+        rows: by id of its solutions, digests of their texts (`text_digest`).
         sources: the judges.
 
     Raises:
@@ -86,13 +85,12 @@ def check_same_solutions(run: str, rows: Mapping[str, int], sources: Sequence[So
                 f"{source.run.location}: has opinions on other solutions (of "
                 f"{source.run.solutions!r}), none on those of {run}. Judge that run"
             )
-        for name in sorted(known):
-            if source.run.num_steps[name] != rows[name]:
-                raise DataError(
-                    f"{source.run.location}: judged solution {name} with "
-                    f"{source.run.num_steps[name]} steps, in {run} it has {rows[name]}. Judge the "
-                    "run again"
-                )
+        if differ := sorted(name for name in known if source.run.texts[name] != rows[name]):
+            raise DataError(
+                f"{source.run.location}: judged other texts than {run} has now of {len(differ):,} "
+                f"of its solutions, the first being {differ[0]}. Judge the run again, into a new "
+                "folder"
+            )
 
 
 def opinions_on(row: LabeledSolution, sources: Sequence[Source]) -> tuple[SourceOpinion, ...]:
