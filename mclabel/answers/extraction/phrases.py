@@ -84,7 +84,11 @@ def closing_formula(text: str) -> str | None:
         return None
     if is_denied(bare, last.start()):
         return None
-    return _right_side(next(group for group in last.groups() if group).strip())
+    formula = next(group for group in last.groups() if group).strip()
+    sentence = bare[max(bare.rfind(mark, 0, last.start()) for mark in _SENTENCE_MARKS) + 1 :]
+    if _PLAIN.fullmatch(formula) and _DIGIT.search(sentence[: last.start() - len(bare)]):
+        return None  # one number among several: which of them is asserted is another question
+    return _right_side(formula)
 
 
 def _may_hold_math(text: str) -> bool:
@@ -104,15 +108,7 @@ def last_number(text: str) -> str | None:
 
     A formula counts as a number where it ends in one after an equals sign, or is one.
     """
-    text = _last_part_with_a_digit(text[-_WINDOW:]).replace("**", "")
-    text = text if text.isascii() else _IDEOGRAPHS.sub(" ", text)
-    pieces, end = [], 0
-    for match in _MATH.finditer(text) if _may_hold_math(text) else ():
-        value = _right_side(next(group for group in match.groups() if group).strip())
-        plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
-        pieces += [text[end : match.start()], f" {plain} "]
-        end = match.end()
-    prose = "".join([*pieces, text[end:]])
+    prose = prose_of(_last_part_with_a_digit(text[-_WINDOW:]).replace("**", ""))
     found = _last_told(prose)
     if found is None:
         return None
@@ -127,6 +123,19 @@ def last_number(text: str) -> str | None:
         return None
     unit = _UNIT_AFTER.match(after)
     return (found[0] + (unit[0] if unit else "")).strip()
+
+
+def prose_of(text: str) -> str:
+    """The end of a text with each formula replaced by the number it arrives at, if it is one."""
+    text = text[-_WINDOW:]
+    text = text if text.isascii() else _IDEOGRAPHS.sub(" ", text)
+    pieces, end = [], 0
+    for match in _MATH.finditer(text) if _may_hold_math(text) else ():
+        value = _right_side(next(group for group in match.groups() if group).strip())
+        plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
+        pieces += [text[end : match.start()], f" {plain} "]
+        end = match.end()
+    return "".join([*pieces, text[end:]])
 
 
 def _holds_number(after: str) -> bool:
