@@ -28,7 +28,7 @@ from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.solution_rows import no_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
-from mclabel.labeling.grading import ungraded_reasons
+from mclabel.labeling.grading import num_guessed, ungraded_reasons
 from mclabel.pipelines.identity import versions
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
@@ -105,6 +105,7 @@ class RewrittenRun:
             rollouts,
             self._provenance,
             ungraded=ungraded_reasons(rollouts or ()),
+            guessed=num_guessed(rollouts or ()),
             **block.without_rows,
         )
 

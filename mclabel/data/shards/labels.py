@@ -58,6 +58,7 @@ def commit_block(
     set_aside: Mapping[str, Mapping[str, str]] | None = None,
     cost: Mapping[str, int] | None = None,
     ungraded: Mapping[str, int] | None = None,
+    guessed: int = 0,
 ) -> bool:
     """Write a block's shards; False if another attempt had committed it before.
 
@@ -72,6 +73,7 @@ def commit_block(
         set_aside: problems that could not be labelled, by id, with `reason` and `detail`.
         cost: `num_tokens` sampled for the block and `num_rollouts`, for forecasts.
         ungraded: how many rollouts could not be graded, by the commonest reasons.
+        guessed: how many rollouts were graded by an answer that was only guessed.
     """
     rollouts_name = digest = None
     if rollouts is not None:
@@ -90,6 +92,7 @@ def commit_block(
         "set_aside": dict(set_aside or {}),
         "cost": None if cost is None else dict(cost),
         "ungraded": dict(ungraded or {}),
+        "guessed": guessed,
     }
     labels_name = f"labels/{block_id}.parquet"
     rows = pa.Table.from_pylist([label_row(row) for row in labeled], schema=LABELS_SCHEMA)
