@@ -96,7 +96,7 @@ CHECKS: Mapping[str, Check] = {
         error=0.5,
         of="rollouts",
         text="mark no answer and were graded by their last number",
-        why="solutions of ProcessBench have .03; a guess may judge the form of an answer instead "
+        why="solutions of ProcessBench have .02; a guess may judge the form of an answer instead "
         "of its value",
         remedy="Ask for a marked answer, such as \\boxed{} (policy.system), or leave guesses "
         "without a verdict (checker.rules.grade_guesses=false)",

@@ -16,17 +16,22 @@ from mclabel.answers.reading.words import is_number_word
 
 _MAX_SENTENCE = 500
 _TOKEN = re.compile(
-    r"([-−]?+[$€£]?+(?:\d++(?:,\d{3})*+(?:\.\d++)?+|\.\d++)(?:/\d++)?+%?+)|"
+    r"([-−]?+[$€£]?+(?:\d++(?:,\d{3})*+(?:\.\d++)?+|\.\d++)(?:/\d++)?+[%°]?+)|"
     r"[A-Za-z]++(?:['’-][A-Za-z]++)*+|\S"
 )
 _BOUNDARIES = (". ", "\n", "! ", "? ", ".** ", "\\] ", ".) ")
 """Ends of sentences, one of which is a displayed formula."""
+_DIVISION, _QUOTIENT = re.compile(r"(?<=\d)/(?=[A-Za-z])"), re.compile(r"\d/\d")
+_FRACTION = re.compile(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}")
+_CIRCLE = re.compile(r"\^(?:\{\\circ\}|\\circ(?![a-z]))")
 _MAX_PLEASANTRIES = 3
 _BOLD_VALUE = re.compile(r"\*\*([-−]?[$€£]?\d[\d,.]*+%?+(?: [A-Za-z]{1,15})?)[.!]?\*\*")
 _RECKONED = re.compile(r"[+*/^<>_\\{}=×÷·≈\x00]|\s[-−]\s")
 """Signs of a formula, of which no number is read but what the last `=` gives."""
 _PLEASANTRIES = ("i hope", "hope ", "let me know", "if you need", "if you have", "please ")
-_CONCLUDING = frozenset("so therefore thus hence leaving meaning giving making".split())
+_CONCLUDING = frozenset(
+    "so therefore thus hence leaving meaning giving making leading resulting yielding".split()
+)
 _SUBORDINATE = frozenset(
     "if when while because since after before that which who where although as until unless "
     "whereas than once though by assuming given whose".split()
@@ -41,13 +46,15 @@ _VERBS = frozenset(
     "collected give gives gave leaves lose loses lost gain gains gained win wins won grow grows "
     "grew own owns owned hold holds held raise raises raised charge charges charged work works "
     "worked owe owes owed keep keeps kept lasts lasted cover covers covered plant plants planted "
-    "bake bakes baked be been wrote writes found finds caught catches there's it's that's".split()
+    "bake bakes baked be been wrote writes found finds caught catches yield yields "
+    "there's it's that's".split()
 )
 _WITH_TWO_OBJECTS = frozenset(
     "take takes took taken cost costs give gives gave pay pays paid leaves left owe owes owed "
     "charge charges charged earn earns earned save saves saved".split()
 )
 _PRONOUNS = frozenset("me you him her it us them".split())
+_HE = frozenset("he she it they we i you so".split())
 _MODALS = frozenset("will would can could should must may might did does do".split())
 _BEFORE_INFINITIVE = frozenset("need needs needed has have had going able required".split())
 _ADVERBS = frozenset(
@@ -63,7 +70,7 @@ _BELONGING = frozenset(
     "across among remaining original same a an using".split()
 )
 """Before a number that belongs to something else: `in the 2 baskets`, `a 42 kg bag`."""
-_SCALES = frozenset("hundred thousand million billion dozen".split())
+_SCALES = frozenset("hundred thousand million billion".split())
 _RELATIVE = frozenset("more fewer less times".split())
 _ARE = frozenset("are were be".split())
 _JOINTS = frozenset(("and", ",", "or"))
@@ -85,13 +92,10 @@ class _Sentence:
         self.words = [token.lower() for token in self.tokens]
         self.begins = [match.start() for match in found]
         self.numbers = [
-            i for i, match in enumerate(found) if match[1] or self._is_number_word(self.words[i], i)
+            i
+            for i, match in enumerate(found)
+            if match[1] or (is_number_word(self.words[i]) and self.words[i] != "one")
         ]
-
-    def _is_number_word(self, word: str, i: int) -> bool:
-        if word == "one":
-            return i > 0 and self.words[i - 1] in _VERBS
-        return is_number_word(word)
 
     def word(self, i: int) -> str:
         """A word in lower case; empty beyond the ends."""
@@ -100,6 +104,15 @@ class _Sentence:
     def end(self, i: int) -> int:
         """Where a token ends."""
         return self.begins[i] + len(self.tokens[i])
+
+
+def _plain(sentence: str) -> str:
+    """A sentence without markup, with fractions and degrees on one line."""
+    text = sentence.replace("**", "")
+    if "\\" in text:
+        text = text.replace("\\$", "$").replace("\\%", "%")
+        text = _FRACTION.sub(r"\1/\2", _CIRCLE.sub("°", text))
+    return text
 
 
 def last_sentence(text: str) -> str:
@@ -150,7 +163,9 @@ def asserted(sentence: str) -> str | None:
     Args:
         sentence: with formulas replaced by what they arrive at.
     """
-    text = sentence.replace("**", "").replace("\\$", "$").replace("\\%", "%")
+    text = _plain(sentence)
+    if text.endswith(":"):
+        return None
     left, equals, right = text.rpartition("=")
     if equals:
         return None if left.endswith(("!", "<", ">")) else _given(right)
@@ -167,20 +182,23 @@ def asserted(sentence: str) -> str | None:
         told = [i for i, role in roles.items() if role == "verb"]
         told = told or [i for i, role in roles.items() if role == "subject"]
         if len(told) == 1 and "other" not in roles.values():
-            return None if is_denied(text, read.begins[told[0]]) else _value(read, told[0])
+            if is_denied(text, read.begins[told[0]]) or _goes_on(read, told[0]):
+                return None
+            return _value(read, told[0])
         if told:
             return None
     return None
 
 
 def _given(right: str) -> str | None:
-    """What the last equals sign gives, where every later number belongs to something else."""
-    if _RECKONED.search(right):
+    """What the last equals sign gives, unless another number is asserted behind it."""
+    right = _DIVISION.sub(" per ", right)
+    if _RECKONED.search(_QUOTIENT.sub(" ", right)):
         return None
     sentence = _Sentence(right)
-    if sentence.numbers[:1] != [0]:
+    if sentence.numbers[:1] != [0] or sentence.numbers[1:2] == [1]:
         return None
-    if any(_role(sentence, i) != "belongs" for i in sentence.numbers[1:]):
+    if any(_role(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
         return None
     return _value(sentence, 0)
 
@@ -248,8 +266,23 @@ def _role(sentence: _Sentence, i: int) -> str:
         return "belongs"
     if word == "" or word in _CONCLUDING or (word == "," and not _is_listed(sentence, j)):
         follows = sentence.word(i + 1)
-        return "subject" if follows.isalpha() and follows not in _JOINTS else "other"
+        plain = follows.isalpha() and follows not in _JOINTS
+        return "subject" if plain and follows not in _BELONGING - {"of"} else "other"
     return "other"
+
+
+def _goes_on(sentence: _Sentence, told: int) -> bool:
+    """Whether a clause with another number follows, or any after a number in words."""
+    later = range(told + 1, len(sentence.words))
+    if not sentence.tokens[told][-1:].isalpha():
+        last = sentence.numbers[-1]
+        later = range(told + 1, last)
+        return any(
+            sentence.word(i) == "and"
+            and (sentence.word(i - 1) == "," or sentence.word(i + 1) in _HE)
+            for i in later
+        )
+    return any(sentence.word(i) in _SUBORDINATE or sentence.word(i) in ",;(" for i in later)
 
 
 def _is_joint(sentence: _Sentence, j: int) -> bool:

@@ -143,7 +143,7 @@ def _find(text: str) -> Found | None:
     answer = answer or bold_value(sentence) or asserted(prose_of(sentence))
     if answer is not None:
         return Found(answer)
-    answer = last_number(text)
+    answer = last_number(text) or closing_formula(text, among_others=True)
     return None if answer is None else Found(answer, is_guess=True)
 
 

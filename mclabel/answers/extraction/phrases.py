@@ -68,10 +68,14 @@ def _keyword_places(lower: str) -> Iterator[int]:
             place = lower.find(keyword, place + 1)
 
 
-def closing_formula(text: str) -> str | None:
+def closing_formula(text: str, *, among_others: bool = False) -> str | None:
     """The formula that ends a text: what its last equals sign gives, or all of it.
 
     A few words without a number may follow it, such as its unit.
+
+    Args:
+        text: of a completion.
+        among_others: give also a formula that is one number of several in its sentence.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
     end = max(bare.rfind("$") + 1, bare.rfind("\\)") + 2, bare.rfind("\\]") + 2)
@@ -85,10 +89,16 @@ def closing_formula(text: str) -> str | None:
     if is_denied(bare, last.start()):
         return None
     formula = next(group for group in last.groups() if group).strip()
+    if among_others:
+        return _right_side(formula)
     sentence = bare[max(bare.rfind(mark, 0, last.start()) for mark in _SENTENCE_MARKS) + 1 :]
     if _PLAIN.fullmatch(formula) and _DIGIT.search(sentence[: last.start() - len(bare)]):
         return None  # one number among several: which of them is asserted is another question
     return _right_side(formula)
+
+
+_NO_MONEY = re.compile(r"\$(?!\d)|\\[(\[]")
+"""What says that not every dollar sign of a text stands for money."""
 
 
 def _may_hold_math(text: str) -> bool:
@@ -130,7 +140,8 @@ def prose_of(text: str) -> str:
     text = text[-_WINDOW:]
     text = text if text.isascii() else _IDEOGRAPHS.sub(" ", text)
     pieces, end = [], 0
-    for match in _MATH.finditer(text) if _may_hold_math(text) else ():
+    is_math = _may_hold_math(text) and (_NO_MONEY.search(text) or not text.count("$"))
+    for match in _MATH.finditer(text) if is_math else ():
         value = _right_side(next(group for group in match.groups() if group).strip())
         plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
         pieces += [text[end : match.start()], f" {plain} "]
