@@ -12,12 +12,12 @@ import re
 from itertools import pairwise
 
 from mclabel.answers.extraction.conclusions import is_denied
-from mclabel.answers.reading.words import is_number_word
+from mclabel.answers.reading.words import NUMBER_WORDS, is_number_word
 
 _MAX_SENTENCE = 500
 _TOKEN = re.compile(
-    r"([-−]?+[$€£]?+(?:\d++(?:,\d{3})*+(?:\.\d++)?+|\.\d++)(?:/\d++)?+[%°]?+)|"
-    r"[A-Za-z]++(?:['’-][A-Za-z]++)*+|\S"
+    r"[A-Za-z]++(?:['’-][A-Za-z]++)*+|"
+    r"[-−]?+[$€£]?+(?:\d++(?:,\d{3})*+(?:\.\d++)?+|\.\d++)(?:/\d++)?+[%°]?+|\S"
 )
 _BOUNDARIES = (". ", "\n", "! ", "? ", ".** ", "\\] ", ".) ")
 """Ends of sentences, one of which is a displayed formula."""
@@ -72,6 +72,11 @@ _BELONGING = frozenset(
 """Before a number that belongs to something else: `in the 2 baskets`, `a 42 kg bag`."""
 _SCALES = frozenset("hundred thousand million billion".split())
 _RELATIVE = frozenset("more fewer less times".split())
+_DIGITS = frozenset("0123456789")
+_NUMBER_WORDS = NUMBER_WORDS - {"one"}
+_DENYING = frozenset("not cannot never neither nor without except".split())
+_MAX_DENYING = 4
+"""Words before a number in which one may deny it."""
 _ARE = frozenset("are were be".split())
 _JOINTS = frozenset(("and", ",", "or"))
 _ASSIGNED = re.compile(
@@ -86,24 +91,26 @@ class _Sentence:
     """The words, numbers and signs of a sentence, with where they stand."""
 
     def __init__(self, text: str) -> None:
-        found = [*_TOKEN.finditer(text)]
-        self.text = text
-        self.tokens = [match[0] for match in found]
+        self.tokens: list[str] = _TOKEN.findall(text)
         self.words = [token.lower() for token in self.tokens]
-        self.begins = [match.start() for match in found]
         self.numbers = [
             i
-            for i, match in enumerate(found)
-            if match[1] or (is_number_word(self.words[i]) and self.words[i] != "one")
+            for i, word in enumerate(self.words)
+            if word[-1] in _DIGITS
+            or word in _NUMBER_WORDS
+            or (len(word) > 1 and (word[-1] in "%°" or ("-" in word and is_number_word(word))))
         ]
 
     def word(self, i: int) -> str:
         """A word in lower case; empty beyond the ends."""
         return self.words[i] if 0 <= i < len(self.words) else ""
 
-    def end(self, i: int) -> int:
-        """Where a token ends."""
-        return self.begins[i] + len(self.tokens[i])
+    def is_denied(self, i: int) -> bool:
+        """Whether a word right before a number denies it."""
+        return any(
+            word in _DENYING or word.endswith(("n't", "n’t"))
+            for word in self.words[max(0, i - _MAX_DENYING) : i]
+        )
 
 
 def _plain(sentence: str) -> str:
@@ -182,7 +189,7 @@ def asserted(sentence: str) -> str | None:
         told = [i for i, role in roles.items() if role == "verb"]
         told = told or [i for i, role in roles.items() if role == "subject"]
         if len(told) == 1 and "other" not in roles.values():
-            if is_denied(text, read.begins[told[0]]) or _goes_on(read, told[0]):
+            if read.is_denied(told[0]) or _goes_on(read, told[0]):
                 return None
             return _value(read, told[0])
         if told:
@@ -217,11 +224,9 @@ def _listed(sentence: _Sentence) -> str | None:
         return None
     if any(i not in places and sentence.word(i) not in _JOINTS for i in rest):
         return None
-    if any(a + 1 == b for a, b in pairwise(places)) or is_denied(
-        sentence.text, sentence.begins[first]
-    ):
+    if any(a + 1 == b for a, b in pairwise(places)) or sentence.is_denied(first):
         return None
-    return sentence.text[sentence.begins[first] : sentence.end(last)]
+    return " ".join(sentence.tokens[first : last + 1]).replace(" ,", ",")
 
 
 def _of_main_clause(sentence: _Sentence) -> list[int]:

@@ -87,7 +87,7 @@ def find_boxes(text: str) -> list[Box]:
     if last_open is not None:
         box = _open_box(text, last_open)
         return [] if box is None else [box]
-    return find_boxes(text.replace("\\Box", "\\box")) if "\\Box" in text else []
+    return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
 
 
 def _without_braces(text: str, match: re.Match[str]) -> Box | None:

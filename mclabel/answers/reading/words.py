@@ -61,6 +61,8 @@ _PARTS = {
     "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6,
     "eighth": 8, "tenth": 10,
 }  # fmt: skip
+NUMBER_WORDS = frozenset(_SMALL)
+"""Words below a hundred, in lower case."""
 _LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+")
 _FILLERS = frozenset(
@@ -135,9 +137,7 @@ def number_word(text: str) -> int | None:
 
 def is_number_word(word: str) -> bool:
     """Whether one word in lower case is a number: `twelve`, `twenty-one`."""
-    if word in _SMALL:
-        return True
-    return "-" in word and all(part in _SMALL for part in word.split("-"))
+    return all(part in NUMBER_WORDS for part in word.split("-"))
 
 
 def fraction_words(text: str) -> Fraction | None:
