@@ -128,9 +128,11 @@ def last_sentence(text: str) -> str:
     end = len(text)
     for _ in range(_MAX_PLEASANTRIES):
         low = max(0, end - _MAX_SENTENCE)
-        found = [(text.rfind(mark, low, end), len(mark)) for mark in _BOUNDARIES]
-        place, size = max(found)
-        begin = place + size if place >= 0 else low
+        place, begin = -1, low
+        for mark in _BOUNDARIES:
+            found = text.rfind(mark, begin, end)
+            if found >= 0:
+                place, begin = found, found + len(mark)
         sentence = text[begin:end].strip()
         if place < 0 or (sentence and not sentence.lower().startswith(_PLEASANTRIES)):
             break
