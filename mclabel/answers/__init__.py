@@ -10,12 +10,13 @@ wrote is ever evaluated as code.
 from mclabel.answers.checker import Checker, default_checker, grade, grade_completion
 from mclabel.answers.equality import group_answers, group_many
 from mclabel.answers.extraction.extract import extract_answer, reference_answer
-from mclabel.answers.grade import CHECKER_VERSION, Grade, answer_key
+from mclabel.answers.grade import CHECKER_VERSION, GUESS, Grade, answer_key
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.workers.pool import PASSING
 
 __all__ = [
     "CHECKER_VERSION",
+    "GUESS",
     "PASSING",
     "Checker",
     "Grade",

@@ -16,8 +16,16 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Protocol, TypeVar
 
-from mclabel.answers.extraction.extract import extract_answer
-from mclabel.answers.grade import NO_STACK, Grade, gold_form, grade_here, read_gold
+from mclabel.answers.extraction.extract import Found, find_answer
+from mclabel.answers.grade import (
+    GUESS,
+    NO_STACK,
+    Grade,
+    gold_form,
+    grade_here,
+    guessed,
+    read_gold,
+)
 from mclabel.answers.rules import DEFAULT_RULES, GradeRules
 from mclabel.answers.values.forms import Opaque, Special
 from mclabel.answers.workers.attempt import MAX_STEPS
@@ -116,10 +124,12 @@ class Checker:
         self, text: str, gold: str, *, truncated: bool = False, rules: GradeRules | None = None
     ) -> tuple[str | None, Grade]:
         """The answer a completion gives, and its grade. No answer at all is a wrong one."""
-        answer = extract_answer(text, truncated=truncated)
-        if answer is None:
+        found = None if truncated else find_answer(text)
+        if found is None:
             return None, _TRUNCATED if truncated else _NO_ANSWER
-        return answer, self.grade(answer, gold, rules=rules)
+        if not found.is_guess:
+            return found.answer, self.grade(found.answer, gold, rules=rules)
+        return found.answer, self._graded(found, self._begin_found(found, gold, rules), gold, rules)
 
     async def grade_completions(
         self,
@@ -138,18 +148,23 @@ class Checker:
             aside: awaited with the cheap layers as a function, to run them off the loop.
         """
 
-        def begin() -> list[tuple[str | None, Grade | Future[Proof]]]:
-            answers = [extract_answer(text) for text, _ in items]
+        def begin() -> list[tuple[Found, Grade | Future[Proof]] | None]:
+            answers = [find_answer(text) for text, _ in items]
             return [
-                (None, _NO_ANSWER) if answer is None else (answer, self._begin(answer, gold, rules))
-                for answer, (_, gold) in zip(answers, items, strict=True)
+                None if found is None else (found, self._begin_found(found, gold, rules))
+                for found, (_, gold) in zip(answers, items, strict=True)
             ]
 
         graded: list[tuple[str | None, Grade]] = []
-        for (answer, found), (_, gold) in zip(await aside(begin), items, strict=True):
-            if isinstance(found, Future):
-                found = self._end(await asyncio.wrap_future(found), answer or "", gold, rules)
-            graded.append((answer, found))
+        for begun, (_, gold) in zip(await aside(begin), items, strict=True):
+            if begun is None:
+                graded.append((None, _NO_ANSWER))
+                continue
+            found, grade = begun
+            if isinstance(grade, Future):
+                proof = await asyncio.wrap_future(grade)
+                grade = self._end(proof, found.answer, gold, rules)
+            graded.append((found.answer, self._graded(found, grade, gold, rules)))
         return graded
 
     def unparsed_gold(self, gold: str) -> str | None:
@@ -204,6 +219,19 @@ class Checker:
             return here
         ours, theirs = here
         return self._ask({"answer": ours, "gold": theirs, "rules": _changed(applied)})
+
+    def _begin_found(
+        self, found: Found, gold: str, rules: GradeRules | None
+    ) -> Grade | Future[Proof]:
+        if found.is_guess and not (rules or self.rules).grade_guesses:
+            return _NOT_GRADED
+        return self._begin(found.answer, gold, rules)
+
+    def _graded(
+        self, found: Found, grade: Grade | Future[Proof], gold: str, rules: GradeRules | None
+    ) -> Grade:
+        grade = self._ended(found.answer, gold, grade, rules)
+        return guessed(grade) if found.is_guess and grade is not _NOT_GRADED else grade
 
     def _ended(
         self, answer: str, gold: str, found: Grade | Future[Proof], rules: GradeRules | None
@@ -300,6 +328,7 @@ def _changed(rules: GradeRules) -> dict[str, object]:
 
 
 _NO_ANSWER = Grade(verdict=Verdict.WRONG, reason="no_answer", layer="extract")
+_NOT_GRADED = Grade(verdict=Verdict.UNKNOWN, reason=GUESS, layer="extract")
 _TRUNCATED = Grade(verdict=Verdict.WRONG, reason="truncated", layer="extract")
 _PROVED = {
     True: Grade(verdict=Verdict.RIGHT, reason="equal", layer="sympy"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mclabel.answers.comparison.compare import Comparison
+from mclabel.answers.comparison.unread import says_more
 from mclabel.answers.effort import TooMuchWork, allow
 from mclabel.answers.extraction.extract import inside_box
 from mclabel.answers.reading.normalize import MAX_LENGTH, normalize, squeeze
@@ -17,10 +18,12 @@ from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.workers.guard import refusal
 from mclabel.records import Verdict
 
-CHECKER_VERSION = "4"
+CHECKER_VERSION = "5"
 """Stored with every shard: a change of any verdict raises it."""
 
 
+GUESS = "guess"
+"""Begins the reason of a verdict on a number that a completion neither marks nor asserts."""
 NO_STACK = "no_stack"
 """The caller is so deep in calls of its own that none were left: says nothing about the pair."""
 
@@ -31,9 +34,14 @@ class Grade:
 
     verdict: Verdict
     reason: str
-    """Machine-readable, e.g. `equal`, `different`, `no_answer`, `timeout`."""
+    """Machine-readable, e.g. `equal`, `different`, `no_answer`, `guess_equal`, `timeout`."""
     layer: str
     """The layer that decided: `extract`, `text`, `number`, `form`, `sympy` or `none`."""
+
+
+def guessed(grade: Grade) -> Grade:
+    """The grade of an answer that is only a guess."""
+    return replace(grade, reason=f"{GUESS}_{grade.reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,15 @@ def _compare(ours: Read, theirs: Read, gold: str, rules: GradeRules) -> tuple[bo
     if right is None:
         raise TooMuchWork
     allow()
-    return Comparison(rules, prove).same(left, right), asked
+    comparison = Comparison(rules, prove)
+    same = comparison.same(left, right)
+    if (
+        same is False
+        and not (ours.literal and theirs.literal)
+        and says_more(left, right, comparison.same)
+    ):
+        return None, False
+    return same, asked
 
 
 def read(answer: str) -> Read:

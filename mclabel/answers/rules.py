@@ -68,6 +68,10 @@ class GradeRules:
     full_precision: Annotated[int, Ge(0), Le(1_000_000)] = 15
     """A decimal with at least this many significant digits equals the number that it is rounded
     from: 1.4142135623730951 equals √2. 0 compares every decimal exactly."""
+    grade_guesses: bool = True
+    """Grade a completion that marks and asserts nothing by its last number. If false, its verdict
+    is unknown, whether that number is right or wrong. Either way the reason of the verdict begins
+    with `guess`."""
     relative_tolerance: Annotated[float, Ge(0), Le(1)] = 0.0
     """Accept a number whose difference from the gold is at most this fraction of the gold. 0
     accepts none. SciBench uses 0.05 and TheoremQA 0.04, for measured quantities."""

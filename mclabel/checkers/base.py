@@ -65,7 +65,8 @@ class Grade:
     """The answer extracted from the completion; None if there is none."""
     reason: str = ""
     """Machine-readable reason for the verdict, such as `equal`, `different`, `no_answer`,
-    `timeout`."""
+    `timeout`. It begins with `guess` if the completion does not say which of its values is the
+    answer."""
     layer: str = ""
     """The part of the checker that decided."""
     failure: str | None = None

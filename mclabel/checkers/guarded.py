@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mclabel import boundary
+from mclabel.answers import GUESS
 from mclabel.boundary import Boundary, shown
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
 from mclabel.errors import CheckerError, MclabelError
@@ -219,6 +220,11 @@ def shown_reason(reason: str) -> str:
 def is_failure(reason: str) -> bool:
     """Whether the reason of a grade tells of a fault of the checker."""
     return reason.startswith((_RAISED, _RETURNED))
+
+
+def is_guess(reason: str) -> bool:
+    """Whether the reason of a grade says that the answer was only guessed."""
+    return reason.startswith(GUESS)
 
 
 def common_reason(reason: str) -> str:

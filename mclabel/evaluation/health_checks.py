@@ -90,6 +90,17 @@ CHECKS: Mapping[str, Check] = {
         "biased selection",
         remedy=_UNGRADED_REMEDY,
     ),
+    "rollouts_guessed": Check(
+        name="rollouts whose answer is a guess",
+        warning=0.1,
+        error=0.5,
+        of="rollouts",
+        text="mark no answer and were graded by their last number",
+        why="solutions of ProcessBench have .02; a guess may judge the form of an answer instead "
+        "of its value",
+        remedy="Ask for a marked answer, such as \\boxed{} (policy.system), or leave guesses "
+        "without a verdict (checker.rules.grade_guesses=false)",
+    ),
     "never_solved": Check(
         name="problems never solved",
         warning=0.5,

@@ -60,6 +60,8 @@ class HealthCounts:
     num_rollouts_ungraded: int = 0
     ungraded: Counter[str] = field(default_factory=Counter)
     """Rollouts without a verdict by reason, as far as their shards have counted it."""
+    num_rollouts_guessed: int = 0
+    """Rollouts graded by an answer that was only guessed, as far as their shards have counted."""
     num_sound: int = 0
     """Steps whose hard label is that they are sound."""
     num_wrong: int = 0
@@ -87,6 +89,7 @@ class HealthCounts:
         self.max_tokens = self.max_tokens or policy.get("max_tokens")
         self._add_dropped(metadata)
         self.ungraded.update(metadata.get("ungraded", {}))
+        self.num_rollouts_guessed += metadata.get("guessed", 0)
         if not len(table):
             return
         shard = _Shard(table)

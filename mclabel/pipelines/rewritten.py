@@ -35,7 +35,7 @@ from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.solution_rows import no_labels
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
-from mclabel.labeling.grading import ungraded_reasons
+from mclabel.labeling.grading import num_guessed, ungraded_reasons
 from mclabel.pipelines.identity import versions
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
@@ -125,9 +125,9 @@ class RewrittenRun:
         rollouts: Sequence[Rollout] | None,
     ) -> None:
         """Write a block."""
-        ungraded = ungraded_reasons(rollouts or ())
+        ungraded, guessed = ungraded_reasons(rollouts or ()), num_guessed(rollouts or ())
         if self._anew is not None:
-            more = {"ungraded": dict(ungraded), **block.without_rows}
+            more = {"ungraded": dict(ungraded), "guessed": guessed, **block.without_rows}
             self._anew.write(self._new_id(block.id), labeled, rollouts, self._provenance, more)
             return
         commit_block(
@@ -138,6 +138,7 @@ class RewrittenRun:
             rollouts,
             self._provenance,
             ungraded=ungraded,
+            guessed=guessed,
             **block.without_rows,
         )
 

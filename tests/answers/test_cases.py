@@ -56,3 +56,25 @@ def test_case(case: Case, checker: Checker) -> None:
 def test_layers(answer: str, gold: str, verdict: Verdict, layer: str) -> None:
     found = grade(answer, gold)
     assert (found.verdict, found.layer) == (verdict, layer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("7 or so", "7"),
+        ("7 if n is even", "7"),
+        ("n = 7 is the smallest", "7"),
+        ("largest is 7", "7"),
+        ("7, approximately", "7"),
+        ("the 7th", "7"),
+        ("7 (mod 5)", "7"),
+        ("7 tenths", "7"),
+        (r"\foo{7}", "7"),
+        ("y = 3, x = 4", "(3, 4)"),
+        ("23 - 5 = 11", "11"),
+        ("23 - 5 = 11 apples", "11"),
+        (r"23 - 5 \approx 11", "11"),
+    ],
+)
+def test_what_was_not_read_in_full_or_contradicts_itself_is_unknown(answer: str, gold: str) -> None:
+    assert grade(answer, gold).verdict is UNKNOWN

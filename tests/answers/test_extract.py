@@ -5,7 +5,8 @@ from typing import NoReturn
 
 import pytest
 
-from mclabel.answers import extract_answer, grade_completion, reference_answer
+from mclabel.answers import GradeRules, extract_answer, grade_completion, reference_answer
+from mclabel.answers.extraction.extract import Found, find_answer
 from mclabel.records import Verdict
 
 
@@ -17,7 +18,11 @@ from mclabel.records import Verdict
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
         (r"\boxed{7} and then \boxed{8", "7"),
-        (r"only \boxed{8", None),
+        (r"only \boxed{8", "8"),
+        (r"only \boxed{8 and then much more of this" + " text" * 30, None),
+        (r"\boxed{\frac{1}{2", None),
+        (r"a \boxed form of the answer", None),
+        ("He put them in a box{7}", None),
         (r"\fbox{3}", "3"),
         (r"\boxed{}", None),
         (r"\boxed{1} and \boxed{2}", "1, 2"),
@@ -56,6 +61,41 @@ from mclabel.records import Verdict
 )
 def test_extract(text: str, answer: str | None) -> None:
     assert extract_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "is_guess"),
+    [
+        ("There are 3 apples left in the 2 baskets.", "3", False),
+        ("So there are $3$ apples left in the $2$ baskets.", "3", False),
+        ("After 3 hours, 8 litres of water remain.", "8", False),
+        ("He had 15 and gave away 3, so he has twelve left.", "twelve", False),
+        ("He is left with 5 of the 9 coins.", "5", False),
+        ("It takes her 14 minutes to walk the 2 miles.", "14 minutes", False),
+        ("In total, 5 + 30 = 35 stickers for the 7 children.", "35", False),
+        ("We sold **11** of them in 4 days.", "11", False),
+        ("The roots are 5 and 3.", "5 and 3", False),
+        ("So we get x = 3 and y = 4.", "x = 3 and y = 4", False),
+        ("She spends $225.00 over 5 weeks. I hope this helps!", "$225.00", False),
+        ("There are 3 apples and 2 pears.", "2", True),
+        ("He must walk at least 7 miles to see all 5 lakes.", "5", True),
+        ("It cannot be 5 of the 6 coins.", "6", True),
+        ("He sold 5 apples and has 3 pears in 2 bags.", "2", True),
+        ("Bill is now on the 18th floor.", "18", True),
+    ],
+)
+def test_what_the_last_sentence_asserts(text: str, answer: str, is_guess: bool) -> None:
+    assert find_answer(text) == Found(answer, is_guess)
+
+
+@pytest.mark.parametrize("gold", ["2", "3"])
+def test_a_guess_is_graded_both_ways_or_not_at_all(gold: str) -> None:
+    text = "There are 3 apples and 2 pears."
+    answer, found = grade_completion(text, gold)
+    assert (answer, found.verdict is Verdict.RIGHT) == ("2", gold == "2")
+    assert found.reason == ("guess_equal" if gold == "2" else "guess_different")
+    unsure = grade_completion(text, gold, rules=GradeRules(grade_guesses=False))
+    assert unsure[0] == "2" and (unsure[1].verdict, unsure[1].reason) == (Verdict.UNKNOWN, "guess")
 
 
 @pytest.mark.parametrize(

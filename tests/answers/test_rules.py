@@ -51,7 +51,9 @@ def test_rule(field: str, other: Any, answer: str, gold: str, right: bool) -> No
 
 
 def test_every_field_is_tested() -> None:
-    assert {row[0] for row in TABLE} == {field.name for field in fields(GradeRules)}
+    of_completions = {"grade_guesses"}  # in test_extract.py
+    every = {field.name for field in fields(GradeRules)}
+    assert {row[0] for row in TABLE} == every - of_completions
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_every_figure_by_hand(tmp_path: Path) -> None:
         "tokens_at_limit": (30, 61),
         "solutions_ungraded": (1, 6),
         "rollouts_ungraded": (3, 12),
+        "rollouts_guessed": (0, 12),
         # a: two solutions and nine graded rollouts, of them right: 1 + 3; b and c: two tries each
         "never_solved": (0, 1),
         "always_solved": (0, 1),
@@ -228,6 +229,36 @@ def test_reasons_of_rollouts_without_a_verdict_are_counted(tmp_path: Path) -> No
     assert told["ungraded"] == health.ungraded
     rows = {row[0]: row[1] for row in health_grid(health).rows}
     assert rows[f"rollouts without a verdict: {FAULT}"] == "38%"  # 21 of 56
+
+
+def test_guesses_are_counted_and_reported(tmp_path: Path) -> None:
+    counts = Counts(num_right=1, num_wrong=7)
+    for block, number in enumerate((3, 5)):
+        rows = [solution(f"p{block}.{i}", [True, True], R, counts=counts) for i in range(4)]
+        store = write(tmp_path, rows, block=block, guessed=number)
+    for _ in range(2):
+        health = run_health(store)
+        assert shares(health)["rollouts_guessed"] == (8, 64)
+        assert findings(health)["rollouts_guessed"] == "warning"
+        compact(store, rows=100)
+
+
+def test_a_job_s_guesses_reach_its_health(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "guessing.py").write_text(
+        "from mclabel import Grade, Verdict\n"
+        "def grade(completion):\n"
+        "    return Grade(verdict=Verdict.WRONG, reason='guess_different')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = write_problems(tmp_path, 4)
+    own = ("checker=guessing:grade", "ray.address=none")
+    out = tmp_path / "out"
+    mclabel("label", "/dev/null", *scripted_overrides(source, out, *own, "estimator.kind=fixed"))
+    count, total = shares(run_health(Store(str(out))))["rollouts_guessed"]
+    assert count == total > 20
+    mclabel("regrade", str(out), "-o", str(tmp_path / "maths"), "checker=math")
+    count, total = shares(run_health(Store(str(tmp_path / "maths"))))["rollouts_guessed"]
+    assert count == 0 < total
 
 
 def test_a_fault_of_the_checker_is_its_own_remedy(tmp_path: Path) -> None:

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mclabel.answers.comparison import measures
-from mclabel.answers.comparison.equations import equation_and_value, proportional, same_equations
+from mclabel.answers.comparison.equations import (
+    equation_and_value,
+    holds,
+    proportional,
+    same_equations,
+)
 from mclabel.answers.comparison.formulas import lone_letter, same_formulas
 from mclabel.answers.comparison.lists import all_same, same_sequences, spread
 from mclabel.answers.comparison.names import same_names, same_options, says_product
@@ -45,6 +51,8 @@ from mclabel.answers.values.reals import ALL, same_set
 
 Prover = Callable[[Form, Form], bool | None]
 """Decides about two forms of which exact arithmetic cannot tell; None if it cannot either."""
+_ROUNDED = Fraction(1, 20)
+"""By how much of a value what stands behind ≈ may differ from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,9 @@ class Comparison:
         """The exact parts, or the gold's approximation; of a formula in symbols what it is near."""
         if isinstance(answer, Approximated):
             exact = self.same(answer.exact, gold)
+            if holds(answer.exact, answer.stated, self.same, rounded=_ROUNDED) is False:
+                stated = self.same(answer.stated, gold)
+                return None if stated else stated
             value = value_of(answer.exact)
             if exact or (value is not None and not algebra.symbols(value)):
                 return exact
@@ -111,6 +122,8 @@ class Comparison:
             if isinstance(other, Name) and one.kind == "list":
                 letters = [lone_letter(item) for item in one.items]
                 return True, same_options(other, [x for x in letters if x]) and None not in letters
+            if one is answer and one.kind == "alternatives":
+                return True, all_same(self.same(item, gold) for item in one.items)
             if one.single is not None and one.kind == "tuple":
                 return True, self.same(other, one.single) if swap else self.same(one.single, other)
             if one.single is not None and self.rules.decimal_comma:

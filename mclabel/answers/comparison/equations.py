@@ -13,6 +13,7 @@ from mclabel.answers.values.algebra import Value
 from mclabel.answers.values.forms import (
     Equation,
     Form,
+    Number,
     Opaque,
     Quantity,
     Ratio,
@@ -23,6 +24,7 @@ from mclabel.answers.values.forms import (
     value_of,
 )
 from mclabel.answers.values.monomials import UNIT, NotClosed
+from mclabel.answers.values.sampling import real
 
 _APPLIED = re.compile(r"[a-zA-Z]\(x\)")
 
@@ -60,7 +62,10 @@ def same_equations(answer: Equation, gold: Equation, rules: GradeRules, same: Sa
 def equation_and_value(
     equation: Equation, other: Form, rules: GradeRules, same: Same, *, swap: bool
 ) -> bool | None:
-    """An equation against something that is none: its right side, where the left is a name.
+    """An equation against something that is none: its right side, which is what it claims.
+
+    The left side of an equality of numbers counts too if the equality is true: 2 m = 200 cm. If it
+    is false, no gold makes it right.
 
     Args:
         equation: one of the two.
@@ -77,21 +82,67 @@ def equation_and_value(
     def fits(side: Form) -> bool | None:
         return same(other, side) if swap else same(side, other)
 
+    claimed = fits(equation.right)
     if equation.label:
-        return fits(equation.right)
+        return claimed
+    true = holds(equation.left, equation.right, same)
+    if true is False:
+        return None if claimed else claimed
+    if true:
+        return claimed or fits(equation.left) or (None if claimed is None else False)
     if isinstance(equation.left, Quantity) or isinstance(equation.right, Quantity):
-        verdicts = (fits(equation.right), fits(equation.left))
-        return True if True in verdicts else None if None in verdicts else False
+        return claimed or (None if fits(equation.left) is not False else claimed)
     left, right = value_of(equation.left), value_of(equation.right)
     if left is None:
         if isinstance(equation.left, Ratio | Words):
-            return fits(equation.right)
-        return (fits(equation.right) or None) if isinstance(equation.left, Opaque) else None
+            return claimed
+        return (claimed or None) if isinstance(equation.left, Opaque) else None
     if not _names_something(left, right):
         return None if right is None else False
-    if not algebra.symbols(left) and (right is None or not algebra.same_form(left, right)):
+    return claimed if algebra.symbols(left) else None
+
+
+def holds(left: Form, right: Form, same: Same, *, rounded: Fraction = Fraction(0)) -> bool | None:
+    """Whether an equality of numbers is true, as exactly as its right side is written.
+
+    Args:
+        left: one side.
+        right: the other, which may be rounded.
+        same: compares an answer with a gold.
+        rounded: difference that is allowed too, as a fraction of the left side.
+
+    Returns:
+        None if a side is no number, or the sides measure different things.
+    """
+    if isinstance(left, Quantity) and isinstance(right, Quantity):
+        if left.unit.dimension != right.unit.dimension:
+            return None
+    elif isinstance(left, Quantity):
+        left = left.amount
+    elif isinstance(right, Quantity) and not same(left, right):  # 1/2 = 50%
+        right = right.amount
+    one, other = _size(left), _size(right)
+    if one is None or other is None:
         return None
-    return fits(equation.right)
+    if same(left, right):
+        return True
+    if isinstance(left, Quantity) or isinstance(right, Quantity):
+        return False
+    unit = Fraction(1)
+    if isinstance(right, Number) and right.literal.unit_in_last_place is not None:
+        unit = right.literal.unit_in_last_place
+    difference = abs(one - other)
+    return (one.denominator > 1 and difference < unit) or difference <= abs(one) * rounded
+
+
+def _size(form: Form) -> Fraction | None:
+    """A number, as near as a float is; None of what is none."""
+    value = value_of(form.amount if isinstance(form, Quantity) else form)
+    if value is None or algebra.symbols(value):
+        return None
+    exact = value.rational
+    size = real(value) if exact is None else None
+    return exact if size is None else Fraction(size)
 
 
 def proportional(a: Value, b: Value, *, positive: bool) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
-from mclabel.answers.comparison.names import are_truth_values, has_labels, is_assigned
+from mclabel.answers.comparison.names import are_truth_values, by_name, has_labels, is_assigned
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.values.forms import Form, Sequence
 
@@ -13,7 +14,25 @@ Same = Callable[[Form, Form], bool | None]
 
 
 def same_sequences(answer: Sequence, gold: Sequence, rules: GradeRules, same: Same) -> bool | None:
-    """Whether two collections hold the same, in order where their brackets or names say so."""
+    """Whether two collections hold the same, in order where their brackets or names say so.
+
+    Beside values without names, named ones count in the order of their names. If only the order in
+    which they are written fits, nothing is decided.
+    """
+    if answer.kind == "set" and gold.kind != "set" and is_assigned(answer):
+        answer = replace(answer, kind="list")
+    by = None if has_labels(gold) else by_name(answer)
+    if by is not None:
+        verdict = _same_items(by, gold, rules, same)
+        return None if not verdict and _same_items(answer, gold, rules, same) else verdict
+    by = None if has_labels(answer) else by_name(gold)
+    if by is not None:
+        verdict = _same_items(answer, by, rules, same)
+        return None if not verdict and _same_items(answer, gold, rules, same) else verdict
+    return _same_items(answer, gold, rules, same)
+
+
+def _same_items(answer: Sequence, gold: Sequence, rules: GradeRules, same: Same) -> bool | None:
     kinds = {answer.kind, gold.kind}
     if "tuple" in kinds and "bracket" in kinds and len(gold.items) == 2:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from mclabel.answers.reading.words import number_word, same_words
+from mclabel.answers.reading.words import is_open, number_word, same_words
 from mclabel.answers.rules import GradeRules
 from mclabel.answers.values import algebra
 from mclabel.answers.values.algebra import Value
@@ -272,8 +272,8 @@ def same_text(answer: Form, gold: Form, rules: GradeRules) -> bool | None:
         if coefficient == 1 and words.words[0] in _INITIALS.get(mono, ()):
             return True
     exact = None if value is None else value.rational
-    counted = [n for n in map(number_word, words.words) if n is not None]
-    if exact is not None and exact in counted:
+    counted = [int(w) if w.isdecimal() else number_word(w) for w in words.words]
+    if exact is not None and exact in counted and is_open(words.words):
         return None
     return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -130,6 +131,23 @@ def is_assigned(sequence: Sequence) -> bool:
     """Whether every item is given to a name of its own: x = 1, y = 2."""
     labels = [item.label for item in sequence.items if isinstance(item, Equation)]
     return len(labels) == len(sequence.items) == len(set(labels)) and all(labels)
+
+
+def by_name(sequence: Sequence) -> Sequence | None:
+    """Assigned values in the order of their names: x = 3, y = 4 of y = 4, x = 3.
+
+    None if they stand in that order, or if their names are not letters in a row, as x, y and z are.
+    """
+    if not is_assigned(sequence):
+        return None
+    items = [item for item in sequence.items if isinstance(item, Equation)]
+    ordered = sorted(items, key=lambda item: item.label)
+    labels = [item.label for item in ordered]
+    if ordered == items or any(len(label) > 1 for label in labels):
+        return None
+    if any(ord(b) - ord(a) != 1 for a, b in pairwise(labels)):
+        return None
+    return replace(sequence, items=tuple(ordered))
 
 
 def has_labels(sequence: Sequence) -> bool:

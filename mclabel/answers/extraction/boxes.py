@@ -8,7 +8,19 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*+(?=\{)|\\boxed\s++(?=[\dA-Za-z])")
+_BOX = re.compile(
+    r"(?:\\(?:[bB]{1,2}ox(?:e{0,2}d{0,2})|fbox|framebox)|(?<![\\A-Za-z])boxed)(?![A-Za-z])\s*+(?=\{)|"
+    r"\\(?:boxed|fbox)(?![A-Za-z])\s*+(?=[-\dA-Za-z\\(])"
+)
+"""Where a box opens, misspelt as models do: `\\boxd{7}`, `boxed{7}`, `\\boxed 7`."""
+_WITHOUT_BRACES = re.compile(
+    r"\(([^()\n]{1,80}+)\)|"
+    r"-?(?:\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\})|"
+    r"[A-Za-z](?![A-Za-z])"
+)
+_NOT_CLOSED = re.compile(r"\{([^\n$]{1,60}?)(?:\$|\\[\])]|\n|\Z)")
+_MAX_AFTER_OPEN = 100
+"""Characters that may follow a box that was never closed."""
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _RETRACTED_AFTER = re.compile(
     r"[\s$.\])]*+(?:,? ?(?:which )?(?:is|was|that is|that was|that's|this is)) "
@@ -51,22 +63,49 @@ def find_boxes(text: str) -> list[Box]:
     """
     found: list[Box] = []
     retracted: list[Box] = []
+    last_open = None
     for match in islice(_starts(text), _MAX_BOXES):
         if found and found[0][0] - match.start() > _MAX_DISTANCE:
             break
         start = match.end()
-        end = _closing_brace(text, start) if text[start] == "{" else start
-        content = "" if end is None else text[start : end + 1].removeprefix("{").strip()
-        content = content.removesuffix("}").strip() if text[start] == "{" else content
-        if end is None or not content:
+        if text[start] == "{":
+            end = _closing_brace(text, start)
+            content = "" if end is None else text[start + 1 : end].strip()
+            box = (match.start(), end + 1, content) if end is not None and content else None
+        else:
+            box = _without_braces(text, match)
+        if box is None:
+            last_open = last_open or match
             continue
-        box = (match.start(), end + 1, content)
         before = text[max(0, match.start() - 40) : match.start()].rstrip(" \n$:").lower()
-        if before.endswith(_RETRACTED_BEFORE) or _RETRACTED_AFTER.match(text, end + 1):
+        if before.endswith(_RETRACTED_BEFORE) or _RETRACTED_AFTER.match(text, box[1]):
             retracted.insert(0, box)
         else:
             found.insert(0, box)
-    return found or retracted
+    if found or retracted:
+        return found or retracted
+    if last_open is not None:
+        box = _open_box(text, last_open)
+        return [] if box is None else [box]
+    return find_boxes(text.replace("\\Boxed{", "\\boxed{")) if "Boxed{" in text else []
+
+
+def _without_braces(text: str, match: re.Match[str]) -> Box | None:
+    """What stands behind the name of a box that opens no brace; None if it is no value."""
+    bare = _WITHOUT_BRACES.match(text, match.end())
+    if bare is None:
+        return None
+    return match.start(), bare.end(), bare[1] if bare[1] and "," not in bare[1] else bare[0]
+
+
+def _open_box(text: str, match: re.Match[str]) -> Box | None:
+    """What stands in a box that was never closed, if the text ends with it."""
+    opened = _NOT_CLOSED.match(text, match.end())
+    if opened is None or len(text) - opened.end(1) > _MAX_AFTER_OPEN:
+        return None
+    content = opened[1].strip().rstrip(".")
+    balanced = content.count("{") == content.count("}")
+    return (match.start(), opened.end(1), content) if content and balanced else None
 
 
 def join_boxes(text: str, boxes: list[Box]) -> str:
@@ -143,7 +182,7 @@ def _starts(text: str) -> Iterator[re.Match[str]]:
     place = text.rfind("box")
     while place >= 0:
         command = text.rfind("\\", max(0, place - _MAX_NAME), place)
-        match = _BOX.match(text, command) if command >= 0 else None
+        match = _BOX.match(text, command if command >= 0 else place)
         if match:
             yield match
         place = text.rfind("box", 0, place)

@@ -74,6 +74,8 @@ _CALLED_RIGHT = re.compile(
     r"(?:(?:is|would be|must be|seems|matches)(?: the)?(?: most| only)? "
     r"(?:correct|right|best|true|answer|appropriate)|it is\b|works\b)"
 )
+_BRACKETED, _LONE = re.compile(r"\([A-J]\)"), re.compile(r"(?<![A-Za-z])[A-J](?![A-Za-z])")
+"""Cheap to look for; without them a tail names no choice."""
 _WITH_CONTENT = re.compile(
     r"(?:[:→]|\b(?i:option|choice|answer|be|is|choose|pick|select|(?:therefore|thus|hence|so),?)) "
     r"\*{0,2}+(\([A-J]\)\*{0,2}+ [^.?!\n]{1,60}+)\.?$"
@@ -170,14 +172,14 @@ def chosen_letter(text: str) -> str | None:
         last = _LAST_SENTENCE.search(tail, max(0, len(tail) - _CHOSEN_LENGTH))
         if last:
             return last[1]
-    if tail[-1:] not in _LETTERS and "(" in tail:
+    if tail[-1:] not in _LETTERS and "(" in tail and _BRACKETED.search(tail):
         told = _WITH_CONTENT.search(tail)
         if told and not is_denied(tail, told.start(1)):
             return told[1].replace("*", "")
     first_line, more, _ = text[:_CHOSEN_LENGTH].lstrip().partition("\n")
     if more and _ONLY_LETTER.fullmatch(first_line):
         return first_line.strip("*_ .:()").upper()
-    if not any(word in tail for word in _PRAISE):
+    if not _LONE.search(tail) or not any(word in tail for word in _PRAISE):
         return None
     called = [*_CALLED_RIGHT.finditer(tail)]
     return called[-1][1] if called else None

@@ -1,14 +1,22 @@
 r"""The final answer of a completion.
 
 Marked answers first, the last one winning: `\boxed{}`, `####`, "the answer is". Without any, an
-equation that ends the text, then the last number, unless it is part of a formula.
+equation that ends the text, then what the last sentence asserts. If that is not clear either, the
+last number is a guess, unless it is part of a formula.
 """
 
 from __future__ import annotations
 
 import re
 from itertools import islice
+from typing import NamedTuple
 
+from mclabel.answers.extraction.assertions import (
+    asserted,
+    bold_value,
+    closing_assignments,
+    last_sentence,
+)
 from mclabel.answers.extraction.boxes import find_boxes, join_boxes
 from mclabel.answers.extraction.conclusions import (
     chosen_letter,
@@ -23,6 +31,7 @@ from mclabel.answers.extraction.phrases import (
     closing_formula,
     last_number,
     predicate,
+    prose_of,
 )
 
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(\S[^\n]*)$", re.MULTILINE)
@@ -42,12 +51,24 @@ _CORRECTIONS = (
     "wait", "actually", "correction", "sorry", "apologi", "mistake", "incorrect", "wrong",
     "not right", "scratch that", "let me re", "oops", "second thought", "no,",
 )  # fmt: skip
+_MIN_LATER, _MIN_CORRECTION = 8, 20
+"""Characters that say more than the end of a formula and of a sentence."""
 _MAX_CORRECTION = 600
 """Characters after a box in which it may be corrected."""
 _TAG = "<answer>"
 _THOUGHT_END = "</think>"
+_BACKSPACE = "\b"
 _MAX_RUN_ONS = 8
 """Places to look at for the start of another problem."""
+
+
+class Found(NamedTuple):
+    """The answer of a text."""
+
+    answer: str
+    """As the text writes it."""
+    is_guess: bool = False
+    """It is only the last number of a text that marks and asserts nothing."""
 
 
 def extract_answer(text: str, *, truncated: bool = False) -> str | None:
@@ -58,13 +79,22 @@ def extract_answer(text: str, *, truncated: bool = False) -> str | None:
         truncated: the completion was cut by its length; it has no answer then, whatever it
             looks like.
     """
-    if truncated:
-        return None
+    found = None if truncated else find_answer(text)
+    return None if found is None else found.answer
+
+
+def find_answer(text: str) -> Found | None:
+    """The answer of a completion that was not cut by its length; None if it gives none."""
+    if _BACKSPACE in text:  # what is left of a box where its backslash was taken for an escape
+        text = text.replace(f"{_BACKSPACE}oxed", "\\boxed")
     thought, end, rest = text.rpartition(_THOUGHT_END) if "<" in text else ("", "", "")
     if not end:
-        return _answer(_without_run_on(text))
-    answer = _answer(_without_run_on(rest)) if rest.strip() else None
-    return answer if answer is not None else _marked(thought)
+        return _find(_without_run_on(text))
+    found = _find(_without_run_on(rest)) if rest.strip() else None
+    if found is not None:
+        return found
+    answer = _marked(thought)
+    return None if answer is None else Found(answer)
 
 
 def _own_turn(text: str) -> str:
@@ -95,25 +125,31 @@ def inside_box(text: str) -> str | None:
     return join_boxes(text, found) if found else None
 
 
-def _answer(text: str) -> str | None:
+def _find(text: str) -> Found | None:
     answer = _marked(text)
     if answer is not None:
-        return answer
+        return Found(answer)
     if "\\boxed" in text and not text.rstrip().endswith("}"):
         return None  # the box was never closed or never filled: no number of it is an answer
     text = _own_turn(text)
     if refuses(text):
         return None
-    for look in (chosen_letter, whole_answer, closing_formula, closing_pair):
+    for look in (chosen_letter, whole_answer):
         answer = look(text)
         if answer is not None:
-            return answer
-    return last_number(text)
+            return Found(answer)
+    sentence = last_sentence(text)
+    answer = closing_assignments(sentence) or closing_formula(text) or closing_pair(text)
+    answer = answer or bold_value(sentence) or asserted(prose_of(sentence))
+    if answer is not None:
+        return Found(answer)
+    answer = last_number(text) or closing_formula(text, among_others=True)
+    return None if answer is None else Found(answer, is_guess=True)
 
 
 def _marked(text: str) -> str | None:
     """The last answer that the text marks as such."""
-    boxes = find_boxes(text) if "\\" in text else []
+    boxes = find_boxes(text) if "\\" in text or "boxed{" in text else []
     hashes = _hash_answer(text) if "#" in text and "####" in text else None
     tagged = _tagged(text) if "<" in text else None
     end = boxes[-1][1] if boxes else -1
@@ -123,10 +159,12 @@ def _marked(text: str) -> str | None:
         if hashes is not None and hashes[0] > end:
             return hashes[1]
         rest = text[end:]
-        if len(rest) > 20:
-            corrected = _corrected(rest[:_MAX_CORRECTION]) or _announced_later(rest)
-            if corrected is not None:
-                return corrected
+        if len(rest) > _MIN_LATER:
+            later = _corrected(rest[:_MAX_CORRECTION]) if len(rest) > _MIN_CORRECTION else None
+            if later is None and "nswer" in rest:
+                later = _announced_later(rest)
+            if later is not None:
+                return later
         return join_boxes(text, boxes)
     if hashes is not None:
         return hashes[1]
@@ -142,11 +180,25 @@ def _corrected(rest: str) -> str | None:
 
 
 def _announced_later(rest: str) -> str | None:
-    """The final answer that a text announces after its last box, where that is a value."""
-    if "inal answer" not in rest:
+    """The final answer that a text announces after its last box, where that is a value.
+
+    A decimal that is not called final may be only near to what the box holds.
+    """
+    is_final = "inal answer" in rest
+    if not is_final and not _ANNOUNCED.search(rest):
         return None
     answer = after_phrase(rest.replace('\\"', "").replace('"', ""))
-    return answer if answer and any(c.isdigit() for c in answer) else None
+    if answer is None or not any(c.isdigit() for c in answer):
+        return None
+    return answer if is_final or not _DECIMAL.search(answer) else None
+
+
+_ANNOUNCED = re.compile(
+    r"(?:\n|[.!] )[ *#>_]{0,6}+(?:(?:[Ss]o|[Tt]hus|[Hh]ence|[Tt]herefore),? )?+"
+    r"(?:(?:the|The) )?+[Aa]nswer[*_]{0,2}+(?: is\b|:)"
+)
+"""A sentence or a line that announces the answer."""
+_DECIMAL = re.compile(r"\d\.\d|≈|approx|about|roughly")
 
 
 def _tagged(text: str) -> tuple[int, str] | None:
@@ -157,7 +209,8 @@ def _tagged(text: str) -> tuple[int, str] | None:
     end = text.find("<", opening + len(_TAG))
     end = len(text) if end < 0 else end
     inside = text[opening + len(_TAG) : end]
-    answer = _answer(inside) or clean(inside)
+    found = _find(inside)
+    answer = clean(inside) if found is None else found.answer
     return (end, answer) if answer else None
 
 

@@ -68,10 +68,14 @@ def _keyword_places(lower: str) -> Iterator[int]:
             place = lower.find(keyword, place + 1)
 
 
-def closing_formula(text: str) -> str | None:
+def closing_formula(text: str, *, among_others: bool = False) -> str | None:
     """The formula that ends a text: what its last equals sign gives, or all of it.
 
     A few words without a number may follow it, such as its unit.
+
+    Args:
+        text: of a completion.
+        among_others: give also a formula that is one number of several in its sentence.
     """
     bare = text[-_WINDOW:].rstrip(".!* \n")
     end = max(bare.rfind("$") + 1, bare.rfind("\\)") + 2, bare.rfind("\\]") + 2)
@@ -84,7 +88,17 @@ def closing_formula(text: str) -> str | None:
         return None
     if is_denied(bare, last.start()):
         return None
-    return _right_side(next(group for group in last.groups() if group).strip())
+    formula = next(group for group in last.groups() if group).strip()
+    if among_others:
+        return _right_side(formula)
+    sentence = bare[max(bare.rfind(mark, 0, last.start()) for mark in _SENTENCE_MARKS) + 1 :]
+    if _PLAIN.fullmatch(formula) and _DIGIT.search(sentence[: last.start() - len(bare)]):
+        return None  # one number among several: which of them is asserted is another question
+    return _right_side(formula)
+
+
+_NO_MONEY = re.compile(r"\$(?!\d)|\\[(\[]")
+"""What says that not every dollar sign of a text stands for money."""
 
 
 def _may_hold_math(text: str) -> bool:
@@ -104,15 +118,7 @@ def last_number(text: str) -> str | None:
 
     A formula counts as a number where it ends in one after an equals sign, or is one.
     """
-    text = _last_part_with_a_digit(text[-_WINDOW:]).replace("**", "")
-    text = text if text.isascii() else _IDEOGRAPHS.sub(" ", text)
-    pieces, end = [], 0
-    for match in _MATH.finditer(text) if _may_hold_math(text) else ():
-        value = _right_side(next(group for group in match.groups() if group).strip())
-        plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
-        pieces += [text[end : match.start()], f" {plain} "]
-        end = match.end()
-    prose = "".join([*pieces, text[end:]])
+    prose = prose_of(_last_part_with_a_digit(text[-_WINDOW:]).replace("**", ""))
     found = _last_told(prose)
     if found is None:
         return None
@@ -127,6 +133,20 @@ def last_number(text: str) -> str | None:
         return None
     unit = _UNIT_AFTER.match(after)
     return (found[0] + (unit[0] if unit else "")).strip()
+
+
+def prose_of(text: str) -> str:
+    """The end of a text with each formula replaced by the number it arrives at, if it is one."""
+    text = text[-_WINDOW:]
+    text = text if text.isascii() else _IDEOGRAPHS.sub(" ", text)
+    pieces, end = [], 0
+    is_math = _may_hold_math(text) and (_NO_MONEY.search(text) or not text.count("$"))
+    for match in _MATH.finditer(text) if is_math else ():
+        value = _right_side(next(group for group in match.groups() if group).strip())
+        plain = value if _PLAIN.fullmatch(value) else _NOT_UNDERSTOOD
+        pieces += [text[end : match.start()], f" {plain} "]
+        end = match.end()
+    return "".join([*pieces, text[end:]])
 
 
 def _holds_number(after: str) -> bool:

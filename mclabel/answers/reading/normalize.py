@@ -77,6 +77,7 @@ _SIGNS = {
     "\u212b": " angstrom", "△": "\\triangle ",
     "≡": "\\equiv ", "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ",
     "〈": "\\langle ", "〉": "\\rangle ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
+    "✓": "", "✔": "", "✅": "", "■": "", "∎": "", "□": "", "\ufe0f": "",
     "℃": "°C", "℉": "°F", "￥": "¥", "＄": "$", "％": "%", "ℝ": "ℝ", "\u00a0": " ",
 }  # fmt: skip
 _GREEK = {
@@ -165,6 +166,7 @@ _SAME = {
     "dotsc": "...", "%": "%", "&": "&", "#": "#", "lbrace": "\\{", "rbrace": "\\}", "lbrack": "[",
     "rbrack": "]", "(": " ", ")": " ", "[": " ", "]": " ", "approx": "≈", "simeq": "≈",
     "implies": " ",
+    "blacksquare": " ", "square": " ", "Box": " ", "qed": " ", "checkmark": " ",
     "rightarrow": "\\to ", "longrightarrow": "\\to ", "Z": "\\mathbb{Z}",
     "Rightarrow": " ", "therefore": " ", "varphi": "\\phi ",
     "varepsilon": "\\epsilon ", "land": " and ", "lor": " or ", "wedge": " and ", "vee": " or ",

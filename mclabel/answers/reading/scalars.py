@@ -139,6 +139,7 @@ _CHOICE = re.compile(
     r"\s*+[.:)]?+\s*+(.*+)",
     re.DOTALL | re.IGNORECASE,
 )
+_CHOICE_BEHIND = re.compile(r"(\d[\d.,/]{0,20}+(?: [a-z]{1,12}+)?+) \(([A-E])\)")
 _NAMED_CHOICE = re.compile(r"(?:option|choice|answer)s?:? \(?\s?([A-J])\s?\)?", re.IGNORECASE)
 
 
@@ -149,7 +150,8 @@ def read_choice(text: str, part: Reader) -> Choice | None:
         return Choice(match[1].upper(), None)
     match = _CHOICE.fullmatch(text)
     if match is None:
-        return None
+        behind = _CHOICE_BEHIND.fullmatch(text) if text[-1] == ")" else None
+        return Choice(behind[2], part(behind[1])) if behind else None
     letter, content = match[1] or match[2], match[3].strip()
     if content[:1] in tuple("+-*/^=_!<>≤≥,&∪°") or content.startswith(("(", "and ", "or ")):
         return None

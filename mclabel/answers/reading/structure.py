@@ -20,7 +20,13 @@ from mclabel.answers.reading.scalars import (
     read_ratio,
 )
 from mclabel.answers.reading.splitting import enclosed, is_balanced, split
-from mclabel.answers.reading.words import SPECIAL, is_wordy, number_word, plain_words
+from mclabel.answers.reading.words import (
+    SPECIAL,
+    fraction_words,
+    is_wordy,
+    number_word,
+    plain_words,
+)
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
     Approximated,
@@ -124,6 +130,10 @@ def _clean(text: str) -> str:
 
 def _words(text: str) -> Form | None:
     count = number_word(text)
+    if count is None and text[0].isalpha():
+        part = fraction_words(text)
+        if part is not None:
+            return Number(Literal(part))
     if count is not None:
         return Number(Literal(Fraction(count)))
     return Words(plain_words(text), text) if is_wordy(text) else None
@@ -266,6 +276,9 @@ def _scalar(text: str) -> Form | None:
     return Closed(read_expression(text), digits)
 
 
+_NEXT_NAME = re.compile(r"[\\ ]{1,4}+(?=[A-Za-z](?:_\{?\w\}?)? ?=)")
+_NAMED = re.compile(r"\s*+[A-Za-z](?:_\{?\w\}?)? ?=")
+"""`x = 3 y = 4`: named values with nothing but space between them."""
 _NAME = re.compile(
     r"\\(?:d?dot|bar|hat|vec|tilde)\{?[A-Za-z]\}?|"
     r"\\?[A-Za-zπ]+(?:_\{?[A-Za-z\d]+\}?)?'?\s*(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?|"
@@ -282,6 +295,10 @@ def _equation(text: str, part: Reader) -> Form | None:
     if "≈" in text:
         return _approximation(text, part)
     sides = [side for side in split(text, _EQUALS) if side]
+    if len(sides) > 2:
+        named = split(text, _NEXT_NAME)
+        if len(named) == len(sides) - 1 and all(_NAMED.match(one) for one in named):
+            return Sequence("list", tuple(map(part, named)))
     if len(sides) == 1:
         return part(sides[0]) if len(sides[0]) < len(text) else _scalar(text)
     left, right = sides[0], sides[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 _PHRASES = {
     "no solution": (
@@ -56,6 +57,12 @@ _SMALL = {
     **{word: n for n, word in enumerate(_UNITS)},
     **{word: 10 * n for n, word in enumerate(_TENS, 2)},
 }
+_PARTS = {
+    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6,
+    "eighth": 8, "tenth": 10,
+}  # fmt: skip
+NUMBER_WORDS = frozenset(_SMALL)
+"""Words below a hundred, in lower case."""
 _LARGE = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?|\d+")
 _FILLERS = frozenset(
@@ -126,6 +133,26 @@ def number_word(text: str) -> int | None:
         else:
             return None
     return total + current
+
+
+def is_number_word(word: str) -> bool:
+    """Whether one word in lower case is a number: `twelve`, `twenty-one`."""
+    return all(part in NUMBER_WORDS for part in word.split("-"))
+
+
+def fraction_words(text: str) -> Fraction | None:
+    """`a half`, `two thirds`; None of anything else."""
+    top, _, bottom = text.lower().replace("-", " ").rpartition(" ")
+    part = _PARTS.get(bottom) or _PARTS.get(bottom.removesuffix("s"))
+    if part is None:
+        return None
+    count = 1 if top in ("", "a", "one") else number_word(top)
+    return None if count is None else Fraction(count, part)
+
+
+def is_open(words: tuple[str, ...]) -> bool:
+    """Whether words that hold a number do not say that it is not meant: `not 7`."""
+    return _CONTRARY.isdisjoint(words)
 
 
 def same_words(answer: tuple[str, ...], gold: tuple[str, ...]) -> bool | None:

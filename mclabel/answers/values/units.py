@@ -62,6 +62,10 @@ _MULTIPLIERS = {
     "dozen": 12,
 }  # fmt: skip
 _STOP = frozenset("and or to plus minus times if when not no is are".split())
+_PLACES = frozenset(
+    "ten tenth hundredth thousandth half halve third quarter fourth fifth sixth eighth".split()
+)
+"""Multiples and parts of one, which are no things."""
 _POWER = r"\^\s*+(?:\{\s*+-?\d\s*+\}|-?\d)"
 _WORD = re.compile(rf"[A-Za-z]++|[°€£¥¢$%/*()]|{_POWER}")
 _DEGREES_OF = re.compile(r"°\s*+([CF])\b")
@@ -231,7 +235,7 @@ def _noun(words: list[str]) -> Unit | None:
     """Things that are counted: any plain words, compared by the last without its plural."""
     if not all(w.isalpha() and (len(w) > 2 or w in ("of", "in")) for w in words) or len(words) > 5:
         return None
-    if any(w.lower() in _STOP for w in words):
+    if any(w.lower() in _STOP for w in words) or _singular(words[0].lower()) in _PLACES:
         return None
     stem = words[0].lower()
     for word in words[1:]:

@@ -48,6 +48,11 @@ _TORN = re.compile(
 _JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
 """A number behind something, or an empty group: no notation for anything."""
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
+_PROSE = re.compile(
+    r"(?<![\\A-Za-z])(?:the|of|mod|are|when|for|than|with|per|from|not|has|was|out|if|is)"
+    r"(?![A-Za-z])|\d(?:st|nd|rd|th)(?![A-Za-z])"
+)
+"""Words that the parser would read as products of letters."""
 _EXPONENT = re.compile(r"\^\s*+[({]?+\s*+[({]?+\s*+-?+\s*+(\d++)")
 _TOWER = re.compile(
     r"\^[\s{(]*+-?+\s*+\d[\d.]*+[\s})]*+\^[\s{(]*+-?+\s*+\d|"
@@ -79,6 +84,8 @@ def refuse_text(text: str) -> str | None:
     if len(text) > MAX_LENGTH:
         return "too_long"
     if not _SIGNS.fullmatch(text) or "__" in text or _LONG_WORD.search(text):
+        return "no_formula"
+    if _PROSE.search(text):
         return "no_formula"
     if _JUXTAPOSED.search(text) or _TORN.search(text):
         return "no_formula"

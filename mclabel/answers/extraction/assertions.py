@@ -1,0 +1,322 @@
+"""What the last sentence of a text asserts, where nothing marks the answer: `he has 12 left`.
+
+A number counts as asserted if it follows a verb (`there are 3 apples`) or is the subject (`8 litres
+remain`) and every other number of the sentence belongs to something else (`in the 2 baskets`).
+Anything less clear is left to the caller, who can only guess. Words are looked at one by one, and
+only at the end of a text.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from mclabel.answers.extraction.conclusions import is_denied
+from mclabel.answers.reading.words import NUMBER_WORDS, is_number_word
+
+_MAX_SENTENCE = 500
+_TOKEN = re.compile(
+    r"[A-Za-z]++(?:['’-][A-Za-z]++)*+|"
+    r"[-−]?+[$€£]?+(?:\d++(?:,\d{3})*+(?:\.\d++)?+|\.\d++)(?:/\d++)?+[%°]?+|\S"
+)
+_BOUNDARIES = (". ", "\n", "! ", "? ", ".** ", "\\] ", ".) ")
+"""Ends of sentences, one of which is a displayed formula."""
+_DIVISION, _QUOTIENT = re.compile(r"(?<=\d)/(?=[A-Za-z])"), re.compile(r"\d/\d")
+_FRACTION = re.compile(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}")
+_CIRCLE = re.compile(r"\^(?:\{\\circ\}|\\circ(?![a-z]))")
+_MAX_PLEASANTRIES = 3
+_BOLD_VALUE = re.compile(r"\*\*([-−]?[$€£]?\d[\d,.]*+%?+(?: [A-Za-z]{1,15})?)[.!]?\*\*")
+_RECKONED = re.compile(r"[+*/^<>_\\{}=×÷·≈\x00]|\s[-−]\s")
+"""Signs of a formula, of which no number is read but what the last `=` gives."""
+_PLEASANTRIES = ("i hope", "hope ", "let me know", "if you need", "if you have", "please ")
+_CONCLUDING = frozenset(
+    "so therefore thus hence leaving meaning giving making leading resulting yielding".split()
+)
+_SUBORDINATE = frozenset(
+    "if when while because since after before that which who where although as until unless "
+    "whereas than once though by assuming given whose".split()
+)
+_VERBS = frozenset(
+    "is are was were equals has have had cost costs need needs needed get gets got make makes "
+    "made earn earns earned spend spends spent save saves saved pay pays paid receive receives "
+    "received use uses used take takes took score scores scored sell sells sold buy buys bought "
+    "eat eats ate drink drinks drank weigh weighs weighed totals totaled equal travel travels "
+    "traveled travelled walk walks walked run runs ran drive drives drove read reads contain "
+    "contains contained require requires required produce produces produced collect collects "
+    "collected give gives gave leaves lose loses lost gain gains gained win wins won grow grows "
+    "grew own owns owned hold holds held raise raises raised charge charges charged work works "
+    "worked owe owes owed keep keeps kept lasts lasted cover covers covered plant plants planted "
+    "bake bakes baked be been wrote writes found finds caught catches yield yields "
+    "there's it's that's".split()
+)
+_WITH_TWO_OBJECTS = frozenset(
+    "take takes took taken cost costs give gives gave pay pays paid leaves left owe owes owed "
+    "charge charges charged earn earns earned save saves saved".split()
+)
+_PRONOUNS = frozenset("me you him her it us them".split())
+_HE = frozenset("he she it they we i you so".split())
+_MODALS = frozenset("will would can could should must may might did does do".split())
+_BEFORE_INFINITIVE = frozenset("need needs needed has have had going able required".split())
+_ADVERBS = frozenset(
+    "only now still exactly about approximately around roughly just also then each a an total sum "
+    "additional extra another left over up".split()
+)
+"""Words between a verb and its number: `has only 3`, `is left with 3`, `ends up with 3`."""
+_WITH = frozenset("left up end ends ended start starts started begin begins began".split())
+_SUMMED = frozenset("total sum".split())
+_BELONGING = frozenset(
+    "in of over for per on from with to at by within during between through into out after before "
+    "than the these those all every each his her their its our my both other first last next "
+    "across among remaining original same a an using".split()
+)
+"""Before a number that belongs to something else: `in the 2 baskets`, `a 42 kg bag`."""
+_SCALES = frozenset("hundred thousand million billion".split())
+_RELATIVE = frozenset("more fewer less times".split())
+_DIGITS = frozenset("0123456789")
+_NUMBER_WORDS = NUMBER_WORDS - {"one"}
+_DENYING = frozenset("not cannot never neither nor without except".split())
+_MAX_DENYING = 4
+"""Words before a number in which one may deny it."""
+_ARE = frozenset("are were be".split())
+_JOINTS = frozenset(("and", ",", "or"))
+_ASSIGNED = re.compile(
+    r"(?<![\w\\=])([A-Za-z](?:_\{?\d\}?)?)\s?=\s?"
+    r"(-?\s?(?:\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?|\\[dt]?frac\{-?\d+\}\{\d+\}))(?![\w^\\/*+(={])"
+)
+_BETWEEN = re.compile(r"\s*+(?:[,;]\s*+(?:and|or)?+|and|or)\s*+")
+_DELIMITERS = re.compile(r"\$|\\[()\[\]]")
+
+
+class _Sentence:
+    """The words, numbers and signs of a sentence, with where they stand."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens: list[str] = _TOKEN.findall(text)
+        self.words = [token.lower() for token in self.tokens]
+        self.numbers = [
+            i
+            for i, word in enumerate(self.words)
+            if word[-1] in _DIGITS
+            or word in _NUMBER_WORDS
+            or (len(word) > 1 and (word[-1] in "%°" or ("-" in word and is_number_word(word))))
+        ]
+
+    def word(self, i: int) -> str:
+        """A word in lower case; empty beyond the ends."""
+        return self.words[i] if 0 <= i < len(self.words) else ""
+
+    def is_denied(self, i: int) -> bool:
+        """Whether a word right before a number denies it."""
+        return any(
+            word in _DENYING or word.endswith(("n't", "n’t"))
+            for word in self.words[max(0, i - _MAX_DENYING) : i]
+        )
+
+
+def _plain(sentence: str) -> str:
+    """A sentence without markup, with fractions and degrees on one line."""
+    text = sentence.replace("**", "")
+    if "\\" in text:
+        text = text.replace("\\$", "$").replace("\\%", "%")
+        text = _FRACTION.sub(r"\1/\2", _CIRCLE.sub("°", text))
+    return text
+
+
+def last_sentence(text: str) -> str:
+    """The last sentence of a text, bounded, but for pleasantries that follow it."""
+    text = text[-2 * _MAX_SENTENCE :].rstrip()
+    end = len(text)
+    for _ in range(_MAX_PLEASANTRIES):
+        low = max(0, end - _MAX_SENTENCE)
+        place, begin = -1, low
+        for mark in _BOUNDARIES:
+            found = text.rfind(mark, begin, end)
+            if found >= 0:
+                place, begin = found, found + len(mark)
+        sentence = text[begin:end].strip()
+        if place < 0 or (sentence and not sentence.lower().startswith(_PLEASANTRIES)):
+            break
+        end = place + 1
+    return sentence
+
+
+def closing_assignments(sentence: str) -> str | None:
+    """Named values that end a sentence: `x = 3 and y = 4`; None of fewer than two."""
+    if sentence.count("=") < 2:
+        return None
+    sentence = _DELIMITERS.sub("", sentence)
+    found = [*_ASSIGNED.finditer(sentence)]
+    if len(found) < 2 or sentence[found[-1].end() :].strip(" .!*"):
+        return None
+    first = found[-1]
+    for before, after in reversed([*pairwise(found)]):
+        if not _BETWEEN.fullmatch(sentence, before.end(), after.start()):
+            break
+        first = before
+    if first is found[-1] or is_denied(sentence, first.start()):
+        return None
+    return sentence[first.start() : found[-1].end()]
+
+
+def bold_value(sentence: str) -> str | None:
+    """The one number in bold of a sentence."""
+    if "**" not in sentence:
+        return None
+    found = {match[1].strip() for match in _BOLD_VALUE.finditer(sentence)}
+    return found.pop() if len(found) == 1 else None
+
+
+def asserted(sentence: str) -> str | None:
+    """The number that a sentence asserts, or the list of them; None if that is not clear.
+
+    Args:
+        sentence: with formulas replaced by what they arrive at.
+    """
+    text = _plain(sentence)
+    if text.endswith(":"):
+        return None
+    left, equals, right = text.rpartition("=")
+    if equals:
+        return None if left.endswith(("!", "<", ">")) else _given(right)
+    if _RECKONED.search(text):
+        return None
+    read = _Sentence(text)
+    if not read.numbers:
+        return None
+    several = _listed(read)
+    if several is not None:
+        return several
+    for among in (_of_main_clause(read), read.numbers):
+        roles = {i: _role(read, i) for i in among}
+        told = [i for i, role in roles.items() if role == "verb"]
+        told = told or [i for i, role in roles.items() if role == "subject"]
+        if len(told) == 1 and "other" not in roles.values():
+            if read.is_denied(told[0]) or _goes_on(read, told[0]):
+                return None
+            return _value(read, told[0])
+        if told:
+            return None
+    return None
+
+
+def _given(right: str) -> str | None:
+    """What the last equals sign gives, unless another number is asserted behind it."""
+    right = _DIVISION.sub(" per ", right)
+    if _RECKONED.search(_QUOTIENT.sub(" ", right)):
+        return None
+    sentence = _Sentence(right)
+    if sentence.numbers[:1] != [0] or sentence.numbers[1:2] == [1]:
+        return None
+    if any(_role(sentence, i) in ("verb", "subject") for i in sentence.numbers[1:]):
+        return None
+    return _value(sentence, 0)
+
+
+def _listed(sentence: _Sentence) -> str | None:
+    """`5 and 3` of `The roots are 5 and 3.`"""
+    places = sentence.numbers
+    first = next((i for i in places if sentence.word(i - 1) in _ARE), places[-1])
+    last = places[-1]
+    if first == last:
+        return None
+    rest = [*range(first, len(sentence.tokens))]
+    while rest and sentence.tokens[rest[-1]] in ".!":
+        rest.pop()
+    if not rest or rest[-1] != last:
+        return None
+    if any(i not in places and sentence.word(i) not in _JOINTS for i in rest):
+        return None
+    if any(a + 1 == b for a, b in pairwise(places)) or sentence.is_denied(first):
+        return None
+    return " ".join(sentence.tokens[first : last + 1]).replace(" ,", ",")
+
+
+def _of_main_clause(sentence: _Sentence) -> list[int]:
+    """The numbers of what the sentence concludes, without those of subordinate clauses."""
+    places = sentence.numbers
+    if len(places) == 1:
+        return places
+    begin = 0
+    for i in range(1, places[-1]):
+        if sentence.word(i) in _CONCLUDING and sentence.tokens[i - 1] in ",;":
+            begin = i
+    kept, subordinate = [], False
+    for i in range(begin, len(sentence.tokens)):
+        if sentence.tokens[i] in ",;":
+            subordinate = False
+        elif sentence.word(i) in _SUBORDINATE:
+            subordinate = not (sentence.word(i) == "which" and sentence.word(i + 1) in _VERBS)
+        elif i in places and not subordinate:
+            kept.append(i)
+    return kept
+
+
+def _role(sentence: _Sentence, i: int) -> str:
+    """What a number is in its sentence: of the `verb`, the `subject`, `belongs`, or `other`."""
+    if sentence.word(i + 1) in _RELATIVE and len(sentence.numbers) > 1:
+        return "other"
+    j = i - 1
+    while j >= 0 and (sentence.word(j) in _ADVERBS or _is_joint(sentence, j)):
+        j -= 1
+    word, before = sentence.word(j), sentence.word(j - 1)
+    if word in _VERBS or (word.endswith("ed") and before not in _BELONGING):
+        return "belongs" if before == "to" and not _needs(sentence, j - 2) else "verb"
+    if word.isalpha() and before in _MODALS:
+        return "verb"
+    if word.isalpha() and before == "to":
+        return "verb" if _needs(sentence, j - 2) else "belongs"
+    if word in _PRONOUNS and before in _WITH_TWO_OBJECTS:
+        return "verb"
+    if word.isalpha() and _WITH_TWO_OBJECTS & {before, sentence.word(j - 2)}:
+        return "belongs" if word in _BELONGING else "verb"
+    if sentence.word(i - 1) in _BELONGING:
+        return "belongs"
+    if word == "" or word in _CONCLUDING or (word == "," and not _is_listed(sentence, j)):
+        follows = sentence.word(i + 1)
+        plain = follows.isalpha() and follows not in _JOINTS
+        return "subject" if plain and follows not in _BELONGING - {"of"} else "other"
+    return "other"
+
+
+def _goes_on(sentence: _Sentence, told: int) -> bool:
+    """Whether a clause with another number follows, or any after a number in words."""
+    later = range(told + 1, len(sentence.words))
+    if not sentence.tokens[told][-1:].isalpha():
+        last = sentence.numbers[-1]
+        later = range(told + 1, last)
+        return any(
+            sentence.word(i) == "and"
+            and (sentence.word(i - 1) == "," or sentence.word(i + 1) in _HE)
+            for i in later
+        )
+    return any(sentence.word(i) in _SUBORDINATE or sentence.word(i) in ",;(" for i in later)
+
+
+def _is_joint(sentence: _Sentence, j: int) -> bool:
+    """Whether a word is the "of" in "a total of 5" or the "with" in "is left with 5"."""
+    word, before = sentence.word(j), sentence.word(j - 1)
+    return (word == "of" and before in _SUMMED) or (word == "with" and before in _WITH)
+
+
+def _needs(sentence: _Sentence, j: int) -> bool:
+    """Whether an infinitive says what is to be done, and not what for: `needs to pay 5`."""
+    return sentence.word(j) in _BEFORE_INFINITIVE
+
+
+def _is_listed(sentence: _Sentence, comma: int) -> bool:
+    return comma - 1 in sentence.numbers
+
+
+def _value(sentence: _Sentence, i: int) -> str:
+    """A number as it is written, with the word behind it where that scales or measures it."""
+    token = sentence.tokens[i].rstrip(",")
+    follows = sentence.word(i + 1)
+    if follows in _SCALES or follows in _MEASURES:
+        return f"{token} {sentence.tokens[i + 1]}"
+    return token
+
+
+_MEASURES = frozenset(
+    "cents cm mm km kg g m feet foot inches miles meters dollars hours minutes seconds days weeks "
+    "years degrees percent mph pm am".split()
+)
