@@ -97,16 +97,17 @@ def test_a_header_has_its_time(monkeypatch: pytest.MonkeyPatch, said: bytes) -> 
     with serving(None, places=16) as port, connected(port, said) as silent:
         told = silent.makefile("rb").read()  # until the server closes the connection
         assert told.startswith(b"HTTP/1.1 408") and b"did not come within" in told
+        monkeypatch.undo()  # a busy machine may take longer for an honest header
         assert asked(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S))[0] == 200
 
 
 def test_a_connection_that_asks_again_is_no_late_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd_module, "HEADER_S", 0.3)
+    monkeypatch.setattr(crowd_module, "HEADER_S", 1.0)
     with serving(None, places=16) as port:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         assert asked(client)[0] == 200
         first = client.sock
-        threading.Event().wait(0.6)
+        threading.Event().wait(1.5)
         assert asked(client)[0] == 200 and client.sock is first
         client.close()
 
