@@ -56,11 +56,15 @@ class ControlTokens:
         ids, before = self.encode(prompt), self._before
         return ids if ids[: len(before)] == before else before + ids
 
+    def is_special(self, token: int) -> bool:
+        """Whether an id is that of a control token."""
+        return token in self._special_ids
+
     def marked(self, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> str:
         """The text of ids for a reader: ⟦…⟧ around each control token."""
 
         def pieces() -> Iterator[str]:
-            for is_control, run in groupby(ids, self._special_ids.__contains__):
+            for is_control, run in groupby(ids, self.is_special):
                 if is_control:
                     yield from (f"⟦{decode([one])}⟧" for one in run)
                 else:

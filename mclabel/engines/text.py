@@ -211,16 +211,19 @@ class PolicyText:
         return frozenset(ids)
 
     def _turn_end(self) -> int | None:
-        """The special token that the chat template puts after what the policy wrote, if any."""
+        """The special token that ends a message, if any: that which the chat template puts after
+        what the policy wrote, or a written template after the problem.
+        """
+        if self._template is not None:
+            ids = self._control.encode(self._template.rpartition("{problem}")[2])
+            return next(filter(self._control.is_special, ids), None)
         if not self.is_chat:
             return None
         messages = [*self.messages(PROBE), {"role": "assistant", "content": MARK}]
         rendered = self._rendered(messages, ask=False)
         after = rendered.rpartition(MARK)[2] if MARK in rendered else ""
-        ids = self._tokenizer(after, add_special_tokens=False)["input_ids"]
-        first = next(iter(cast(list[int], ids)), None)
-        added = self._tokenizer.added_tokens_decoder
-        return first if first is not None and first in added and added[first].special else None
+        first = next(iter(self._control.encode(after)), None)
+        return first if first is not None and self._control.is_special(first) else None
 
 
 def check_model(

@@ -62,6 +62,8 @@ def test_the_end_of_a_turn_ends_a_completion() -> None:
     assert ids == {tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|im_end|>")}
     plain = PolicyText(tokenizer, template="{problem}\n", system=None)
     assert plain.end_ids(7, [8, 9], None) == {tokenizer.eos_token_id, 7, 8, 9}
+    written = "<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n"
+    assert PolicyText(tokenizer, template=written, system=None).end_ids() == ids
 
 
 def test_end_tokens_and_length_of_a_model_that_is_not_loaded() -> None:
