@@ -301,9 +301,9 @@ def test_bad_combinations_end_with_one_clear_word(run: str, tmp_path: Path) -> N
         combine(run, [f"[red]x={fine}"], out)
     with pytest.raises(ShardError, match="holds no opinions"):
         combine(run, [run], out)
-    with pytest.raises(ConfigError, match="critic: are several"):
+    with pytest.raises(ConfigError, match="critic: 2 of the runs of opinions have this name"):
         combine(run, [fine, fine], out)
-    with pytest.raises(ConfigError, match="is what the run's own labels are called"):
+    with pytest.raises(ConfigError, match="the run's own labels have this name"):
         combine(run, [f"rollouts={fine}"], out)
     with pytest.raises(ConfigError, match="must not be the run that is combined"):
         combine(run, [fine], run)

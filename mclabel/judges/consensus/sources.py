@@ -53,7 +53,11 @@ def named_sources(places: Sequence[str]) -> list[Source]:
         found.append(Source(name=name or run.judge.rpartition(":")[2], run=run))
     for name, count in Counter(source.name for source in found).items():
         if count > 1 or name == ROLLOUTS:
-            what = "is what the run's own labels are called" if name == ROLLOUTS else "are several"
+            what = (
+                "the run's own labels have this name"
+                if name == ROLLOUTS
+                else f"{count} of the runs of opinions have this name, that of their judge"
+            )
             raise ConfigError(
                 f"{name}: {what}. Give names that differ, as in first={found[0].run.location}"
             )
