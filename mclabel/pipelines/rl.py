@@ -15,6 +15,7 @@ from mclabel.data.outputs import RL_FILES, RL_FOLDERS, check_places, output_fold
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.manifest import Semantic, check_claim, claim
 from mclabel.data.shards.store import Store
+from mclabel.data.trainings import check_finished
 from mclabel.engines.hub import fetch_model, resolve_model
 from mclabel.engines.pretrained import check_device
 from mclabel.errors import ConfigError, DataError
@@ -126,6 +127,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
         check_claim(Store(config.out), CLAIM, semantic)
     model = out / "model"
     if model.is_dir():
+        check_finished(out)
         return model
     packages = (*config.policy.engine.component.packages, "trl")
     claim(Store(config.out, create=True), CLAIM, semantic, {"versions": versions(packages)})

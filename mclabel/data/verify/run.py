@@ -32,6 +32,7 @@ from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.planned import PlannedProblems
 from mclabel.data.verify.single_files import SingleFiles
 from mclabel.data.verify.solution_rows import check_rows
+from mclabel.data.verify.trainings import check_training, is_training
 from mclabel.data.verify.trees import TreeFiles
 from mclabel.errors import DamagedFile, ShardError
 
@@ -39,7 +40,7 @@ from mclabel.errors import DamagedFile, ShardError
 def verify(
     store: Store, *, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> Verification:
-    """Read everything that a run of labels, of scores or of opinions holds.
+    """Read everything that a run of labels, of scores or of opinions holds, or a training.
 
     Args:
         store: of the run.
@@ -49,6 +50,9 @@ def verify(
         ShardError: there is no run, or the store fails.
     """
     found = Verification(run=store.location)
+    if is_training(store):
+        check_training(store, found)
+        return found
     files = SingleFiles(store, found)
     files.check()
     if (kind := row_shards_of(store)) is not None:
