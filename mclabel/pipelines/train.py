@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mclabel.config import TrainConfig
 from mclabel.data.outputs import TRAINING_FILES, TRAINING_FOLDERS, check_places, output_folder
+from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.manifest import check_claim, claim
 from mclabel.data.shards.store import Store
@@ -49,7 +50,7 @@ def train(
         on_preflight: called with figures of the data, before training begins.
     """
     out = Path(config.out)
-    check_places(config.out, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
+    check_places(config.out, TRAINING, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
     if not out.is_dir():
         output_folder(config.out, "out=", make=False)
     blocks = chosen_blocks(config)

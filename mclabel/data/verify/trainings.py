@@ -47,8 +47,8 @@ def check_training(store: Store, found: Verification) -> None:
         if not (folder / COMPLETE).is_file():
             found.notes.append(
                 f"{CHECKPOINTS}/{folder.name}/{COMPLETE} is missing: the checkpoint was not "
-                "written to its end, or the file was lost. The same command removes the checkpoint and "
-                "resumes from the one before it"
+                "written to its end, or the file was lost. The same command removes the checkpoint "
+                "and resumes from the one before it"
             )
             continue
         found.num_files += sum(path.is_file() for path in folder.rglob("*"))
