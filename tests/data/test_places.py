@@ -38,7 +38,7 @@ VERBS: dict[str, tuple[Kind, list[str]]] = {
     "train": (TRAINING, ["train", "/dev/null", "labels=[LABELS]", "base=arith:policy", "out=OUT"]),
     "rl": (REINFORCED, ["rl", "/dev/null", "problems.source=PROBLEMS", "out=OUT"]),
     "best-of-n": (BEST_OF_N, ["eval", "best-of-n", "/dev/null", "samples=2", "out=OUT"]),
-    "eval search": (SEARCH_EVAL, ["eval", "search", "SEARCHES", "out=OUT"]),
+    "eval search": (SEARCH_EVAL, ["eval", "search", "SEARCHES", "scorer=constant", "out=OUT"]),
     "eval labels": (FIGURES, ["eval", "labels", "LABELS", "-o", "OUT"]),
     "processbench": (FIGURES, ["eval", "processbench", "ROWS", "--labels", "LABELS", "-o", "OUT"]),
     "export": (EXPORT, ["export", "LABELS", "--to", "trl", "-o", "OUT"]),
