@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mclabel.cli.output import console, errors
+from mclabel.data.verify.findings import TRAINING
 from mclabel.exits import EXIT_DAMAGED
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
 def verify(run: str, as_json: bool, restore_manifest: bool) -> None:
     """Check that a run's files are unchanged since they were written, and consistent.
 
-    RUN is the folder or URL of a run of labels, scores or opinions. The command reads every file
-    and checks digests, labels against their rollouts, duplicate solutions, blocks against the plan
-    and their shards' names, run.json against the shards, priors, journals, and files of a finished
-    job that are missing. It prints what is damaged and how to repair it. The exit code is 0 if the
+    RUN is the folder or URL of a run of labels, scores, opinions or a search, or the folder of a
+    training (`train`, `rl`). The command reads every file and checks digests, labels against their
+    rollouts, duplicate solutions, blocks against the plan and their shards' names, run.json against
+    the shards, trees, priors, journals, checkpoints, and files of a finished job that are missing.
+    It prints what is damaged and how to repair it. The exit code is 0 if the
     run is sound, 1 if it is damaged, and 2 if there is no run.
     """
     from mclabel.data.shards.restore import restore_manifest as restore
@@ -67,6 +69,9 @@ def _counts(found: Verification) -> Table:
     table.add_column(justify="right")
     said = "sound" if found.is_sound else f"{found.num_damaged:,} damaged"
     table.add_row("verdict", said, style="bold" if found.is_sound else "bold red")
+    if found.holds == TRAINING:
+        table.add_row("files of the model and of checkpoints", f"{found.num_files:,}")
+        return table
     for what, count in (
         ("blocks", found.num_blocks),
         (f"{found.holds} shards", found.num_shards),

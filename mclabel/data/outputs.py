@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from mclabel.data.places import RUN, Kind, check_file_free, check_free
 from mclabel.errors import ConfigError, ShardError
 
 RUN_FOLDERS = (
@@ -21,9 +22,9 @@ SCORE_FOLDERS = ("scores", "journals", "rejects", "drivers", "plan", ".partial")
 OPINION_FOLDERS = ("opinions", "journals", "rejects", "drivers", "plan", ".partial")
 RUN_FILES = ("run.json", "rejects.jsonl", "spent.json", "progress.jsonl", "finished.json")
 TRAINING_FOLDERS = ("checkpoints", "model", "model.partial", "tensorboard", "ray")
-TRAINING_FILES = ("train.json", "log.jsonl")
+TRAINING_FILES = ("train.json", "log.jsonl", "finished.json")
 RL_FOLDERS = ("checkpoints", "measured", "model", "model.partial")
-RL_FILES = ("rl.json", "log.jsonl")
+RL_FILES = ("rl.json", "log.jsonl", "finished.json")
 BEST_OF_N_FOLDERS = ("samples", "scores")
 SEARCH_EVAL_FILES = ("search.json", "search.png", "search.svg", "provenance.json")
 BEST_OF_N_FILES = ("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json")
@@ -38,24 +39,43 @@ def check_run(out: str) -> None:
         ShardError: as `check_places`.
         ConfigError: nothing can be written there.
     """
-    check_places(out, folders=RUN_FOLDERS, files=RUN_FILES)
+    check_places(out, RUN, folders=RUN_FOLDERS, files=RUN_FILES)
     if "://" not in out:
         output_folder(out, "out=", make=False)
 
 
-def check_places(out: str, *, folders: Iterable[str] = (), files: Iterable[str] = ()) -> None:
-    """Refuse an output in which a folder or a file could not be written.
+def check_places(
+    out: str,
+    kind: Kind,
+    *,
+    folders: Iterable[str] = (),
+    files: Iterable[str] = (),
+    key: str = "out=",
+) -> None:
+    """Refuse an output in which a folder or a file could not be written, or that holds another.
 
     Args:
         out: folder, which may be missing; of a URL nothing is checked.
+        kind: of what is to be written.
         folders: under it that will be written to.
         files: that will be written.
+        key: how the user has given it, for messages.
 
     Raises:
         ShardError: names everything that stands in the way.
     """
     if "://" in out:
         return
+    check_free(out, kind, key)
+    check_writable(out, folders=folders, files=files)
+
+
+def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str] = ()) -> None:
+    """Refuse a folder in which a folder or a file could not be written.
+
+    Raises:
+        ShardError: names everything that stands in the way.
+    """
     faults = list(_faults(Path(out), folders, files))
     if faults:
         raise ShardError("\n".join(faults) + "\nMove that away, or choose another out=…")
@@ -92,6 +112,7 @@ def output_file(place: str, key: str) -> Path:
     path = _local(place, key, "file")
     if path.is_dir():
         raise ConfigError(f"{key}{place}: is a folder, must be a file")
+    check_file_free(path, key)
     _try_to_write(path.parent, place, key, make=True)
     return path
 

@@ -241,7 +241,11 @@ def load_state(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a damaged archive fails in every way that unpickling can
-        raise EngineError(f"{path}: cannot be read: {_reason(error)}") from error
+        # PyTorch's own text would advise to let the file run code.
+        raise EngineError(
+            f"{path}: is damaged, or holds more than tensors, numbers, lists and mappings "
+            f"({type(error).__name__})"
+        ) from error
 
 
 def _opened(path: Path) -> list[int]:

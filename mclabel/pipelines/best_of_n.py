@@ -19,6 +19,7 @@ from mclabel.data.outputs import (
     check_run,
     output_folder,
 )
+from mclabel.data.places import BEST_OF_N
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.manifest import MANIFEST
 from mclabel.data.shards.store import Store
@@ -161,7 +162,7 @@ def _check(config: BestOfNConfig) -> None:
     from mclabel.prm.scoring.score import PRM
 
     output_folder(config.out, "out=", make=False)
-    check_places(config.out, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
+    check_places(config.out, BEST_OF_N, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
     if config.run is None:
         check_run(_samples_of(config.out))
     if both := sorted(set(config.scorers) & set(config.likelihood)):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.data.outputs import check_places, output_folder
+from mclabel.data.places import FIGURES
 from mclabel.data.readers.judged import read_prm800k, read_processbench
 from mclabel.data.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.data.shards.priors import FOLDER as PRIORS
@@ -95,7 +96,7 @@ def check_out_folder(out: str | None) -> None:
     """
     if out is None:
         return
-    check_places(out)
+    check_places(out, FIGURES, key="--out ")
     output_folder(out, "--out ", make=False)
 
 

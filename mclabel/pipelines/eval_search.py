@@ -18,6 +18,7 @@ from mclabel.arith.truth import carries_truth
 from mclabel.config import SearchConfig, SearchEvalConfig
 from mclabel.config.search import SharedSearchConfig
 from mclabel.data.outputs import SEARCH_EVAL_FILES, check_places, check_run, output_folder
+from mclabel.data.places import SEARCH_EVAL
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import read_trees
@@ -142,7 +143,7 @@ def _config(
 def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
     """Find what is wrong before anything is sampled."""
     output_folder(config.out, "out=", make=False)
-    check_places(config.out, folders=["oracle"], files=SEARCH_EVAL_FILES)
+    check_places(config.out, SEARCH_EVAL, folders=["oracle"], files=SEARCH_EVAL_FILES)
     for plan in plans:
         check_run(plan.config.out)
         method_class(plan.config.search)

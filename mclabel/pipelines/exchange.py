@@ -14,6 +14,7 @@ from mclabel.data.exchange.checked import find_format, read_row
 from mclabel.data.exchange.formats import Format, LabeledTexts
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.outputs import check_run, output_folder
+from mclabel.data.places import EXPORT, check_free
 from mclabel.data.readers.rows import file_rows
 from mclabel.data.shards.finished import write_finished
 from mclabel.data.shards.labels import commit_block, read_labels
@@ -83,6 +84,7 @@ def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -
         ConfigError: there is no such format, or the upload was refused.
     """
     form = find_format(to)
+    check_free(out, EXPORT, "-o ")
     rows = read_labels(Store(run))
     folder = output_folder(out, "-o ")
     num_rows = num_left_out = num_cut = num_not_kept = 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mclabel.data.places import EXPORT, check_free
 from mclabel.data.shards.labels import label_tables, rollout_tables
 from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.data.shards.store import Store
@@ -58,6 +59,7 @@ def export_tables(
         ShardError: no run, or a damaged shard.
         ConfigError: the folder cannot be written, or the upload was refused.
     """
+    check_free(out, EXPORT, "-o ")
     store, folder = Store(run), Path(out)
     labels = _Tables(folder, "labels", LABELS_SCHEMA, file_bytes)
     rollouts = _Tables(folder, "rollouts", ROLLOUTS_SCHEMA, file_bytes)

@@ -10,6 +10,7 @@ from typing import Any
 from mclabel.boundary import Boundary
 from mclabel.config import JudgeConfig
 from mclabel.data.outputs import OPINION_FOLDERS, RUN_FILES, check_places
+from mclabel.data.places import RUN
 from mclabel.data.shards.manifest import (
     MANIFEST,
     Semantic,
@@ -61,7 +62,7 @@ def judge(
         raise ConfigError(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
-    check_places(config.out, folders=OPINION_FOLDERS, files=RUN_FILES)
+    check_places(config.out, RUN, folders=OPINION_FOLDERS, files=RUN_FILES)
     settings = _settled(config)
     checked = CheckedJudge(settings, seed=config.seed)
     own = checked.judge

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mclabel.config import TrainConfig
+from mclabel.data.trainings import mark_finished
 from mclabel.engines.hub import model_source, resolve_model
 from mclabel.engines.pretrained import check_weights, load_model_config
 from mclabel.engines.text import PolicyText
@@ -106,17 +107,20 @@ class NewScorer:
             beside: contents of further files, by their names.
         """
         from mclabel.prm.model.lora import merge_adapters
+        from mclabel.prm.training.checkpoint import writing
 
         merge_adapters(model.network)
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        model.save(partial)
-        self.text.save(partial)
-        self.manifest.save(partial)
-        for name, content in beside.items():
-            (partial / name).write_text(content)
-        partial.rename(folder)
+        with writing(partial):
+            partial.mkdir()
+            model.save(partial)
+            self.text.save(partial)
+            self.manifest.save(partial)
+            for name, content in beside.items():
+                (partial / name).write_text(content)
+            mark_finished(folder.parent, partial)
+            partial.rename(folder)
 
 
 def base_model(config: TrainConfig) -> str:

@@ -23,6 +23,7 @@ from mclabel.data.outputs import (
     check_places,
     check_run,
 )
+from mclabel.data.places import BEST_OF_N, QUICKSTART, TRAINING
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.best_of_n import BestOfN
@@ -157,11 +158,15 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
 def _check_places(size: Size, out: Path, run: Path) -> None:
     """Find what stands in the way of any stage before the first."""
     folders = ("labels", "best-of-n", *SCORERS)
-    check_places(str(out), folders=folders, files=("labels.png", "summary.json", "report.html"))
+    check_places(
+        str(out), QUICKSTART, folders=folders, files=("labels.png", "summary.json", "report.html")
+    )
     check_run(str(run))
     for name in SCORERS:
-        check_places(str(out / name), folders=TRAINING_FOLDERS, files=TRAINING_FILES)
-    check_places(str(out / "best-of-n"), folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
+        check_places(str(out / name), TRAINING, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
+    check_places(
+        str(out / "best-of-n"), BEST_OF_N, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES
+    )
     check_run(str(out / "best-of-n" / "samples"))
 
 

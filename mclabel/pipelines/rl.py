@@ -12,9 +12,11 @@ from typing import Any
 from mclabel.checkers import make_checker
 from mclabel.config import RLConfig
 from mclabel.data.outputs import RL_FILES, RL_FOLDERS, check_places, output_folder
+from mclabel.data.places import REINFORCED
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.manifest import Semantic, check_claim, claim
 from mclabel.data.shards.store import Store
+from mclabel.data.trainings import check_finished
 from mclabel.engines.hub import fetch_model, resolve_model
 from mclabel.engines.pretrained import check_device
 from mclabel.errors import ConfigError, DataError
@@ -71,7 +73,7 @@ def plan_rl(config: RLConfig) -> RLPlan:
         DataError: problems or the PRM cannot be read, or problems are also measured on.
         EngineError: the policy cannot be had.
     """
-    check_places(config.out, folders=RL_FOLDERS, files=RL_FILES)
+    check_places(config.out, REINFORCED, folders=RL_FOLDERS, files=RL_FILES)
     if not Path(config.out).is_dir():
         output_folder(config.out, "out=", make=False)
     CheckedCredit(config.credit)
@@ -126,6 +128,7 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
         check_claim(Store(config.out), CLAIM, semantic)
     model = out / "model"
     if model.is_dir():
+        check_finished(out)
         return model
     packages = (*config.policy.engine.component.packages, "trl")
     claim(Store(config.out, create=True), CLAIM, semantic, {"versions": versions(packages)})

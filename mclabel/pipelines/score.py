@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from mclabel.config import ScoreConfig
-from mclabel.data.outputs import RUN_FILES, SCORE_FOLDERS, check_places, output_file
+from mclabel.data.outputs import RUN_FILES, SCORE_FOLDERS, check_places, check_writable, output_file
+from mclabel.data.places import RUN
 from mclabel.data.shards.manifest import Semantic
 from mclabel.data.shards.rejects import Reject
 from mclabel.data.shards.solution_rows import SCORES
@@ -226,11 +227,11 @@ def _check_out(config: ScoreConfig) -> None:
     if out is None:
         return
     if not out.endswith(FILE_SUFFIX):
-        check_places(out, folders=SCORE_FOLDERS, files=RUN_FILES)
+        check_places(out, RUN, folders=SCORE_FOLDERS, files=RUN_FILES)
         return
     path = Path(out)
     if path.exists() and Path(config.solutions).exists() and path.samefile(config.solutions):
         raise ConfigError(f"-o {out}: must not be the file of solutions itself. Give another file")
     names = [f"{path.name}{suffix}" for suffix in ("", ".rejects.jsonl", ".provenance.json")]
-    check_places(str(path.parent), folders=[f"{path.name}.partial"], files=names)
+    check_writable(str(path.parent), folders=[f"{path.name}.partial"], files=names)
     output_file(out, "-o ")

@@ -16,7 +16,7 @@ from mclabel.data.readers.problems import ProblemStream, read_problems
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, read_claim
 from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import StoredTree, read_trees
+from mclabel.data.shards.trees import TASK, StoredTree, read_trees
 from mclabel.data.sizes import Size
 from mclabel.engines import EngineResources
 from mclabel.evaluation.search_figures import ModelSizes, search_figures
@@ -35,9 +35,6 @@ from mclabel.work.job import run_job
 from mclabel.work.progress_log import job_starts
 from mclabel.work.tally import JobReport, JobState
 from mclabel.work.worker import Worker
-
-TASK = "search"
-"""What the manifest of a run calls its task."""
 
 
 @dataclass(frozen=True, kw_only=True)

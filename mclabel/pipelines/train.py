@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from mclabel.config import TrainConfig
 from mclabel.data.outputs import TRAINING_FILES, TRAINING_FOLDERS, check_places, output_folder
+from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.manifest import check_claim, claim
 from mclabel.data.shards.store import Store
+from mclabel.data.trainings import MODEL, check_finished, model_remedy
 from mclabel.engines.pretrained import check_device
 from mclabel.errors import DataError
 from mclabel.pipelines.identity import versions
@@ -48,7 +50,7 @@ def train(
         on_preflight: called with figures of the data, before training begins.
     """
     out = Path(config.out)
-    check_places(config.out, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
+    check_places(config.out, TRAINING, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
     if not out.is_dir():
         output_folder(config.out, "out=", make=False)
     blocks = chosen_blocks(config)
@@ -211,13 +213,11 @@ def _report(out: Path, examples: Examples, validation: Validation) -> TrainRepor
 
 def _finished(out: Path) -> TrainReport | None:
     """The report of a training that has ended."""
-    path = out / "model" / "report.json"
-    if not path.is_file():
+    path = out / MODEL / "report.json"
+    if not path.parent.is_dir():
         return None
+    check_finished(out)
     try:
         return TrainReport(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DataError(
-            f"{path}: damaged ({error}). Delete {path.parent} and run the same command again: the "
-            "last checkpoint is trained on"
-        ) from error
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: damaged ({error}). {model_remedy(out)}") from error

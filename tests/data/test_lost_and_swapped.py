@@ -1,4 +1,4 @@
-"""Every file of finished runs of labels and of scores: damaged, deleted, or another's in its place.
+"""Every file of finished runs of every kind: damaged, deleted, or another's in its place.
 
 `verify` names what is wrong, and readers give what was written or an error, never other data. Left
 out are signs of life: a log of progress of another run says nothing of the results.
@@ -11,6 +11,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,18 @@ import pytest
 
 import mclabel as mc
 from mclabel import pipelines
-from mclabel.config import LabelConfig, ScoreConfig, load_config
+from mclabel.config import JudgeConfig, LabelConfig, ScoreConfig, SearchConfig, load_config
 from mclabel.data.shards.compact import compact
 from mclabel.data.shards.labels import read_labels, read_rollouts
-from mclabel.data.shards.solution_rows import SCORES
+from mclabel.data.shards.solution_rows import OPINIONS, SCORES
 from mclabel.data.shards.store import Store
+from mclabel.data.shards.trees import read_trees
 from mclabel.data.verify.run import verify
 from mclabel.errors import ShardError
+from mclabel.pipelines.combine import combine
 from mclabel.pipelines.score import score
 from tests.support.labelled import train_tiny_prm
-from tests.support.scripted_jobs import scripted_overrides
+from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 SIGNS_OF_LIFE = "progress.jsonl"
 
@@ -58,7 +61,7 @@ def labelled(folder: Path, seed: int, *, merged: bool) -> Path:
     return out
 
 
-def scored(folder: Path, prm: str, first: int) -> Path:
+def scored(folder: Path, first: int, prm: str) -> Path:
     """Scores of ten solutions, one of which is too long for the model."""
     folder.mkdir()
     source, out = folder / "solutions.jsonl", folder / "scores"
@@ -73,29 +76,73 @@ def scored(folder: Path, prm: str, first: int) -> Path:
     return out
 
 
+def searched(folder: Path, seed: int) -> Path:
+    """A search of six problems in blocks of two."""
+    folder.mkdir()
+    more = ["search=best_of_n", "search.n=2", "scorer=constant", f"seed={seed}", "block_problems=2"]
+    changes = [f"problems.source={write_problems(folder, 6)}", f"out={folder / 'run'}", *more]
+    config = load_config(
+        SearchConfig, None, [*changes, "policy.engine=scripted", "ray.address=none"]
+    )
+    pipelines.search(config, lambda state: None)
+    return folder / "run"
+
+
+def judged(folder: Path, first: int) -> Path:
+    """Opinions of the symbolic judge on ten solutions, in blocks of four."""
+    folder.mkdir()
+    source = folder / "solutions.jsonl"
+    lines = [
+        {"problem": f"What is {i} + 1?", "solution": f"{i} + 1 = {i + i % 2}\nIt is {i + 1}."}
+        for i in range(first, first + 10)
+    ]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines) + "no JSON\n")
+    changes = [f"solutions={source}", f"out={folder / 'run'}", "judge=symbolic"]
+    more = ["block_solutions=4", "ray.address=none"]
+    pipelines.judge(load_config(JudgeConfig, None, [*changes, *more]), lambda state: None)
+    return folder / "run"
+
+
+def combined(folder: Path, seed: int) -> Path:
+    """Labels of `posterior` combined with the opinions of the symbolic judge on them."""
+    run, opinions = labelled(folder, seed, merged=False), folder / "opinions"
+    changes = [f"solutions={run}", f"out={opinions}", "judge=symbolic", "ray.address=none"]
+    pipelines.judge(load_config(JudgeConfig, None, changes), lambda state: None)
+    combine(str(run), [str(opinions)], str(folder / "combined"), rule="same_location")
+    return folder / "combined"
+
+
 @pytest.fixture(scope="module")
 def prm(tmp_path_factory: pytest.TempPathFactory) -> str:
     return train_tiny_prm(tmp_path_factory.mktemp("prm"))
 
 
-@pytest.fixture(scope="module", params=["labels", "merged labels", "scores"])
+READERS: dict[str, Callable[[Store], list[Any]]] = {
+    "labels": lambda store: list(read_labels(store)),
+    "rollouts": lambda store: list(read_rollouts(store)),
+    "trees": lambda store: list(read_trees(store)),
+    "scores": lambda store: list(SCORES.rows(store)),
+    "opinions": lambda store: list(OPINIONS.rows(store)),
+}
+KINDS: dict[str, tuple[Callable[[Path, int], Path], tuple[str, ...]]] = {
+    "labels": (partial(labelled, merged=False), ("labels", "rollouts")),
+    "merged labels": (partial(labelled, merged=True), ("labels", "rollouts")),
+    "search": (searched, ("labels", "trees")),
+    "opinions": (judged, ("opinions",)),
+    "combined": (combined, ("labels", "rollouts")),
+}
+"""What makes a run of each kind, from a folder and a number, and what reads it."""
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "scores"])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     root = tmp_path_factory.mktemp("runs")
-    if request.param == "scores":
-        prm = request.getfixturevalue("prm")
-        return Runs(
-            one=scored(root / "one", prm, 0),
-            other=scored(root / "other", prm, 20),
-            readers={"scores": lambda store: list(SCORES.rows(store))},
-        )
-    merged = request.param != "labels"
+    make, names = KINDS.get(request.param, (None, ("scores",)))
+    make = make or partial(scored, prm=request.getfixturevalue("prm"))
     return Runs(
-        one=labelled(root / "one", 1, merged=merged),
-        other=labelled(root / "other", 2, merged=merged),
-        readers={
-            "labels": lambda store: list(read_labels(store)),
-            "rollouts": lambda store: list(read_rollouts(store)),
-        },
+        one=make(root / "one", 1),
+        other=make(root / "other", 20),
+        readers={name: READERS[name] for name in names},
     )
 
 
@@ -164,6 +211,34 @@ def test_nothing_is_silent_and_nothing_is_read_wrongly(runs: Runs) -> None:
                 wrong.append((name, what, key))
     assert silent + wrong == []
     assert count > 100
+
+
+def swap(one: Path, other: Path) -> None:
+    """Let two files change places."""
+    aside = one.with_name("aside")
+    for old, new in ((one, aside), (other, one), (aside, other)):
+        old.rename(new)
+
+
+def test_a_folder_that_is_gone_and_two_files_that_change_places_are_named(runs: Runs) -> None:
+    store, aside = Store(str(runs.one)), runs.one.with_name("aside")
+    for folder in [path for path in runs.one.iterdir() if path.is_dir()]:
+        first, *others = sorted(path for path in folder.rglob("*") if path.is_file()) or [None]
+        if first is None:
+            continue
+        folder.rename(aside)
+        try:
+            assert not verify(store).is_sound, folder.name
+        except ShardError as error:
+            assert "holds no run" in str(error) or folder.name in str(error)
+        aside.rename(folder)
+        if not others or others[-1].read_bytes() == first.read_bytes():
+            continue
+        swap(first, others[-1])
+        named = {finding.name for finding in verify(store).damage}
+        assert named & {str(path.relative_to(runs.one)) for path in (first, others[-1])}
+        swap(first, others[-1])
+    assert verify(store).is_sound
 
 
 def test_load_labels_warns_of_what_a_finished_run_has_lost(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ from mclabel.data.shards.store import Store
 FOLDER, MERGED = "compacted", "merged"
 _VERSION_KEY, _VERSION = b"mclabel.catalog", b"2"
 """Catalogs with a version carry a digest."""
+_NUMBER_KEY = b"mclabel.number"
+"""Key of a catalog's metadata that says which one it is: a later one supersedes earlier ones."""
 _NUMBER = re.compile(rf"{FOLDER}/(\d+)\.parquet")
 SCHEMA = pa.schema(
     [
@@ -277,7 +279,7 @@ def _merged(store: Store) -> tuple[int, dict[str, Place], dict[str, int]]:
         if files <= sizes.keys() or all(name <= last for name in _numbers(store)):
             break  # else a merge has just ended, and has deleted what earlier ones wrote
     return (
-        int(last.removeprefix(f"{FOLDER}/").removesuffix(".parquet")) if last else 0,
+        _number_of(last) if last else 0,
         places,
         {file: size for file, size in sizes.items() if file in files},
     )
@@ -285,6 +287,14 @@ def _merged(store: Store) -> tuple[int, dict[str, Place], dict[str, int]]:
 
 def _numbers(store: Store) -> list[str]:
     return [name for name in store.names(FOLDER) if _NUMBER.fullmatch(name)]
+
+
+def _catalog_file(number: int) -> str:
+    return f"{FOLDER}/{number:06d}.parquet"
+
+
+def _number_of(name: str) -> int:
+    return int(name.removeprefix(f"{FOLDER}/").removesuffix(".parquet"))
 
 
 def _own_shard(block: str) -> str:
@@ -297,9 +307,9 @@ def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:
         {"block": block, "file": place.file, "offset": place.offset, "num_rows": place.num_rows}
         for block, place in places.items()
     ]
-    schema = SCHEMA.with_metadata({_VERSION_KEY: _VERSION})
+    schema = SCHEMA.with_metadata({_VERSION_KEY: _VERSION, _NUMBER_KEY: str(number)})
     content = parquet_with_digest(pa.Table.from_pylist(rows, schema=schema), compression="zstd")
-    name = f"{FOLDER}/{number:06d}.parquet"
+    name = _catalog_file(number)
     # Or it was this merge's, and the store's answer was lost.
     return store.create(name, content) or _rows(store, name) == rows
 
@@ -319,6 +329,9 @@ def _rows(store: Store, name: str) -> list[dict[str, Any]]:
         raise damaged(
             store, name, f"damaged, or not a catalog of merged shards ({error})"
         ) from error
-    if check == "none" and _VERSION_KEY in (table.schema.metadata or {}):
+    recorded = table.schema.metadata or {}
+    if check == "none" and _VERSION_KEY in recorded:
         raise damaged(store, name)
+    if (own := _catalog_file(int(recorded.get(_NUMBER_KEY, _number_of(name))))) != name:
+        raise damaged(store, name, f"it is {own}, put in the place of this file")
     return rows.to_pylist()  # type: ignore[no-any-return]

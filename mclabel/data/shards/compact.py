@@ -31,11 +31,12 @@ from mclabel.data.shards.catalog import (
     without_problems,
 )
 from mclabel.data.shards.labels import named_rollouts
+from mclabel.data.shards.manifest import MANIFEST, claimed_config
 from mclabel.data.shards.recount import disagreements
 from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA
 from mclabel.data.shards.shard import read_shard, write_rollouts, write_shard
 from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import has_trees
+from mclabel.data.shards.trees import has_trees, is_search
 from mclabel.errors import DamagedFile, ShardError
 
 _OWN = (
@@ -93,7 +94,7 @@ def compact(
         DamagedFile: a shard is damaged, or its labels disagree with its rollouts.
         ShardError: another merge was faster, or the run is one of a search.
     """
-    if has_trees(store):
+    if has_trees(store) or is_search(claimed_config(store, MANIFEST)):
         raise ShardError(
             f"{store.location}: holds a search, whose trees are stored one file per shard, so its "
             "shards are not merged. Raise block_problems in the next search for fewer shards"

@@ -46,6 +46,8 @@ PLAN_SCHEMA = pa.schema(
 )
 """`content` is a digest of what an item's result depends on (a problem's text, gold and given
 solutions), `meta` one of its other columns."""
+_NUMBER_KEY = b"mclabel.part"
+"""Key of a part's metadata that says which part it is: a later one supersedes earlier ones."""
 _FORMER_ID = "problem_id"
 """What `item_id` was called in plans that held problems alone."""
 
@@ -84,12 +86,16 @@ def read_parts(store: Store) -> Iterator[pa.Table]:
             table = table.rename_columns({_FORMER_ID: "item_id"})
         if not table.schema.equals(PLAN_SCHEMA):
             raise damaged(store, name, "not a plan: it has other columns")
+        own = int((table.schema.metadata or {}).get(_NUMBER_KEY, number))
+        if own != number:
+            raise damaged(store, name, f"it is {part_name(own)}, put in the place of this file")
         yield table
 
 
 def commit_part(store: Store, number: int, table: pa.Table) -> bool:
     """Create a part; False if another driver has taken the number."""
-    content = parquet_with_digest(table.cast(PLAN_SCHEMA), compression="zstd")
+    schema = PLAN_SCHEMA.with_metadata({_NUMBER_KEY: str(number)})
+    content = parquet_with_digest(table.cast(schema), compression="zstd")
     return store.create(part_name(number), content)
 
 

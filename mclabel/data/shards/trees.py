@@ -26,6 +26,8 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ShardError
 
 FOLDER = "trees"
+TASK = "search"
+"""What the manifest of a run of a search calls its task."""
 VERSION = 1
 _METADATA_KEY = b"mclabel"
 
@@ -165,26 +167,40 @@ def write_trees(
     stamp = json.dumps({**metadata, "version": VERSION, "block": block_id, "attempt": attempt})
     table = pa.Table.from_pylist(rows, schema=TREES_SCHEMA)
     table = table.replace_schema_metadata({_METADATA_KEY: stamp.encode()})
-    store.create(_name(block_id, attempt), parquet_with_digest(table, compression="zstd"))
+    store.create(tree_file(block_id, attempt), parquet_with_digest(table, compression="zstd"))
 
 
 def delete_trees(store: Store, block_id: str, attempt: str) -> None:
     """Remove the trees of an attempt that has lost."""
-    store.delete(_name(block_id, attempt))
+    store.delete(tree_file(block_id, attempt))
 
 
 def sweep_trees(store: Store) -> None:
     """Remove the trees of all attempts that have lost; called while none is under way."""
     if not store.names(FOLDER):
         return
-    kept = {_name(*place) for place in committed_trees(store)}
+    kept = {tree_file(*place) for place in committed_trees(store)}
     for name in set(store.names(FOLDER)) - kept:
         store.delete(name)
 
 
 def has_trees(store: Store) -> bool:
-    """Whether a run is one of a search."""
+    """Whether a run holds trees."""
     return bool(store.names(FOLDER))
+
+
+def is_search(config: Any) -> bool:
+    """Whether a configuration is one of a search, not of a run that was made from its labels.
+
+    Args:
+        config: as a manifest or a labels shard carries it; None of one that carries none.
+    """
+    made_from_labels = ("regraded", "combined")
+    return (
+        isinstance(config, Mapping)
+        and config.get("task") == TASK
+        and not any(key in config for key in made_from_labels)
+    )
 
 
 def read_trees(store: Store) -> Iterator[StoredTree]:
@@ -210,9 +226,9 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
     """The trees of one block.
 
     Raises:
-        DamagedFile: the file is missing or damaged; says what to do.
+        DamagedFile: the file is missing, damaged or another block's; says what to do.
     """
-    name = _name(block_id, attempt)
+    name = tree_file(block_id, attempt)
     content = store.read(name)
     if content is None:
         raise damaged(store, name, "missing, though its block is done")
@@ -220,9 +236,11 @@ def read_block(store: Store, block_id: str, attempt: str) -> list[StoredTree]:
         raise damaged(store, name)
     try:
         table = whole_table(pq.ParquetFile(pa.BufferReader(content)))
-        version = json.loads(table.schema.metadata[_METADATA_KEY])["version"]
-        if version != VERSION:
+        stamp = json.loads(table.schema.metadata[_METADATA_KEY])
+        if (version := stamp["version"]) != VERSION:
             raise ValueError(f"has version {version}, this mclabel reads {VERSION}")
+        if (own := (stamp["block"], stamp["attempt"])) != (block_id, attempt):
+            raise ValueError(f"it is {tree_file(*own)}, put in the place of this file")
         return [_tree(row) for row in table.select(TREES_SCHEMA.names).to_pylist()]
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         fault = f"damaged, or not a file of trees ({error})"
@@ -236,7 +254,8 @@ def committed_trees(store: Store) -> Iterator[tuple[str, str]]:
             yield metadata["block"], metadata["attempt"]
 
 
-def _name(block_id: str, attempt: str) -> str:
+def tree_file(block_id: str, attempt: str) -> str:
+    """Name of the file with the trees of an attempt at a block."""
     return f"{FOLDER}/{block_id}.{attempt}.parquet"
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from mclabel.errors import DamagedFile
 
 MAX_LISTED = 1000
+TRAINING = "training"
+"""What `Verification.holds` says of a training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,8 @@ class Verification:
 
     run: str
     holds: str = "labels"
-    """What its shards hold: `labels`, `scores` or `opinions`."""
+    """What its shards hold: `labels`, `scores` or `opinions`; or `training` of one, which has
+    none."""
     num_blocks: int = 0
     num_shards: int = 0
     """Number of shards of what the run holds."""
@@ -35,6 +38,8 @@ class Verification:
     num_rollouts: int = 0
     num_priors: int = 0
     num_journals: int = 0
+    num_files: int = 0
+    """Of a training: files whose digests were checked."""
     num_without_digest: int = 0
     """Files of an older mclabel without a digest, in which damage may go unnoticed."""
     num_damaged: int = 0

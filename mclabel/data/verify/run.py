@@ -27,19 +27,20 @@ from mclabel.data.shards.recount import disagreements
 from mclabel.data.shards.shard import read_shard, shard_has_digest
 from mclabel.data.shards.solution_rows import row_shards_of
 from mclabel.data.shards.store import Store
-from mclabel.data.shards.trees import committed_trees, has_trees, read_block
 from mclabel.data.verify.doubles import Doubles, name_hashes
 from mclabel.data.verify.findings import Verification
 from mclabel.data.verify.planned import PlannedProblems
 from mclabel.data.verify.single_files import SingleFiles
 from mclabel.data.verify.solution_rows import check_rows
+from mclabel.data.verify.trainings import check_training, is_training
+from mclabel.data.verify.trees import TreeFiles
 from mclabel.errors import DamagedFile, ShardError
 
 
 def verify(
     store: Store, *, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> Verification:
-    """Read everything that a run of labels, of scores or of opinions holds.
+    """Read everything that a run of labels, of scores or of opinions holds, or a training.
 
     Args:
         store: of the run.
@@ -49,6 +50,9 @@ def verify(
         ShardError: there is no run, or the store fails.
     """
     found = Verification(run=store.location)
+    if is_training(store):
+        check_training(store, found)
+        return found
     files = SingleFiles(store, found)
     files.check()
     if (kind := row_shards_of(store)) is not None:
@@ -58,7 +62,6 @@ def verify(
     work = _Verifying(store, found, files)
     work.shards(on_progress)
     work.priors()
-    work.trees()
     work.journals()
     return found
 
@@ -68,6 +71,7 @@ class _Verifying:
         self._store, self.found, self._files = store, found, files
         self._catalog: Catalog | None = None
         self._planned: PlannedProblems | None = None
+        self._trees = TreeFiles(store, found)
         self._rests_on: set[str] = set()
         """Ids of the priors that labels depend on."""
         self._unread: set[str] = set()
@@ -131,6 +135,7 @@ class _Verifying:
             found.num_solutions += part.num_rows
             doubles.add(block, part)
         self._check_plan(name, blocks, metadata, parts)
+        self._trees.check(metadata)
         for rests_on in pc.unique(labels["priors"]).to_pylist():
             if rests_on is not None:
                 self._rests_on.add(rests_on)
@@ -190,6 +195,7 @@ class _Verifying:
                 f"{unnamed:,} rollouts files belong to no labels shard: they are of unfinished "
                 "blocks or killed attempts, and are deleted when the job is done"
             )
+        self._trees.note_strangers(self._unread)
         if catalog.merged_away:
             self.found.notes.append(
                 f"{len(catalog.merged_away):,} labels shards were merged into others; the next "
@@ -228,16 +234,6 @@ class _Verifying:
             try:
                 if read_priors(self._store, identity) is None:
                     self.found.add(damaged(self._store, priors_name(identity), "no file of priors"))
-            except DamagedFile as error:
-                self.found.add(error)
-
-    def trees(self) -> None:
-        """Check the trees of a search."""
-        if not has_trees(self._store) or self._unread:
-            return
-        for block, attempt in committed_trees(self._store):
-            try:
-                read_block(self._store, block, attempt)
             except DamagedFile as error:
                 self.found.add(error)
 

@@ -86,7 +86,14 @@ class SingleFiles:
             folder: of the shards of single blocks.
         """
         if self._finished is None:
-            _, blocks = undone_blocks(self._store, committed)
+            num_parts, blocks = undone_blocks(self._store, committed)
+            if not num_parts and count and self._has_digests and not self._says_finished:
+                fault = (
+                    "missing, and the run has no plan: nothing else says how many blocks it must "
+                    "have"
+                )
+                again = f"{_AGAIN}; a run that has ended gets only this file"
+                self._found.add(DamagedFile(self._store.location, FINISHED, fault, again))
             if blocks:
                 self._found.notes.append(f"{len(blocks):,} planned blocks are not done yet")
             return

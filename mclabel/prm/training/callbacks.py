@@ -11,7 +11,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from mclabel.prm.examples.packed import Example
-from mclabel.prm.training.checkpoint import save_weights
+from mclabel.prm.training.checkpoint import save_weights, writing
 from mclabel.prm.training.distributed import from_first
 from mclabel.prm.training.validation import validate
 
@@ -45,7 +45,7 @@ class Report(TrainerCallback):
         if "loss" in logs:
             self._loss = f"loss {logs['loss']:.3f}"
         if "loss" in logs or VALIDATION_LOSS in logs:
-            with self._path.open("a") as file:
+            with writing(self._path), self._path.open("a") as file:
                 file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
 
 

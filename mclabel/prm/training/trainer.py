@@ -27,6 +27,7 @@ from torch.utils.data import Dataset, Sampler
 from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback
 
+from mclabel.data.trainings import BEST, CHECKPOINTS
 from mclabel.engines.pretrained import load_state
 from mclabel.errors import TrainingError
 from mclabel.prm.examples.batch import StepBatch
@@ -35,11 +36,14 @@ from mclabel.prm.model.network import StepModel
 from mclabel.prm.training.arguments import trainer_arguments
 from mclabel.prm.training.callbacks import Report, Validate
 from mclabel.prm.training.checkpoint import (
-    COMPLETE,
-    check_trainer_files,
+    OPTIMIZER,
+    SCHEDULER,
+    WholeCheckpoints,
+    check_checkpoint,
     last_checkpoint,
     load_optimizer,
     load_weights,
+    resuming,
     save_optimizer,
     save_weights,
 )
@@ -61,8 +65,6 @@ from mclabel.prm.training.validation import Validation, validate
 
 STATE = "trained.safetensors"
 """The trained weights of a checkpoint; frozen ones are the base's."""
-OPTIMIZER, SCHEDULER = "optimizer.pt", "scheduler.pt"
-BEST = "best.safetensors"
 
 
 def train_step_model(
@@ -94,10 +96,10 @@ def train_step_model(
             share the batch evenly.
     """
     packed = train if isinstance(train, PackedExamples) else PackedExamples(train)
-    checkpoints = out / "checkpoints"
+    checkpoints = out / CHECKPOINTS
     last = last_checkpoint(checkpoints)
     if last is not None:
-        check_trainer_files(last)
+        check_checkpoint(last)
     model.freeze(body=settings.backbone_lr == 0)
     body, head = model.parts()
     groups = [{"params": head, "lr": settings.head_lr}]
@@ -145,7 +147,7 @@ def train_step_model(
 _REMEDY = "Lower head_lr or backbone_lr, check the base model, and train into another out"
 
 
-class _StepTrainer(Trainer):
+class _StepTrainer(WholeCheckpoints, Trainer):
     """`Trainer` with our loss and our format of checkpoints."""
 
     loss_is_scaled_for_ga = True
@@ -272,25 +274,22 @@ class _StepTrainer(Trainer):
             assert self.lr_scheduler is not None
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER)
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            folder = Path(self.args.output_dir or "") / f"checkpoint-{self.state.global_step}"
-            (folder / COMPLETE).touch()
-
     def _load_from_checkpoint(
         self, resume_from_checkpoint: str, model: nn.Module | None = None
     ) -> None:
-        load_weights(self._unwrapped(), Path(resume_from_checkpoint) / STATE)
+        folder = Path(resume_from_checkpoint)
+        with resuming(folder, STATE):
+            load_weights(self._unwrapped(), folder / STATE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
         folder = Path(checkpoint)
-        load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
+        with resuming(folder, OPTIMIZER):
+            load_optimizer(self._unwrapped(), self._plain_optimizer, folder / OPTIMIZER)
         assert self.lr_scheduler is not None
-        self.lr_scheduler.load_state_dict(load_state(folder / SCHEDULER))
+        with resuming(folder, SCHEDULER):
+            self.lr_scheduler.load_state_dict(load_state(folder / SCHEDULER))
 
     def _unwrapped(self) -> StepModel:
         return cast(StepModel, self.accelerator.unwrap_model(self.model))

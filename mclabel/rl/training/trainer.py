@@ -25,9 +25,15 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
+from mclabel.data.trainings import CHECKPOINTS, mark_finished, step_of
 from mclabel.engines.settings import PolicySettings
 from mclabel.errors import TrainingError
-from mclabel.prm.training.checkpoint import COMPLETE, check_trainer_files, last_checkpoint
+from mclabel.prm.training.checkpoint import (
+    WholeCheckpoints,
+    check_checkpoint,
+    last_checkpoint,
+    writing,
+)
 from mclabel.records import Problem
 from mclabel.rl.groups import Group
 from mclabel.rl.training.drift import kl_divergence
@@ -44,7 +50,6 @@ from mclabel.rl.training.rollouts import StepRollouts, whole_weights
 from mclabel.rl.training.settings import MeasureSettings, RLSettings
 from mclabel.rl.training.trl import GRPOConfig, StepGRPOTrainer
 
-CHECKPOINTS = "checkpoints"
 KEPT_FIGURES = ("loss", "grad_norm", "kl", "entropy")
 """Of TRL's own figures, those that the log has."""
 
@@ -88,11 +93,12 @@ def train_policy(training: Training, on_progress: OnProgress) -> None:
     """
     last = last_checkpoint(training.out / CHECKPOINTS)
     if last is not None:
-        check_trainer_files(last)
-    forget_after(training.out, 0 if last is None else int(last.name.rpartition("-")[2]))
+        check_checkpoint(last)
+    with writing(training.out / LOG):
+        forget_after(training.out, 0 if last is None else step_of(last) or 0)
     watch = _Watch(training, on_progress)
     rollouts = training.rollouts
-    trainer = StepGRPOTrainer(
+    trainer = _PolicyTrainer(
         model=training.model,
         reward_funcs=_outcome,
         args=arguments(training),
@@ -148,8 +154,12 @@ def _outcome(outcome_reward: Sequence[float], **_: Any) -> list[float]:
     return list(outcome_reward)
 
 
+class _PolicyTrainer(WholeCheckpoints, StepGRPOTrainer):
+    """TRL's trainer, whose checkpoints are marked, and checked before they are resumed from."""
+
+
 class _Watch(TrainerCallback):
-    """The log, measurements, and marks of whole checkpoints."""
+    """The log and measurements."""
 
     def __init__(self, training: Training, on_progress: OnProgress) -> None:
         self._training, self._on_progress = training, on_progress
@@ -174,15 +184,11 @@ class _Watch(TrainerCallback):
                     "max_grad_norm, and start again from an earlier checkpoint"
                 )
         figures = {"step": state.global_step, **kept, **self._training.rollouts.figures}
-        with (self._training.out / LOG).open("a", encoding="utf-8") as file:
+        path = self._training.out / LOG
+        with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(figures) + "\n")
         line = f"right {figures['pass_at_1']:.3f}, {figures['length']:.0f} tokens"
         self._on_progress(state.global_step, state.max_steps, line)
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Mark a checkpoint as whole."""
-        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        (folder / COMPLETE).touch()
 
     def measured(self, step: int) -> None:
         """Measure the present weights on other problems, once for each step."""
@@ -196,8 +202,9 @@ class _Watch(TrainerCallback):
             training.others, samples=measuring.samples, seed=training.settings.seed + 1
         )
         found = replace(found, kl=self._kl(groups[:NUM_KEPT]))
-        write_samples(training.out / MEASURED / f"{step}.samples.jsonl", groups)
-        write_whole(path, json.dumps(found.to_json()))
+        with writing(path):
+            write_samples(training.out / MEASURED / f"{step}.samples.jsonl", groups)
+            write_whole(path, json.dumps(found.to_json()))
         self._on_progress(
             step, training.settings.steps, f"on other problems right {found.pass_at(1):.3f}"
         )
@@ -220,9 +227,11 @@ def save_policy(model: Any, source: Path, out: Path) -> None:
     """
     partial = out.with_name(f"{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
-    for path in source.iterdir():
-        is_weights = ".safetensors" in path.name
-        if path.is_file() and not is_weights and not (partial / path.name).exists():
-            shutil.copy2(path, partial / path.name)
-    partial.replace(out)
+    with writing(partial):
+        model.save_pretrained(partial)
+        for path in source.iterdir():
+            is_weights = ".safetensors" in path.name
+            if path.is_file() and not is_weights and not (partial / path.name).exists():
+                shutil.copy2(path, partial / path.name)
+        mark_finished(out.parent, partial)
+        partial.replace(out)

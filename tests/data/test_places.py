@@ -1,0 +1,133 @@
+"""No command writes into the output of another one, or of somebody else's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mclabel.cli import main
+from mclabel.data import places
+from mclabel.data.places import (
+    BEST_OF_N,
+    EXPORT,
+    FIGURES,
+    QUICKSTART,
+    REINFORCED,
+    RUN,
+    SEARCH_EVAL,
+    TRAINING,
+    Kind,
+)
+from tests.support.scripted_jobs import scripted_overrides, write_problems
+
+SCRIPTED = ("policy.engine=scripted", "ray.address=none")
+VERBS: dict[str, tuple[Kind, list[str]]] = {
+    "label": (RUN, ["label", "/dev/null", "problems.source=PROBLEMS", "out=OUT", *SCRIPTED]),
+    "regrade": (RUN, ["regrade", "LABELS", "-o", "OUT"]),
+    "judge": (RUN, ["judge", "LABELS", "-o", "OUT", "judge=symbolic", "ray.address=none"]),
+    "combine": (RUN, ["combine", "LABELS", "OPINIONS", "-o", "OUT", "--rule", "same_location"]),
+    "score": (RUN, ["score", "nowhere", "ROWS", "-o", "OUT"]),
+    "search": (
+        RUN,
+        ["search", "/dev/null", "problems.source=PROBLEMS", "out=OUT", "scorer=constant"],
+    ),
+    "import": (RUN, ["import", "ROWS", "--from", "trl", "-o", "OUT"]),
+    "train": (TRAINING, ["train", "/dev/null", "labels=[LABELS]", "base=arith:policy", "out=OUT"]),
+    "rl": (REINFORCED, ["rl", "/dev/null", "problems.source=PROBLEMS", "out=OUT"]),
+    "best-of-n": (BEST_OF_N, ["eval", "best-of-n", "/dev/null", "samples=2", "out=OUT"]),
+    "eval search": (SEARCH_EVAL, ["eval", "search", "SEARCHES", "scorer=constant", "out=OUT"]),
+    "eval labels": (FIGURES, ["eval", "labels", "LABELS", "-o", "OUT"]),
+    "processbench": (FIGURES, ["eval", "processbench", "ROWS", "--labels", "LABELS", "-o", "OUT"]),
+    "export": (EXPORT, ["export", "LABELS", "--to", "trl", "-o", "OUT"]),
+    "export tables": (EXPORT, ["export", "LABELS", "--to", "parquet", "-o", "OUT"]),
+    "quickstart": (QUICKSTART, ["quickstart", "--size", "small", "--out", "OUT"]),
+}
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The inputs of the commands."""
+    root = tmp_path_factory.mktemp("given")
+    problems, labels, opinions = write_problems(root, 4), root / "run", root / "opinions"
+    label = ["label", "/dev/null", *scripted_overrides(problems, labels, "ray.address=none")]
+    judge = ["judge", str(labels), "-o", str(opinions), "judge=symbolic", "ray.address=none"]
+    for command in (label, judge):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 0, result.output
+    rows = root / "rows.jsonl"
+    rows.write_text(json.dumps({"problem": "1 + 1?", "solution": "2"}) + "\n")
+    found = {"PROBLEMS": problems, "LABELS": labels, "OPINIONS": opinions, "ROWS": rows}
+    found["SEARCHES"] = Path("configs/eval/search-arith.yaml")
+    return {name: str(path) for name, path in found.items()}
+
+
+def contents(folder: Path) -> dict[Path, str]:
+    """All files and folders under a folder, with what the files hold."""
+    return {path: path.read_text() if path.is_file() else "" for path in folder.rglob("*")}
+
+
+def refused(command: list[str], given: dict[str, str], out: Path) -> str:
+    """What the command says; it must leave everything as it is."""
+    before = contents(out.parent)
+    for name, place in {**given, "OUT": str(out)}.items():
+        command = [word.replace(name, place) for word in command]
+    result = CliRunner(env={"COLUMNS": "400"}).invoke(main, command)
+    assert result.exit_code == 2 and "Traceback" not in result.output, result.output
+    assert contents(out.parent) == before
+    return " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_verb_writes_into_what_another_one_or_somebody_has_written(
+    verb: str, given: dict[str, str], tmp_path: Path
+) -> None:
+    own, command = VERBS[verb]
+    if verb == "rl":
+        pytest.importorskip("trl")
+    for number, kind in enumerate((*places.KINDS, *places._THEIRS)):
+        if kind is own:
+            continue
+        out = tmp_path / str(number) / "out"
+        mark = out / kind.marks[0].replace("*", "x")
+        mark.parent.mkdir(parents=True)
+        mark.write_text("{}")
+        said = refused(command, given, out)
+        assert f"{out}: holds {kind.what} ({kind.marks[0].replace('*', 'x')})" in said, kind.what
+        assert "Give another folder" in said
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_verb_writes_into_a_folder_of_a_run_or_of_a_training(
+    verb: str, given: dict[str, str], tmp_path: Path
+) -> None:
+    if verb == "rl":
+        pytest.importorskip("trl")
+    for kind in (RUN, TRAINING, REINFORCED):
+        above = tmp_path / str(kind.manifest) / "run"
+        out = above / kind.folders[0] / "mine"
+        out.mkdir(parents=True)
+        (above / str(kind.manifest)).write_text("{}")
+        assert f"is part of {kind.what} in {above}" in refused(VERBS[verb][1], given, out)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "LABELS", "-o", "OUT"],
+        ["check", "--file", "ROWS", "-o", "OUT"],
+        ["eval", "processbench-golds", "ROWS", "-o", "OUT"],
+        ["score", "nowhere", "ROWS", "-o", "OUT"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_no_file_is_written_over_one_of_a_run(
+    command: list[str], given: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("run.json", "rejects.jsonl"):
+        (tmp_path / "run" / name).write_text("{}")
+    out = tmp_path / "run" / "rejects.jsonl"
+    assert f"{out}: belongs to a run of labels" in refused(command, given, out)
