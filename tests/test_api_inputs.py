@@ -326,6 +326,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ENDINGS)
 def test_a_run_without_a_place_leaves_nothing_behind(how: str, tmp_path: Path) -> None:
     words = [sys.executable, "-W", "always::ResourceWarning", "-c", SCRIPT + ENDINGS[how]]

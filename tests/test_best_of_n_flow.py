@@ -134,7 +134,9 @@ def test_references_stand_below_a_line(world: Path) -> None:
 
 def test_best_of_n_refuses_bad_input_before_it_samples(world: Path) -> None:
     other = f"out={world}/other"
-    assert "holds no prm.json" in evaluate(world, other, "scorers={x: /tmp}", code=2)
+    (world / "empty").mkdir()
+    nothing = f"scorers={{x: {world / 'empty'}}}"
+    assert "holds no prm.json" in evaluate(world, other, nothing, code=2)
     assert "both contain base" in evaluate(world, other, f"scorers={{base: {world}/prm}}", code=2)
     assert "no such folder" in evaluate(world, other, "exclude=[/nowhere]", code=2)
     assert "samples=0" in evaluate(world, other, "samples=0", code=2)

@@ -193,7 +193,14 @@ def test_a_broken_format_is_not_read(
     assert code == 0, printed
 
 
-@pytest.mark.parametrize("case", table.TRAININGS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        one if number % 4 == 0 else pytest.param(one, marks=pytest.mark.slow)
+        for number, one in enumerate(table.TRAININGS)
+    ],
+    ids=lambda case: case.name,
+)
 def test_a_broken_loss_target_or_weight(
     case: Case, tmp_path: Path, module: Callable[[str], None], run: Mclabel
 ) -> None:
@@ -277,7 +284,10 @@ def test_a_component_that_ends_the_process_is_named(
     assert last.startswith(f"mclabel: own:Own: {part} ended the process by os._exit(0). Correct it")
 
 
-@pytest.mark.parametrize("key", list(HANGS))
+@pytest.mark.parametrize(
+    "key",
+    ["checker", *(pytest.param(one, marks=pytest.mark.slow) for one in HANGS if one != "checker")],
+)
 def test_a_call_that_does_not_return_ends_the_job(key: str, tmp_path: Path) -> None:
     sound, part, code = HANGS[key]
     shorter = "import mclabel.boundary\nmclabel.boundary.HANG_S = 2.0\n"

@@ -494,7 +494,13 @@ def _fault(result: Result, *, may_pass: bool) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "name"), [(verb, name) for verb, slots in VERBS.items() for name in slots]
+    ("verb", "name"),
+    [
+        # each verb's first slot in the plain run
+        pytest.param(verb, name, marks=[pytest.mark.slow] if number else [])
+        for verb, slots in VERBS.items()
+        for number, name in enumerate(slots)
+    ],
 )
 def test_a_broken_input_is_one_message(
     verb: str, name: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

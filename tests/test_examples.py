@@ -26,6 +26,7 @@ def test_every_script_is_run_here() -> None:
     assert set(PRINTED) == {path.name for path in EXAMPLES.glob("*.py")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_scripts_run(name: str, tmp_path: Path) -> None:
     """As a user runs them, from a folder of their own."""
@@ -40,6 +41,7 @@ def test_scripts_run(name: str, tmp_path: Path) -> None:
     assert re.search(PRINTED[name], ended.stdout), ended.stdout
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cells in turn, in a thread with a running event loop, as a kernel runs them."""
     cells = json.loads((EXAMPLES / "label.ipynb").read_text())["cells"]

@@ -105,6 +105,7 @@ def short_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "RENDER_S", 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [*PRM_VERBS, *MODEL_VERBS])
 def test_hostile_models_are_refused_in_one_message(
     verb: str, hostile: Hostile, tmp_path: Path
@@ -244,6 +245,7 @@ def test_chats_are_rendered_as_transformers_renders_them(hostile: Hostile) -> No
             assert chat.render_chat(tokenizer, messages, ask=ask) == own
 
 
+@pytest.mark.slow
 def test_no_template_takes_long_or_costs_a_later_one(hostile: Hostile) -> None:
     tokenizer = load_tokenizer(hostile.world["model"], trust_remote_code=False)
     sound = tokenizer.chat_template

@@ -255,6 +255,7 @@ def test_documented(tmp_path: Path) -> None:
     assert house.measure(tmp_path)["documented_percent"].value == 50.0
 
 
+@pytest.mark.slow
 def test_an_older_checkout_beside_this_one(
     this: dict[str, house.Figure], capsys: pytest.CaptureFixture[str]
 ) -> None:

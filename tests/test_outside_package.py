@@ -143,6 +143,7 @@ def test_a_job_with_components_of_another_package(installed: Path, tmp_path: Pat
     assert "0 other outcomes, 0 other first errors" in " ".join(again.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "words"),
     [

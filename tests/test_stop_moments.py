@@ -121,17 +121,37 @@ def _command(folder: Path, module: str, act: str) -> subprocess.CompletedProcess
 @pytest.mark.parametrize(
     ("module", "act"),
     [
-        pytest.param("mclabel.cli", PLAIN, id="before the command is imported"),
-        pytest.param("click", PLAIN, id="while click is imported"),
-        pytest.param("mclabel.config", PLAIN, id="while the settings are imported"),
+        pytest.param(
+            "mclabel.cli", PLAIN, id="before the command is imported", marks=pytest.mark.slow
+        ),
+        pytest.param("click", PLAIN, id="while click is imported", marks=pytest.mark.slow),
+        pytest.param(
+            "mclabel.config", PLAIN, id="while the settings are imported", marks=pytest.mark.slow
+        ),
         pytest.param("pyarrow", PLAIN, id="while libraries are imported"),
-        pytest.param("pyarrow", RAISED_INSIDE, id="not inside an import"),
+        pytest.param("pyarrow", RAISED_INSIDE, id="not inside an import", marks=pytest.mark.slow),
         pytest.param("pyarrow", WITHOUT_END, id="in an import that does not end"),
-        pytest.param("mclabel.cli.label", AT_CALL + PLAIN_CALL, id="between imports"),
-        pytest.param("mclabel.cli.label", AT_CALL + IN_A_CALLBACK, id="in a callback"),
-        pytest.param("mclabel.cli.label", AT_CALL + AS_ANOTHER_ERROR, id="made another error"),
-        pytest.param("mclabel.cli.label", AT_CALL + CAUGHT, id="caught by a library"),
-        pytest.param("mclabel.engines.decoder", PLAIN, id="while the engine's code is imported"),
+        pytest.param(
+            "mclabel.cli.label", AT_CALL + PLAIN_CALL, id="between imports", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "mclabel.cli.label", AT_CALL + IN_A_CALLBACK, id="in a callback", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "mclabel.cli.label",
+            AT_CALL + AS_ANOTHER_ERROR,
+            id="made another error",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "mclabel.cli.label", AT_CALL + CAUGHT, id="caught by a library", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "mclabel.engines.decoder",
+            PLAIN,
+            id="while the engine's code is imported",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("mclabel.work.local_fleet", WHILE_LOADING, id="while the engine loads"),
     ],
 )

@@ -44,6 +44,7 @@ def test_all_are_trained_and_tell_how_far_they_are(tmp_path: Path, given: dict[s
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_the_first_that_fails_ends_the_others(tmp_path: Path, given: dict[str, Any]) -> None:
     configs = {
         "long": config(tmp_path / "long", given, max_steps=100_000),
@@ -55,6 +56,7 @@ def test_the_first_that_fails_ends_the_others(tmp_path: Path, given: dict[str, A
     assert not (tmp_path / "long" / "model").exists()
 
 
+@pytest.mark.slow
 def test_one_that_is_killed_is_named_and_goes_on(tmp_path: Path, given: dict[str, Any]) -> None:
     long = config(tmp_path / "a", given, max_steps=40, save_steps=1)
 
@@ -71,6 +73,7 @@ def test_one_that_is_killed_is_named_and_goes_on(tmp_path: Path, given: dict[str
     assert seen[0] > 1 and seen[-1] == 40
 
 
+@pytest.mark.slow
 def test_they_end_with_a_parent_that_is_killed(tmp_path: Path, given: dict[str, Any]) -> None:
     long = config(tmp_path / "a", given, max_steps=100_000)
     code = (

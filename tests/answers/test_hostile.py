@@ -100,6 +100,7 @@ def test_memory_of_the_parent_stays_flat() -> None:
     assert grown_kib < 30 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "gold"),
     [

@@ -39,6 +39,7 @@ def load(processes: int) -> Iterator[None]:
             process.wait()
 
 
+@pytest.mark.slow
 def test_load_and_order_change_no_verdict() -> None:
     alone = grades(PAIRS, num_workers=1)
     backwards = grades(PAIRS[::-1], num_workers=1)[::-1]
@@ -50,6 +51,7 @@ def test_load_and_order_change_no_verdict() -> None:
     assert alone.count(("unknown", "too_many_steps")) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [logarithm(7), double_angle(7)])
 def test_pairs_are_near_the_budget(pair: tuple[str, str]) -> None:
     for budget, is_enough in ((BUDGET // 2, False), (2 * BUDGET, True)):
@@ -58,6 +60,7 @@ def test_pairs_are_near_the_budget(pair: tuple[str, str]) -> None:
         checker.close()
 
 
+@pytest.mark.slow
 def test_the_budget_is_met_to_the_step() -> None:
     """By two checkers, each with a host of its own, also when they were asked other things."""
     pair, low, high = double_angle(1), BUDGET, 2 * BUDGET

@@ -146,6 +146,7 @@ def test_a_worker_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch)
     checker.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_host_that_ends_or_stops_is_replaced(
     checker: Checker, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch

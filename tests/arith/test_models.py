@@ -93,11 +93,13 @@ def sampled(name: str, num_problems: int, per_problem: int) -> list[tuple[bool, 
     return asyncio.run(sample())
 
 
+@pytest.mark.slow
 def test_base_is_strong() -> None:
     rows = sampled("strong", 150, 2)
     assert sum(right for right, _, _ in rows) / len(rows) > 0.77
 
 
+@pytest.mark.slow
 def test_policy_errs_by_misconception_and_not_always() -> None:
     rows = sampled("policy", 100, 6)
     rate = sum(right for right, _, _ in rows) / len(rows)

@@ -92,6 +92,7 @@ def test_a_straggler_s_block_that_was_merged_is_not_read_twice(out: Path) -> Non
     assert store.names("labels") == [] and store.names("rollouts") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", range(1, 9))
 def test_killed_at_any_moment_nothing_is_lost_or_read_twice(
     out: Path, moment: int, monkeypatch: pytest.MonkeyPatch

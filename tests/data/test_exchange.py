@@ -208,6 +208,7 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
     assert ratings == [1, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", list(FORMATS))
 def test_a_run_exported_and_imported_trains_a_prm(to: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", arith_rows(40))

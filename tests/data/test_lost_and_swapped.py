@@ -183,6 +183,7 @@ def outcome(reader: Callable[[Store], list[Any]], run: Path) -> list[Any] | None
         return None
 
 
+@pytest.mark.slow
 def test_nothing_is_silent_and_nothing_is_read_wrongly(runs: Runs) -> None:
     store = Store(str(runs.one))
     before = {name: reader(store) for name, reader in runs.readers.items()}

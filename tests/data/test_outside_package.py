@@ -74,6 +74,7 @@ def job(folder: Path, *overrides: str) -> list[str]:
     return ["label", str(folder / "empty.yaml"), *rest, *overrides]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["exams:finals", "finals.zzz"])
 def test_a_job_reads_and_exports_by_them(source: str, installed: Path, tmp_path: Path) -> None:
     done = mclabel(installed, *job(tmp_path, f"problems.source={source}", "problems.year=2019"))
@@ -90,6 +91,7 @@ def test_a_job_reads_and_exports_by_them(source: str, installed: Path, tmp_path:
     assert f"{len(lines)} rows" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -110,6 +112,7 @@ def test_what_is_wrong_with_a_reader_is_said_at_the_start(
     assert "Traceback" not in message and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_format_is_said(installed: Path, tmp_path: Path) -> None:
     for name, words in (
         ("line", "did you mean lines? Choose one of trl, math-shepherd, rlhflow"),

@@ -83,6 +83,7 @@ def test_what_an_engine_without_statistics_samples_is_counted() -> None:
     assert not ended.counts_as_sampled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["none", pytest.param("local", marks=pytest.mark.ray)])
 def test_an_installed_package_adds_an_engine_by_its_entry_point(
     tmp_path: Path, address: str

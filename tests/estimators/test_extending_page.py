@@ -46,6 +46,7 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_its_estimator_is_simulated(folder: Path) -> None:
     first, script, _, learning = blocks("bash")
     shown = run(first, folder)
@@ -56,6 +57,7 @@ def test_its_estimator_is_simulated(folder: Path) -> None:
     assert tokens[1] < 200 < tokens[0]  # the budget is kept
 
 
+@pytest.mark.slow
 def test_its_estimator_labels(folder: Path) -> None:
     assert "thinned" not in os.listdir(folder)
     run(blocks("bash")[2], folder)

@@ -536,6 +536,7 @@ def rates_of(problems: Sequence[Simulated], run: SimulatedRun) -> tuple[np.ndarr
 FOUR = [(0.1, 0.02), (0.4, 0.1), (0.05, 0.3), (0.3, 0.02)]
 
 
+@pytest.mark.slow
 def test_rates_of_four_completers_are_learned_and_all_are_better_than_the_worst() -> None:
     problems = simulated(FOUR, 150, seed=0)
     cases = [one.case for one in problems]
@@ -549,6 +550,7 @@ def test_rates_of_four_completers_are_learned_and_all_are_better_than_the_worst(
     assert found.first_error_accuracy > max(accuracies)
 
 
+@pytest.mark.slow
 def test_luck_is_learned_from_where_the_search_rolled_out_and_all_are_not_worse() -> None:
     problems = simulated(FOUR, 150, seed=1)
     cases = [one.case for one in problems]
@@ -571,6 +573,7 @@ def test_blindness_is_learned_from_where_the_search_rolled_out() -> None:
     assert np.abs(learned - measured)[:, 0].max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hazard", "sampled"), [(0.2, False), (0.1, True)])
 def test_a_worthless_completer_does_no_harm_and_is_hardly_asked(
     hazard: float, sampled: bool

@@ -27,6 +27,7 @@ def digest() -> str:
     return found.hexdigest()
 
 
+@pytest.mark.slow
 def test_every_kernel_decides_the_same() -> None:
     if not kernels():
         pytest.skip("an x86 CPU on Linux alone has kernels to choose from")

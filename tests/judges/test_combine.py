@@ -169,6 +169,7 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
+@pytest.mark.slow
 def test_the_posterior_follows_a_judge_that_knows_and_the_run_is_like_any_other(
     run: str, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_grown_run_is_combined_as_if_it_was_the_first_time(
     assert rows_of(out) == rows_of(fresh) and verify(Store(str(out))).is_sound
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_labels_of_one_fit(
     run: tuple[Path, Callable[[], None]],
     inputs: tuple[str, str, str],

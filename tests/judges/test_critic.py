@@ -93,6 +93,7 @@ def test_any_text_gives_a_vote_within_the_steps(
         assert vote.is_known and 0 <= vote.first_error < num_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

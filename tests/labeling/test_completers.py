@@ -112,6 +112,7 @@ def job(out: Path, *overrides: str) -> LabelConfig:
     return load_config(LabelConfig, None, [*base, *overrides])
 
 
+@pytest.mark.slow
 def test_the_bundled_strong_model_completes_what_the_policy_wrote(tmp_path: Path) -> None:
     """Its rollouts are those of the strong model on these solutions, given; regrading keeps all.
 
@@ -280,6 +281,7 @@ def test_the_costs_of_models_are_their_parameters(tmp_path: Path) -> None:
     assert strongest(models.rolling) == 1  # of models as large it is not the author
 
 
+@pytest.mark.slow
 def test_the_policy_named_as_completer_is_the_policy_alone(tmp_path: Path) -> None:
     found = {}
     for name, more in (("alone", []), ("named", ["completers=[{model: policy}]"])):

@@ -83,6 +83,7 @@ def test_counts_are_those_of_the_rollouts_and_prefixes_are_shared() -> None:
         assert row.root == Counts()
 
 
+@pytest.mark.slow
 def test_bisect_agrees_with_fixed_on_certain_errors() -> None:
     policy = ScriptedEngine(scripted())
     found = 0

@@ -38,6 +38,7 @@ def train(out: Path, *overrides: str) -> TrainReport:
     return pipelines.train(config, lambda step, total, loss: None)
 
 
+@pytest.mark.slow
 def test_a_tiny_prm_overfits_32_solutions(base: str, tmp_path: Path) -> None:
     text = arith_text()
     encoder = StepEncoder(text, step_id=text.token_id("<|step|>"), max_tokens=1024)
@@ -123,6 +124,7 @@ def test_a_finished_run_is_a_prm_and_is_not_trained_again(
         train(tmp_path / "prm", *changes, "target=soft")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [["head=likelihood", "backbone_lr=1.0e-3"], ["head=token", "extra_layers=2", "backbone_lr=0"]],

@@ -243,6 +243,7 @@ def test_two_workers_equal_one(
     assert_close(tmp_path / "one", tmp_path / "two", 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by_ray", "more", "in_two_after"),
     [

@@ -60,6 +60,7 @@ class Stop(Exception):
     """Stops a training, as a kill would."""
 
 
+@pytest.mark.slow
 def test_a_stopped_training_resumes_to_the_same_policy(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     model = pipelines.rl(config(whole))
@@ -100,6 +101,7 @@ def test_a_stopped_training_resumes_to_the_same_policy(tmp_path: Path) -> None:
     assert pipelines.rl(trained_on).is_dir()
 
 
+@pytest.mark.slow
 def test_a_training_stopped_before_its_first_checkpoint_begins_its_log_anew(tmp_path: Path) -> None:
     def stop(step: int, total: int, detail: str) -> None:
         if step == 1:
@@ -160,6 +162,7 @@ def test_a_prm_gives_credit_and_what_it_says_is_measured(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_first_errors_are_placed_without_a_prm_and_a_torn_checkpoint_is_left(
     tmp_path: Path,
 ) -> None:

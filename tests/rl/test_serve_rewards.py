@@ -545,6 +545,7 @@ def test_the_client_needs_nothing_but_python() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
     with socket.socket() as free:

@@ -74,6 +74,7 @@ def errors(groups: list[Group], values: list[GroupValues]) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free_rollouts", [True, False])
 def test_shares_are_unbiased_and_cost_what_they_say(free_rollouts: bool) -> None:
     groups, values = estimated(

@@ -76,6 +76,7 @@ def test_every_method_finds_solutions_and_its_ledger_is_the_engines(
         assert not found.is_spent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(SEARCHES))
 @pytest.mark.parametrize("tokens", [160, 300])
 def test_no_search_samples_more_than_its_limit(method: str, tokens: int) -> None:
@@ -131,6 +132,7 @@ def test_the_run_is_one_that_other_commands_read(tmp_path: Path) -> None:
     assert exported.exit_code == 0, exported.output
 
 
+@pytest.mark.slow
 def test_killed_ten_times_every_problem_is_searched_once(tmp_path: Path) -> None:
     rng, out, count = random.Random(1), tmp_path / "out", 12
     source = write_problems(tmp_path, count)

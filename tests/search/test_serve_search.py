@@ -404,6 +404,7 @@ def command(*keys: str) -> Iterator[tuple[subprocess.Popen[str], Running]]:
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_in_order(number: signal.Signals) -> None:
     engine = "policy.engine={kind: scripted, hang_after: 0}"

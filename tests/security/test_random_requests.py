@@ -6,6 +6,8 @@ import json
 import random
 from typing import Any
 
+import pytest
+
 from mclabel.serving.asked import Limits
 from tests.rl.test_serve_rewards import serving as serving_rewards
 from tests.search.test_serve_search import serving as serving_search
@@ -68,6 +70,7 @@ def score_request(draw: random.Random) -> Any:
     return {"items": items if draw.random() < 0.8 else draw.choice(OTHERS)}
 
 
+@pytest.mark.slow
 def test_a_server_of_searches_stands_random_requests() -> None:
     with serving_search(policy=SCRIPTED, limits=LIMITS) as server:
         found = ask_at_random(server.port, "/v1/chat/completions", "/v1/models", search_request)

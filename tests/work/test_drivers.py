@@ -65,6 +65,7 @@ def wait_until(is_so: Callable[[], bool], *drivers: subprocess.Popen[str]) -> No
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_two_drivers_at_the_same_time(tmp_path: Path, killed: bool) -> None:
     write_problems(tmp_path, NUM_PROBLEMS)

@@ -238,6 +238,7 @@ BY_TWO = f"completers=[{{model: policy, cost: 1}}, {OTHER}]"
 BY = {"alone": [], "two": [BY_TWO], "two in turns": [BY_TWO, "completer_turns=true"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", BY.values(), ids=BY.keys())
 @pytest.mark.parametrize("kind", ["fixed", *SLOW])
 def test_killed_twice_inside_one_block_it_loses_nothing_that_was_written(

@@ -28,6 +28,7 @@ from tests.support.job_processes import (
 RAY = pytest.param("local", marks=pytest.mark.ray)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("address", ["none", RAY])
 def test_once_keeps_what_is_whole_and_says_how_to_resume(
