@@ -81,7 +81,7 @@ def judge(
     console.print(judge_words(checked), highlight=False, markup=False, soft_wrap=True)
     with job_progress(console, "judge", "solutions") as progress:
         report = pipelines.judge(checked, progress, accept_changes=accept_changes)
-    say_left_out(report, "rows could not be judged", out)
+    say_left_out(report.num_rejected, "rows could not be judged", out)
     fail_if_stopped(report)
     for line in opinion_counts(out).lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -59,7 +59,7 @@ def search(
         return
     with job_progress(console, "search", "problems") as progress:
         report = pipelines.search(checked, progress, accept_changes=accept_changes)
-    say_left_out(report, "problems were left out", checked.out)
+    say_left_out(report.num_rejected, "problems were left out", checked.out)
     fail_if_stopped(report)
     for line in pipelines.search_lines(checked.out):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mclabel.data.steps import StepSplitter, split_steps
-from mclabel.errors import DataError
 from mclabel.labeling.rollouts import Sampler
 from mclabel.records import Completion, GivenSolution, Solution
 from mclabel.seeds import content_id, sampling_seed
@@ -52,7 +51,7 @@ async def sampled_solution(
 
 async def given_solution(
     sampler: Sampler, given: GivenSolution, index: int, splitter: StepSplitter, thinks: bool
-) -> Solution:
+) -> Solution | None:
     """A solution from elsewhere, in the policy's tokens.
 
     Args:
@@ -62,17 +61,14 @@ async def given_solution(
         splitter: of the solution.
         thinks: whether the prompt ends where the policy's thinking begins.
 
-    Raises:
-        DataError: the policy's tokenizer does not give the text back.
+    Returns:
+        None if the policy's tokenizer does not give the text back: its steps would have no exact
+        token boundaries.
     """
     problem, policy = sampler.problem, sampler.policy
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
-        raise DataError(
-            f"problem {problem.id}, solution {index}: the policy's tokenizer does not reproduce "
-            "the text, so the steps have no exact token boundaries. Remove the solution, or "
-            "correct its text"
-        )
+        return None
     if given.step_ends is None:
         steps = splitter.split(ids, given.text, policy.decode, opened=thinks)
     else:

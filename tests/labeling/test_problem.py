@@ -159,13 +159,23 @@ def test_a_given_solution_that_leaves_no_room_has_no_rollouts_against_it(
         asyncio.run(label_problem(problem(9), on_one_engine(policy, strict), given=(given,)))
 
 
-def test_a_given_solution_that_the_tokenizer_changes_is_refused() -> None:
+def test_a_given_solution_that_the_tokenizer_changes_leaves_the_others() -> None:
     class Lossy(ScriptedEngine):
         def encode(self, text: str) -> tuple[int, ...]:
             return super().encode(text.strip())
 
-    with pytest.raises(DataError, match="problem p9, solution 0: the policy's tokenizer"):
-        label(9, Lossy(scripted()), given=(GivenSolution(text=" x\n\\boxed{9}"),))
+    lost, kept = GivenSolution(text=" x\n\\boxed{9}"), GivenSolution(text="x\n\\boxed{9}")
+    found = label(9, Lossy(scripted()), given=(lost, kept))
+    (row,) = found.labeled
+    assert row.solution.text == kept.text and row.solution.sample_index == 1
+    assert found.set_aside is not None and found.set_aside.reason == "not_reproduced"
+    assert "1 of its 2 given solutions (solution 0, from 0)" in found.set_aside.detail
+    alone = label(9, Lossy(scripted()), given=(lost,))
+    assert alone.labeled == [] and alone.set_aside is not None
+    settings = LabelSettings(strict=True)
+    with pytest.raises(DataError, match="problem p9: 1 of its 2 given solutions"):
+        shared = on_one_engine(Lossy(scripted()), settings)
+        asyncio.run(label_problem(problem(9), shared, given=(lost, kept)))
 
 
 def test_sequential_stores_an_unbiased_value_of_the_bare_problem() -> None:
