@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
 from mclabel.data.readers.left_out import RowRejects
@@ -40,6 +41,10 @@ from mclabel.records import LabeledSolution, Outcome
 from mclabel.report.files import json_text
 from mclabel.report.terminal.grid import markdown
 from mclabel.report.terminal.processbench_table import processbench_grid
+
+if TYPE_CHECKING:
+    from mclabel.prm.examples.encode import EncodedSolution
+    from mclabel.prm.scoring.score import PRM
 
 LEFT_OUT = "left_out.jsonl"
 logger = logging.getLogger(__name__)
@@ -77,7 +82,6 @@ def processbench_of_prm(
         ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
         DataError: a file cannot be used, or the PRM reads none of its solutions.
     """
-    from mclabel.prm.examples.encode import TooLongError
     from mclabel.prm.scoring.score import PRM, check_scores
 
     check_out_folder(out)
@@ -97,18 +101,7 @@ def processbench_of_prm(
     prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
-    readable = []
-    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
-    for name, rows in splits.items():
-        for row in rows:
-            given = solution_of({"steps": list(row.steps)}, row.id)
-            steps = [given.text[a:b] for a, b in pairwise((0, *(given.step_ends or ())))]
-            try:
-                readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
-            except DataError as error:
-                detail = str(error).removeprefix(f"{row.id}: ")
-                reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
-                refused[name][row.id] = LeftOut(reason=reason, detail=detail)
+    readable, refused = _encoded(prm, splits)
     if not readable:
         first = next(one for found in refused.values() for one in found.items())
         raise DataError(
@@ -136,6 +129,27 @@ def processbench_of_prm(
             trust_remote_code=trust_remote_code,
         )
     return result
+
+
+def _encoded(
+    prm: PRM, splits: Splits
+) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOut]]]:
+    """Solutions as the PRM reads them, with split and id, and why it cannot read others."""
+    from mclabel.prm.examples.encode import TooLongError
+
+    readable: list[tuple[str, str, EncodedSolution]] = []
+    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    for name, rows in splits.items():
+        for row in rows:
+            given = solution_of({"steps": list(row.steps)}, row.id)
+            steps = [given.text[a:b] for a, b in pairwise((0, *(given.step_ends or ())))]
+            try:
+                readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
+            except DataError as error:
+                detail = str(error).removeprefix(f"{row.id}: ")
+                reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
+                refused[name][row.id] = LeftOut(reason=reason, detail=detail)
+    return readable, refused
 
 
 def processbench_of_labels(

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from http.client import HTTPException
 from typing import Any
 
@@ -33,8 +34,10 @@ class RewardItem:
 
     problem: str
     completion: str
-    answer: str | None = None
-    """The gold answer; needed where the server checks answers."""
+    answer: Any = None
+    """The gold answer as the data set has it: a text (also a whole solution with `#### 72` or a
+    box), a number, a list of acceptable ones, also an array; needed where the server checks
+    answers."""
     group: str | None = None
     """Completions of one group are compared with each other; None groups by problem."""
     truncated: bool = False
@@ -121,7 +124,7 @@ class RewardClient:
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        data = None if content is None else json.dumps(content).encode()
+        data = None if content is None else json.dumps(content, default=_plain).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
         wait_s = FIRST_WAIT_S
         for _ in range(MAX_TRIES - 1):
@@ -151,6 +154,17 @@ class RewardClient:
                 f"{self.url}: does not answer with JSON. Give the URL of a server "
                 "that `mclabel serve-rewards` started"
             ) from error
+
+
+def _plain(value: Any) -> Any:
+    """What JSON holds of an array or a number that it does not know."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(
+        f"an answer is a {type(value).__name__}: must be a text, a number or a list of them"
+    )
 
 
 class _TryAgain(Exception):

@@ -16,10 +16,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mclabel.config import ServeRewardsConfig
@@ -38,7 +40,7 @@ from tests.support.serving import trained_prm
 PROBLEMS = [row.text for _, row in ArithReader(ArithReader.Settings(limit=3)).rows()]
 RIGHT = "1 + 1 = 2\nSo it is \\boxed{2}."
 WRONG = "1 + 1 = 3\nSo it is \\boxed{3}."
-REFUSED_KINDS = ["empty", "repeated", "too_long", "not_scored", "unmatched"]
+REFUSED_KINDS = ["empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold"]
 
 
 class Running(InThread[Rewarder]):
@@ -358,6 +360,29 @@ def test_openrlhf_labels(plain: Running) -> None:
     ]:
         status, content = plain.post("/get_reward", json.dumps(wrong).encode())
         assert status == 400 and message in content["error"]["message"]
+
+
+def test_golds_in_the_forms_of_data_sets(plain: Running) -> None:
+    forms: list[Any] = ["1 + 1 = 2.\n#### 2", 2, 2.0, ["5", "2"], '["2"]', Decimal("2.0")]
+    forms += [np.array(["2"], dtype=object), {"style": "rule", "ground_truth": "2"}]
+    for gold in forms:
+        items = [RewardItem(problem="p", completion=one, answer=gold) for one in (RIGHT, WRONG)]
+        assert [one.outcome for one in plain.client().score(items)] == ["right", "wrong"], gold
+
+
+def test_completions_of_a_problem_without_a_gold_are_masked(plain: Running) -> None:
+    """One row of a data set does not end a training; what the server cannot read is refused."""
+    before = plain.client().health()["num_refused"]["no_gold"]
+    items = [RewardItem(problem="p", completion=RIGHT, answer=one) for one in ("proof", "N/A", "2")]
+    first, second, right = plain.client().score(items)
+    assert first.masked and second.masked and right.outcome == "right" and not right.masked
+    assert (first.refused, first.outcome) == ("no_gold", "ungraded") and set(first.credits) == {0}
+    assert plain.client().health()["num_refused"]["no_gold"] == before + 2
+    for bad, message in [(True, "its gold answer must be"), ("", "has no gold answer")]:
+        with pytest.raises(RewardError, match=rf"items\[0\]: {message}"):
+            plain.client().score([RewardItem(problem="p", completion=RIGHT, answer=bad)])
+    labels = {"query": ["p" + RIGHT], "prompts": ["p"], "labels": ["1 + 1 = 2.\n#### 2"]}
+    assert post(plain, labels)["rewards"] == [1]
 
 
 def test_openrlhf_itself(plain: Running, monkeypatch: pytest.MonkeyPatch) -> None:
