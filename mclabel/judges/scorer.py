@@ -14,7 +14,7 @@ from mclabel.data.readers.judged import JudgedSolution
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import EngineResources
-from mclabel.errors import DataError
+from mclabel.errors import BadAnswer, DataError
 from mclabel.evaluation.processbench import best_threshold, first_below
 from mclabel.evaluation.truth import as_judged
 from mclabel.judges.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
@@ -105,7 +105,7 @@ class ScorerJudge(Judge):
 
         try:
             scores, num_tokens = await self._scorer.score(item)
-        except TooLongError as error:
+        except (TooLongError, BadAnswer) as error:
             return Opinion(is_known=False, reason=str(error).removeprefix(f"{item.place}: "))
         check_scores("the scorer", [scores], [item.place])
         threshold = self.settings.threshold

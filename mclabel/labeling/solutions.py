@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mclabel.data.steps import StepSplitter, split_steps
+from mclabel.labeling.grading import not_sampled
 from mclabel.labeling.rollouts import Sampler
 from mclabel.records import Completion, GivenSolution, Solution
 from mclabel.seeds import content_id, sampling_seed
@@ -23,12 +24,13 @@ async def sampled_solution(
     known = None if journal is None else journal.take_solution(problem.id, index)
     if known is not None and not known.failed:
         return known.solution
+    why = None
     if known is not None:
         completion = known.completion
     else:
         seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
-        completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
-    grade = await sampler.grade(completion)
+        completion, why = await sampler.sample((), seed=seed)
+    grade = await sampler.grade(completion) if why is None else not_sampled(why)
     steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
     solution = Solution(
         id=content_id("solution", problem.id, index),
@@ -44,7 +46,7 @@ async def sampled_solution(
     )
     if known is None:
         sampler.on_completion(grade.outcome)
-    if journal is not None:
+    if journal is not None and why is None:
         journal.add_solution(solution, failed=grade.failed)
     return solution
 

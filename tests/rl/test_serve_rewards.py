@@ -532,15 +532,18 @@ def test_a_client_waits_for_a_server_that_is_not_there_yet(
         RewardClient("file:///etc/passwd")
 
 
-def test_a_client_says_what_another_server_answers() -> None:
+def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked twice more before."""
+    monkeypatch.setattr(client_module, "FIRST_WAIT_S", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def answer(body: bytes) -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65536)
-                head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-                connection.sendall(head % len(body) + body)
+        def answer(*bodies: bytes) -> None:
+            for body in bodies:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+                    connection.sendall(head % len(body) + body)
 
         client = RewardClient(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=WAIT_S)
         for body, message in [
@@ -549,11 +552,15 @@ def test_a_client_says_what_another_server_answers() -> None:
             (b'{"items": [{"reward": 1}]}', "holds no rewards"),
             (b'{"items": []}', "gave 0 rewards for 1"),
         ]:
-            thread = threading.Thread(target=answer, args=(body,))
+            thread = threading.Thread(target=answer, args=(body,) * 3)
             thread.start()
-            with pytest.raises(RewardError, match=message):
+            with pytest.raises(RewardError, match=f"{message}.* after 3 tries"):
                 client.score([RewardItem("p", "c", "1")])
             thread.join(WAIT_S)
+        thread = threading.Thread(target=answer, args=(b"{", b'{"status": "ok"}'))
+        thread.start()
+        assert client.health() == {"status": "ok"}
+        thread.join(WAIT_S)
 
 
 def test_the_client_needs_nothing_but_python() -> None:

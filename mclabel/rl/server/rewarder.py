@@ -18,7 +18,7 @@ from typing import Any
 
 from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import GradeItem, make_checker
-from mclabel.errors import ConfigError, DataError
+from mclabel.errors import BadAnswer, ConfigError, DataError
 from mclabel.labeling.grading import graded
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
@@ -203,7 +203,7 @@ class Rewarder:
             scores, _ = await self._scorer.score(solution)
         except TooLongError:
             return "too_long"
-        except DataError:
+        except (DataError, BadAnswer):
             return "not_scored"
         check_scores(str(self.settings.prm), [scores], [solution.place])
         return tuple(scores)
