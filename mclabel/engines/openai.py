@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ from mclabel.engines.openai_wire import post, served_models
 from mclabel.engines.settings import BatchSettings, PolicySettings
 from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
 from mclabel.errors import BadAnswer, ConfigError, EngineError
-from mclabel.records import Completion
+from mclabel.records import Completion, FinishReason
 from mclabel.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ NEEDS = (
 )
 
 _NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
+
+_ENDS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}
+"""How a server says that a completion ended."""
 
 
 class OpenAIEngine(ModelEngine):
@@ -266,14 +269,14 @@ class OpenAIEngine(ModelEngine):
         """The completion in an answer, which must show that the server read `context`."""
         found = read_answer(answer, self.settings.api)
         self._check_read(found.num_read, found.prompt_ids, context)
-        finish_reason = found.finish_reason
-        if finish_reason == "abort":
-            raise BusyError(f"a completion ended with {finish_reason!r}")
-        if finish_reason != "stop" and finish_reason != "length":
+        if found.finish_reason == "abort":
+            raise BusyError("a completion ended with 'abort'")
+        if found.finish_reason not in _ENDS:
             raise BadAnswer(
-                f"policy.engine=openai: a completion ended with {finish_reason!r}, must be stop or "
-                "length"
+                f"policy.engine=openai: a completion ended with {found.finish_reason!r}, must be "
+                "stop or length"
             )
+        finish_reason = _ENDS[found.finish_reason]
         at_stop = False
         ids = found.ids
         if ids is None and stop:

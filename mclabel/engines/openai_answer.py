@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from mclabel.errors import BadAnswer
 
-Api = Literal["completions", "chat"]
 _SHOWN = 80
 """Characters of what a server sent that are shown."""
 
@@ -21,6 +20,7 @@ class ServerAnswer:
     ids: tuple[int, ...] | None
     """Sampled tokens; None where the server gives none."""
     finish_reason: str
+    """As the server says."""
     num_read: int
     """Tokens of the prompt."""
     num_cached: int
@@ -47,12 +47,12 @@ def json_object(content: bytes, path: str) -> dict[str, Any]:
     return answer
 
 
-def read_answer(answer: dict[str, Any], api: Api) -> ServerAnswer:
+def read_answer(answer: dict[str, Any], api: str) -> ServerAnswer:
     """The completion in an answer.
 
     Args:
         answer: to a request for one completion.
-        api: that was asked.
+        api: that was asked, `completions` or `chat`.
 
     Raises:
         BadAnswer: it holds none; names the field.
