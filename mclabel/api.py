@@ -236,7 +236,8 @@ def grade(
 
     Args:
         completion: a whole solution, or an answer alone.
-        gold: the right answer, as a text or in the form that the checker needs.
+        gold: the right answer in any form that data sets have (docs/answers.md), a list of
+            acceptable ones, or what the checker needs.
         checker: as of `label`.
 
     Raises:
@@ -251,8 +252,8 @@ def grade(
         checker: CheckerField
 
     chosen = check_config(Chosen, {"checker": _component("checkers", checker)}).checker
-    answer, is_json = gold_of(gold)
-    problem = Problem(id="", text="", answer=answer, answer_is_json=is_json)
+    known = gold_of(gold)
+    problem = Problem(id="", text="", answer=known.answer, answer_is_json=known.is_json)
     item = GradeItem(problem=problem, completion=text_of(completion, "completion"))
     with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has an event loop already
         (found,) = thread.submit(asyncio.run, _grades(make_checker(chosen), item)).result()

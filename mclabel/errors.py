@@ -21,6 +21,10 @@ class RequestFailed(EngineError):
     """A server that gave no answer to one request, or refused it."""
 
 
+class BadAnswer(RequestFailed):
+    """An answer to one request that cannot be used, of a server that may answer others well."""
+
+
 class EngineDied(EngineError):
     """An engine that died under its work. Another may do it: blocks are leased anew."""
 

@@ -19,6 +19,8 @@ from mclabel.stop import Stopped, end_at_once, end_soon, signalled, stop_signals
 
 EXIT_BAD_LINES = 1
 EXIT_DAMAGED = 1
+EXIT_NOTHING = 1
+"""All was done as asked, and nothing came of it."""
 EXIT_USER_ERROR = 2
 EXIT_BUDGET = 3
 EXIT_INTERRUPTED = 130

@@ -15,7 +15,8 @@ from typing import Any, Literal
 AUTHOR = "policy"
 """Name of the model that writes the solutions, among the completers that roll out."""
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "failed"]
+"""How a text ended: by itself, by its length, or not at all, as the engine could not give it."""
 """`stop`: the policy ended its text. `length`: it was cut by the token budget."""
 
 

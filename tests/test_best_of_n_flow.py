@@ -60,7 +60,7 @@ def evaluate(world: Path, *overrides: str, code: int = 0) -> str:
 
 def test_best_of_n_compares_all_methods_and_leaves_out_what_was_trained_on(world: Path) -> None:
     output = evaluate(world)
-    assert "5 problems left out (trained on); 0 samples could not be scored" in output
+    assert "5 problems left out (trained on)." in output
     report = json.loads((world / "best" / "best_of_n.json").read_text())
     result = report["result"]
     assert (report["num_excluded"], result["num_problems"], result["num_samples"]) == (5, 20, 6)

@@ -413,7 +413,7 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
     model = ["--model", f"{prm}/prm"]
     assert "chosen on the split gsm8k, which is not among math" in refused(math, *model)
     assert "empty.jsonl: an empty split: holds no rows" in refused(empty, *model)
-    assert "unlike.jsonl, line 3: not a row of ProcessBench" in refused(unlike, *model)
+    assert "unlike.jsonl, line 3: not a row of ProcessBench" in refused(unlike, *model, "--strict")
     assert "nobody.jsonl, line 1: problem=' '" in refused(nobody, *model)
     assert "give either --model or --labels or --opinions" in refused(math)
     assert "is a second file of the split math" in refused(math, math, *model)
@@ -426,7 +426,7 @@ def test_what_processbench_refuses(prm: Path, arith_run: str, tmp_path: Path) ->
     assert "none of its 60 solutions with a verdict" in refused(other, "--labels", arith_run)
     right = [dict(row, label=-1) for row in rows]
     gsm = write_rows(tmp_path / "gsm8k.jsonl", right)
-    assert "0 scored solutions with a wrong step and 8 without" in refused(gsm, *model)
+    assert "the split gsm8k holds no solution with an error" in refused(gsm, *model)
     manifest = prm / "prm" / "model" / "prm.json"
     content = json.loads(manifest.read_text())
     try:

@@ -12,8 +12,10 @@ from mclabel.answers import (
     default_checker,
     group_many,
 )
+from mclabel.answers import Grade as AnswerGrade
+from mclabel.answers.golds import Gold, acceptable_answers, best_grade
 from mclabel.checkers.base import Aside, Checker, CheckerSettings, Grade, GradeItem, here
-from mclabel.records import Problem
+from mclabel.records import Problem, Verdict
 
 
 class MathChecker(Checker):
@@ -37,22 +39,35 @@ class MathChecker(Checker):
         self.name, self.version = settings.kind, CHECKER_VERSION
 
     async def refuse(self, problem: Problem, aside: Aside = here) -> str | None:
-        """Say why a gold is not understood; see `Checker`."""
-        if problem.answer_is_json:
-            return "the gold is data, not a text"
-        reason = await default_checker().unparsed_gold_async(problem.answer, aside=aside)
-        return None if reason in PASSING else reason
+        """Say why a gold is not understood; see `Checker`. Of several, one must be."""
+        golds, reason = _golds(problem), "the gold is data, not a text or a list of texts"
+        for gold in golds:
+            found = await default_checker().unparsed_gold_async(gold, aside=aside)
+            if found is None or found in PASSING:
+                return None
+            reason = found
+        return reason
 
     async def grade(self, items: Sequence[GradeItem], aside: Aside = here) -> list[Grade]:
-        """Grade the final answers of completions; see `Checker`."""
-        graded = await default_checker().grade_completions(
-            [(item.completion, item.problem.answer) for item in items],
-            rules=self._rules,
-            aside=aside,
+        """Grade the final answers of completions; see `Checker`.
+
+        An answer is right if it is one of several golds, and wrong if it is none.
+        """
+        golds = [_golds(item.problem) for item in items]
+        graded = iter(
+            await default_checker().grade_completions(
+                [
+                    (item.completion, gold)
+                    for item, several in zip(items, golds, strict=True)
+                    for gold in several
+                ],
+                rules=self._rules,
+                aside=aside,
+            )
         )
         return [
-            Grade(verdict=grade.verdict, answer=answer, reason=grade.reason, layer=grade.layer)
-            for answer, grade in graded
+            best_grade([_graded(*next(graded)) for _ in several]) if several else _NO_GOLD
+            for several in golds
         ]
 
     def key(self, answer: str) -> str:
@@ -62,3 +77,15 @@ class MathChecker(Checker):
     def group(self, answers: Sequence[Sequence[str | None]]) -> list[list[int | None]]:
         """Number answers by proofs that they are equal; see `Checker`."""
         return group_many(answers, default_checker())
+
+
+def _golds(problem: Problem) -> tuple[str, ...]:
+    """The acceptable answers of a problem; none where its gold is data."""
+    return acceptable_answers(Gold(problem.answer, is_json=problem.answer_is_json))
+
+
+def _graded(answer: str | None, found: AnswerGrade) -> Grade:
+    return Grade(verdict=found.verdict, answer=answer, reason=found.reason, layer=found.layer)
+
+
+_NO_GOLD = Grade(verdict=Verdict.UNKNOWN, reason="gold_is_data", layer="none")

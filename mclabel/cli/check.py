@@ -51,13 +51,20 @@ def check(
         return
     if gold is None or (answer is None) == (completion is None) or out is not None:
         raise click.UsageError("give --gold with either --answer or --completion, or give --file")
-    from mclabel.answers import grade, grade_completion
+    from mclabel.answers import extract_answer, grade, grade_completion
+    from mclabel.answers.golds import best_grade
+    from mclabel.pipelines.check import acceptable_golds
 
+    golds = acceptable_golds(gold)
+    if isinstance(golds, str):
+        raise DataError(f"--gold {gold!r}: {golds}. Give the right answer")
     if completion is not None:
-        answer, found = grade_completion(_text(completion), gold)
+        text = _text(completion)
+        answer = extract_answer(text)
+        found = best_grade([grade_completion(text, one)[1] for one in golds])
     else:
         assert answer is not None
-        found = grade(answer, gold)
+        found = best_grade([grade(answer, one) for one in golds])
     click.echo(json.dumps({"answer": answer, **asdict(found)}, ensure_ascii=False))
 
 

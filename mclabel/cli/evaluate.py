@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 
 from mclabel.cli.options import SEED, Share, configuration
-from mclabel.cli.output import console, errors
+from mclabel.cli.output import console, errors, say_left_out
+from mclabel.exits import EXIT_NOTHING, fail
 from mclabel.judges.consensus.rules import RULES
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ _TRUST = click.option(
 )
 _SEED = click.option(
     "--seed", default=0, show_default=True, type=SEED, help=("Random seed of the bootstrap.")
+)
+
+_STRICT = click.option(
+    "--strict",
+    is_flag=True,
+    help="Stop at the first row of FILES that cannot be used. By default it is left out and named.",
 )
 
 
@@ -75,6 +82,7 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
         )
     if form == "json":
         click.echo(json.dumps(asdict(report), indent=1))
+        _fail_if_nothing(report.no_result)
         return
     for table in (
         best_of_n_table(report.result),
@@ -85,15 +93,18 @@ def best_of_n(config: str, overrides: tuple[str, ...], allow: tuple[str, ...], f
             click.echo(to_markdown(table))
         elif table is not None:
             console.print(table)
-    if form == "md":
-        return
-    if report.num_excluded or report.num_unscored:
-        console.print(
-            f"{report.num_excluded} problems left out (trained on); {report.num_unscored} samples "
-            "could not be scored.",
-            highlight=False,
-        )
-    console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
+    say_left_out(report.num_rejected, "rows or problems have no samples", f"{checked.out}/samples")
+    if form == "table":
+        counts = {
+            "problems left out (trained on)": report.num_excluded,
+            "problems left out (fewer solutions than samples)": report.num_too_few,
+            "samples could not be scored": report.num_unscored,
+            "samples could not be graded": report.num_ungraded,
+        }
+        if said := "; ".join(f"{count:,} {what}" for what, count in counts.items() if count):
+            console.print(f"{said}.", highlight=False)
+        console.print(f"Figures: {checked.out}/best_of_n.json, plot: {checked.out}/best_of_n.png")
+    _fail_if_nothing(report.no_result)
 
 
 @evaluate.command(name="search")
@@ -207,6 +218,7 @@ def eval_labels(shards: str, truth: str | None, shape: str, out: str | None, see
     "-o", "--out", help=("Folder for metrics, predictions and the solutions that were left out.")
 )
 @_SEED
+@_STRICT
 def eval_processbench(
     files: tuple[str, ...],
     model: str | None,
@@ -219,6 +231,7 @@ def eval_processbench(
     shape: str,
     out: str | None,
     seed: int,
+    strict: bool,
 ) -> None:
     """Evaluate a PRM, labels or judges at finding first wrong steps on ProcessBench.
 
@@ -242,9 +255,11 @@ def eval_processbench(
     from mclabel.report.terminal.processbench_table import processbench_grid
 
     if opinions:
-        result = processbench_of_opinions(files, opinions, rule=rule, out=out, seed=seed)
+        result = processbench_of_opinions(
+            files, opinions, rule=rule, out=out, seed=seed, strict=strict
+        )
     elif run is not None:
-        result = processbench_of_labels(files, run, out=out, seed=seed)
+        result = processbench_of_labels(files, run, out=out, seed=seed, strict=strict)
     else:
         assert model is not None
         with StageProgress(errors, "score", "distinct solutions") as progress:
@@ -257,6 +272,7 @@ def eval_processbench(
                 seed=seed,
                 on_score=progress.update,
                 trust_remote_code=trust_remote_code,
+                strict=strict,
             )
     _print_figures(result, [processbench_grid(result)], shape)
 
@@ -267,15 +283,27 @@ def eval_processbench(
     "--golds", multiple=True, help=("File of problems with answers, or hf:NAME. Can be repeated.")
 )
 @click.option("-o", "--out", required=True, help="JSONL file to write.")
-def processbench_golds(files: tuple[str, ...], golds: tuple[str, ...], out: str) -> None:
+@_STRICT
+def processbench_golds(
+    files: tuple[str, ...], golds: tuple[str, ...], out: str, strict: bool
+) -> None:
     """Prepare ProcessBench's solutions for labelling by adding gold answers.
 
     Use the written file as both problems.source and solutions.path of `mclabel label`. A problem
     without a gold answer in --golds takes the boxed answer of a solution that is marked as right.
     """
+    from mclabel.data.readers.rows import row_place
     from mclabel.pipelines.processbench_golds import join_golds
 
-    report = join_golds(files, golds, out)
+    report = join_golds(files, golds, out, strict=strict)
+    for reject in report.rejects:
+        errors.print(
+            f"{row_place(str(reject.source), reject.row or 0)}, left out: {reject.detail}",
+            style="yellow",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
     without = f"; {len(report.without)} left out without a gold, the first being " + (
         report.without[0] if report.without else ""
     )
@@ -286,6 +314,11 @@ def processbench_golds(files: tuple[str, ...], golds: tuple[str, ...], out: str)
         markup=False,
         soft_wrap=True,
     )
+
+
+def _fail_if_nothing(why: str | None) -> None:
+    if why is not None:
+        fail(why, EXIT_NOTHING)
 
 
 def _print_figures(figures: Any, grids: Sequence[Grid], shape: str) -> None:

@@ -8,6 +8,7 @@ import click
 
 from mclabel.cli.options import ALLOW, Share, settings
 from mclabel.cli.output import console, fail_if_stopped, say_left_out
+from mclabel.exits import EXIT_NOTHING, fail
 from mclabel.judges.consensus.rules import POSTERIOR, RULES
 
 RULE_NAMES = (POSTERIOR, *RULES)
@@ -81,10 +82,13 @@ def judge(
     console.print(judge_words(checked), highlight=False, markup=False, soft_wrap=True)
     with job_progress(console, "judge", "solutions") as progress:
         report = pipelines.judge(checked, progress, accept_changes=accept_changes)
-    say_left_out(report, "rows could not be judged", out)
+    say_left_out(report.num_rejected, "rows could not be judged", out)
     fail_if_stopped(report)
-    for line in opinion_counts(out).lines():
+    counts = opinion_counts(out)
+    for line in counts.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if counts.no_result is not None:
+        fail(counts.no_result, EXIT_NOTHING)
 
 
 @click.command()

@@ -11,9 +11,11 @@ import click
 from rich.text import Text
 
 from mclabel.cli.options import ALLOW, configuration
-from mclabel.cli.output import console, errors
+from mclabel.cli.output import console, say_left_out
 from mclabel.errors import ShardError
 from mclabel.exits import EXIT_BUDGET, EXIT_INTERRUPTED, fail
+
+REJECTED = "rows or problems could not be labelled"
 
 if TYPE_CHECKING:
     from mclabel.config import LabelConfig
@@ -105,7 +107,7 @@ def label(
         highlight=False,
         soft_wrap=True,
     )
-    _say_rejected(report.num_rejected, checked.out)
+    say_left_out(report.num_rejected, REJECTED, checked.out)
     _say_health(checked.out)
     if report.stopped_by is not None:
         tokens = report.num_tokens_left
@@ -151,7 +153,7 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
             report = pipelines.run_pilot(
                 config, progress, num_problems=pilot or None, accept_changes=accept_changes
             )
-        _say_rejected(report.num_rejected, config.out)
+        say_left_out(report.num_rejected, REJECTED, config.out)
     found = None
     if "://" in config.out or Path(config.out).is_dir():
         found = pipelines.forecast(config, accept_changes=accept_changes)
@@ -159,18 +161,6 @@ def _dry_run(config: LabelConfig, pilot: int | None, *, accept_changes: bool) ->
         show([("forecast", "none yet; add --pilot to label some blocks first")])
     else:
         show(found.lines())
-
-
-def _say_rejected(count: int, out: str) -> None:
-    if count:
-        errors.print(
-            f"{count:,} rows or problems could not be labelled; the reasons are in "
-            f"{out}/rejects.jsonl",
-            style="yellow",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
 
 
 def _say_health(out: str) -> None:

@@ -16,17 +16,17 @@ console = Console(emoji=False)
 errors = Console(stderr=True, emoji=False)
 
 
-def say_left_out(report: JobReport, what: str, out: str) -> None:
-    """Say how many items a job has left out, and where the reasons are.
+def say_left_out(count: int, what: str, out: str) -> None:
+    """Say how many rows or items were left out, and where the reasons are.
 
     Args:
-        report: of the job.
+        count: of them; nothing is said of none.
         what: what became of them, such as `problems were left out`.
-        out: of the job.
+        out: folder or URL of the output.
     """
-    if report.num_rejected:
+    if count:
         errors.print(
-            f"{report.num_rejected:,} {what}; the reasons are in {out}/rejects.jsonl",
+            f"{count:,} {what}; the reasons are in {out}/rejects.jsonl",
             style="yellow",
             markup=False,
             highlight=False,

@@ -6,6 +6,7 @@ import click
 
 from mclabel.cli.options import configuration, served
 from mclabel.cli.output import console, fail_if_stopped, say_left_out
+from mclabel.exits import EXIT_NOTHING, fail
 
 
 @click.command()
@@ -59,9 +60,16 @@ def search(
         return
     with job_progress(console, "search", "problems") as progress:
         report = pipelines.search(checked, progress, accept_changes=accept_changes)
-    say_left_out(report, "problems were left out", checked.out)
+    say_left_out(report.num_rejected, "problems were left out", checked.out)
     fail_if_stopped(report)
-    for line in pipelines.search_lines(checked.out):
+    lines = pipelines.search_lines(checked.out)
+    if not lines:
+        fail(
+            f"no problem could be searched: all were left out. {checked.out}/rejects.jsonl has the "
+            "reasons",
+            EXIT_NOTHING,
+        )
+    for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mclabel.cli.options import configuration, settings
-from mclabel.cli.output import console, errors, fail_if_stopped
+from mclabel.cli.output import console, errors, fail_if_stopped, say_left_out
 from mclabel.data.exchange import FORMATS, PARQUET
 from mclabel.prm.scoring.formats import FORMATS as PRM_FORMATS
 from mclabel.prm.scoring.formats import OWN_FORMAT
@@ -87,7 +87,13 @@ def _formats(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.option(
     "--push-to-hub", help=("Name of a dataset on the Hugging Face Hub to upload the folder to.")
 )
-def export_labels(run: str, to: str, out: str, push_to_hub: str | None) -> None:
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Stop at the first solution that the format cannot hold. By default it is left out, and "
+    "rejects.jsonl in the folder has the reason.",
+)
+def export_labels(run: str, to: str, out: str, push_to_hub: str | None, strict: bool) -> None:
     """Write a run's labels as plain Parquet, or in the format of TRL, Math-Shepherd and others.
 
     `parquet` holds all labels and rollouts. For other formats, the command prints which information
@@ -99,7 +105,7 @@ def export_labels(run: str, to: str, out: str, push_to_hub: str | None) -> None:
     if to == PARQUET:
         report = pipelines.export_tables(run, out, push_to_hub=push_to_hub)
     else:
-        report = pipelines.export_run(run, to, out, push_to_hub=push_to_hub)
+        report = pipelines.export_run(run, to, out, push_to_hub=push_to_hub, strict=strict)
     for line in report.lines():
         click.echo(line)
 
@@ -116,15 +122,22 @@ def export_labels(run: str, to: str, out: str, push_to_hub: str | None) -> None:
     "own.",
 )
 @click.option("-o", "--out", required=True, help="Folder for labels that `train` reads.")
-def import_labels(file: str, source: str, out: str) -> None:
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Stop at the first row that cannot be used. By default it is left out, and rejects.jsonl "
+    "in the folder has the reason.",
+)
+def import_labels(file: str, source: str, out: str, strict: bool) -> None:
     """Read other people's labelled solutions (JSON Lines, JSON, Parquet) as a run to train on."""
     from mclabel import pipelines
 
-    report = pipelines.import_file(file, source, out)
+    report = pipelines.import_file(file, source, out, strict=strict)
     click.echo(
         f"{report.num_rows} rows, {report.num_solutions} solutions of {report.num_problems} "
         f"problems. Train on them: mclabel train CONFIG labels=[{out}] …"
     )
+    say_left_out(report.num_rejected, "rows or solutions were left out", out)
 
 
 @click.command()

@@ -63,3 +63,6 @@ class BestOfNConfig(Settings):
     ] = Field(8, ge=1)
     """Number of problems in a block. A block is sampled and written as a unit."""
     ray: RayConfig = RayConfig()
+    strict: Annotated[bool, OPERATIONAL] = False
+    """Stop at the first row or problem that cannot be used. If false, it is left out and listed or
+    counted."""

@@ -11,9 +11,9 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from math import isnan
 from typing import Any
 
+from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.errors import ConfigError, DataError
 from mclabel.records import LabeledSolution, Problem
 
@@ -124,30 +124,25 @@ def row_of(item: Any, place: str) -> dict[str, Any]:
     return row
 
 
-def gold_of(gold: Any) -> tuple[str, bool]:
+def gold_of(gold: Any) -> Gold:
     """A known answer as a problem holds it.
 
-    Returns:
-        The text, and whether it is the JSON of an answer that is not a text.
-
     Raises:
-        DataError: nothing is known, or JSON cannot hold it.
+        DataError: nothing is known, or it is not understood.
     """
-    if isinstance(gold, str):
-        return text_of(gold, "gold"), False
-    if gold is None or (isinstance(gold, float) and isnan(gold)):
+    found = read_gold(gold)
+    if isinstance(found, NoGold) and found.reason == "no_gold":
         raise DataError(
-            f"gold={gold}: a gold must be an answer, and this means that none is known. Give the "
-            "right answer as a text, a number, a list or a mapping"
+            f"gold={shown(gold)}: a gold must be an answer, and this means that none is known. "
+            "Give the right answer as a text, a number, a list or a mapping"
         )
-    try:
-        found = json.dumps(gold, ensure_ascii=False, default=_number)
-    except (TypeError, ValueError, RecursionError) as error:
+    if isinstance(found, NoGold):
         raise DataError(
             f"gold={shown(gold)}: must be a text, a number, a list or a mapping, as JSON holds "
-            f"them ({error}). Give the right answer as one of these"
-        ) from error
-    return text_of(found, "gold"), True
+            f"them. It {found.detail}. Give the right answer as one of these"
+        )
+    text_of(found.answer, "gold")
+    return found
 
 
 def is_valid(text: str) -> bool:
@@ -207,10 +202,3 @@ def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     """What JSON holds of a value that it does not know: an array's or a scalar's own, else text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _number(value: Any) -> Any:
-    """The same of a gold, of which a text in place of a set or an object would be a guess."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"it cannot hold a {type(value).__name__}")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from mclabel.data.readers.rows import FORMATS, file_rows
+from mclabel.data.readers.rows import FORMATS, RejectReason, object_rows, row_place
 from mclabel.data.shards.labels import label_tables
 from mclabel.data.shards.store import Store
 from mclabel.errors import DataError
 
 _WORDS = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+\-*/^=<>%]")
 _COLUMNS = ("problem", "question", "prompt")
+OnUnread = Callable[[str], None]
 
 
 def leak_key(problem_text: str) -> str:
@@ -21,26 +23,44 @@ def leak_key(problem_text: str) -> str:
     return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", problem_text).casefold()))
 
 
-def leak_keys(sources: Sequence[str]) -> frozenset[str]:
+def leak_keys(sources: Sequence[str], on_unread: OnUnread = lambda why: None) -> frozenset[str]:
     """Keys of the problems of evaluation sets.
 
     Args:
         sources: folders or URLs of runs with `labels/`, or files whose rows have a `problem`,
             `question` or `prompt`.
+        on_unread: called with the place and the fault of each row that has none of these.
 
     Raises:
-        DataError: a row has none of these.
+        DataError: a file cannot be read, or none of its rows has a problem.
         ShardError: a folder holds no labels.
     """
     found: set[str] = set()
     for source in sources:
         if Path(source).is_file() or source.endswith(FORMATS):
-            for place, row in file_rows(source):
-                text = next((row[c] for c in _COLUMNS if isinstance(row.get(c), str)), None)
-                if text is None:
-                    raise DataError(f"{place}: needs one of {', '.join(_COLUMNS)} (text)")
-                found.add(leak_key(text))
+            keys, first = set[str](), f"{source}: holds no rows"
+            for number, row in object_rows(source):
+                text = problem_text(row)
+                if isinstance(text, str):
+                    keys.add(leak_key(text))
+                    continue
+                why = f"{row_place(source, number)}: {text.detail}"
+                first = first if keys else why
+                on_unread(why)
+            if not keys:
+                raise DataError(f"{first}. Name files of problems in evaluation")
+            found |= keys
             continue
         for _, table in label_tables(Store(source)):
             found |= {leak_key(text) for text in table.column("problem").unique().to_pylist()}
     return frozenset(found)
+
+
+def problem_text(row: Mapping[str, Any] | RejectReason) -> str | RejectReason:
+    """The text of the problem in a row, or why there is none."""
+    if isinstance(row, RejectReason):
+        return row
+    for name in _COLUMNS:
+        if isinstance(text := row.get(name), str) and text.strip():
+            return text
+    return RejectReason("no_problem", f"needs one of {', '.join(_COLUMNS)} (text)")

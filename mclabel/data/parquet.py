@@ -61,6 +61,18 @@ def row_batches(source: Any, num_bytes: int) -> Iterator[list[Any] | None]:
         yield from _pieces(batch, begin, len(batch))
 
 
+def top_columns(source: Any) -> list[str]:
+    """Names of a file's columns, in order.
+
+    Args:
+        source: path or content of a Parquet file.
+
+    Raises:
+        pa.ArrowException: it is no Parquet file.
+    """
+    return [str(name) for name in pq.ParquetFile(source).schema_arrow.names]
+
+
 def unfolds_too_far(metadata: pq.FileMetaData, num_bytes: int) -> str | None:
     """What a file would unfold to, if that is absurd.
 

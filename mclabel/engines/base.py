@@ -29,6 +29,18 @@ MAX_TOKEN_CHARS = 1024
 """Maximum number of characters per token, assumed by engines that do not know their tokenizer."""
 
 
+def never_fits(num_chars: int, policy: Policy) -> str | None:
+    """That a text is longer than its tokens could ever be; tokenising it alone would take long.
+
+    Args:
+        num_chars: characters of the text.
+        policy: started.
+    """
+    if num_chars <= policy.max_context * policy.max_token_chars:
+        return None
+    return f"{num_chars:,} characters, more than could ever be {policy.max_context:g} tokens"
+
+
 def limited(max_tokens: int | None, stop: Sequence[str] = ()) -> dict[str, Any]:
     """The arguments `max_tokens` and `stop` of `sample`, those that are given, so that an engine
     that knows nothing of them serves all other callers.

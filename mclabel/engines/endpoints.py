@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from mclabel.errors import EngineError, RequestFailed
+from mclabel.errors import BadAnswer, EngineError, RequestFailed
 
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
@@ -28,6 +28,11 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 LONGEST_RETRY_AFTER_S = 300.0
 MAX_SHOWN = 300  # characters of a server's words in a message
+
+BAD_TRIES = 3
+"""How often a request is sent whose answers cannot be used."""
+MAX_BAD = 16
+"""Requests without any good answer between them after which a server is taken to give none."""
 
 Request = Callable[["AsyncOpenAI"], Awaitable[Any]]
 
@@ -97,6 +102,8 @@ class Endpoints:
             )
         key = None if api_key_env is None else os.environ[api_key_env]
         self._key, self._key_env = key, api_key_env
+        self._num_bad = 0
+        """Requests since the last good answer that got none that can be used."""
         self._endpoints = [
             _Endpoint(
                 url,
@@ -115,9 +122,30 @@ class Endpoints:
             retry_s: how long it is tried again.
 
         Raises:
-            EngineError: no server answered in that time, or one refused for good.
+            BadAnswer: servers answered several times, and never with what can be used.
+            EngineError: no server answered in that time, one refused for good, or no answer of
+                many can be used.
         """
-        return await self._ask(self._endpoints, request, home, retry_s)
+        for left in reversed(range(BAD_TRIES)):
+            try:
+                found = await self._ask(self._endpoints, request, home, retry_s)
+            except BadAnswer as error:
+                if not left:
+                    raise self._bad(error) from error
+                home += 1  # another server, if there is one
+                await asyncio.sleep(pause_s(1))
+            else:
+                self._num_bad = 0
+                return found
+        raise AssertionError("unreachable")
+
+    def _bad(self, error: BadAnswer) -> EngineError:
+        """What becomes of a request that got no answer that can be used."""
+        self._num_bad += 1
+        words = self.shown(str(error))
+        if self._num_bad < MAX_BAD:
+            return BadAnswer(words)
+        return EngineError(f"{words}. So it was of the last {self._num_bad} requests")
 
     async def _ask(
         self, endpoints: Sequence[_Endpoint], request: Request, home: int, retry_s: float

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -22,11 +22,12 @@ from pydantic import Field
 from mclabel.engines.base import NO_ROOM, EngineStats
 from mclabel.engines.endpoints import BusyError, Endpoints, RefusedError, Slots, missing_key
 from mclabel.engines.model import ModelEngine
+from mclabel.engines.openai_answer import read_answer
 from mclabel.engines.openai_wire import post, served_models
 from mclabel.engines.settings import BatchSettings, PolicySettings
 from mclabel.engines.text import PROBE, ended_ids, model_end_ids, model_max_context
-from mclabel.errors import ConfigError, EngineError
-from mclabel.records import Completion
+from mclabel.errors import BadAnswer, ConfigError, EngineError
+from mclabel.records import Completion, FinishReason
 from mclabel.settings import MAX_SECONDS, OPERATIONAL, SENSITIVE, Harmless, rule
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ NEEDS = (
 )
 
 _NO_SECRET = Harmless(operator.not_, "sends the content of an environment variable to a server")
+
+_ENDS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}
+"""How a server says that a completion ended."""
 
 
 class OpenAIEngine(ModelEngine):
@@ -263,37 +267,29 @@ class OpenAIEngine(ModelEngine):
         self, answer: dict[str, Any], context: tuple[int, ...], stop: Sequence[str] = ()
     ) -> Completion:
         """The completion in an answer, which must show that the server read `context`."""
-        try:
-            choice, usage = answer["choices"][0], answer["usage"]
-            read, ids = int(usage["prompt_tokens"]), choice.get("token_ids")
-            finish_reason = choice["finish_reason"]
-            text = (
-                choice["text"]
-                if self.settings.api == "completions"
-                else choice["message"]["content"]
+        found = read_answer(answer, self.settings.api)
+        self._check_read(found.num_read, found.prompt_ids, context)
+        if found.finish_reason == "abort":
+            raise BusyError("a completion ended with 'abort'")
+        if found.finish_reason not in _ENDS:
+            raise BadAnswer(
+                f"policy.engine=openai: a completion ended with {found.finish_reason!r}, must be "
+                "stop or length"
             )
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise EngineError(
-                f"policy.engine=openai: a response has no {error}, so this is not an "
-                "OpenAI-compatible server. Check policy.engine.endpoints"
-            ) from error
-        shown = answer.get("prompt_token_ids", choice.get("prompt_token_ids"))
-        self._check_read(read, shown, context)
-        if finish_reason not in ("stop", "length"):
-            raise BusyError(f"a completion ended with {finish_reason!r}")
+        finish_reason = _ENDS[found.finish_reason]
         at_stop = False
+        ids = found.ids
         if ids is None and stop:
             raise EngineError(
                 "policy.engine=openai: the server returns no token ids (return_token_ids), so it "
                 f"cannot be seen where a step of a solution ends. {NEEDS}"
             )
         if ids is None:
-            ids = self._tokenised(text or "")
+            ids = self._tokenised(found.text)
         elif finish_reason == "stop":
-            ids, at_stop = ended_ids(tuple(ids), self._end_ids, self.policy.stop, stop, self.decode)
+            ids, at_stop = ended_ids(ids, self._end_ids, self.policy.stop, stop, self.decode)
         self._num_sampled += len(ids)
-        details = usage.get("prompt_tokens_details") or {}
-        self._num_prompt += read - (details.get("cached_tokens") or 0)
+        self._num_prompt += found.num_read - found.num_cached
         return Completion(
             ids=tuple(ids),
             text=self.decode(ids),
@@ -301,14 +297,14 @@ class OpenAIEngine(ModelEngine):
             at_stop=at_stop,
         )
 
-    def _check_read(self, read: int, ids: list[int] | None, context: tuple[int, ...]) -> None:
+    def _check_read(self, read: int, ids: tuple[int, ...] | None, context: tuple[int, ...]) -> None:
         if ids is None and self.settings.api == "chat":
             raise EngineError(
                 "policy.engine.api=chat: the server does not return the token ids of the prompt "
                 "(return_token_ids), so it cannot be checked that prefixes are continued "
                 f"exactly. {NEEDS}"
             )
-        if read == len(context) and (ids is None or tuple(ids) == context):
+        if read == len(context) and (ids is None or ids == context):
             return
         remedy = (
             "It has another chat template or date, does not know continue_final_message, tokenises "

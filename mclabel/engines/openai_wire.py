@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from mclabel.engines.openai_answer import json_object
 from mclabel.errors import EngineError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ async def served_models(client: AsyncOpenAI) -> list[dict[str, Any]]:
         EngineError: the answer is no list of models.
     """
     raw = await client.models.with_raw_response.list()
-    answer = _content(raw.http_response.content, "/models")
+    answer = json_object(raw.http_response.content, "/models")
     models = answer.get("data")
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         raise EngineError(
@@ -37,7 +37,7 @@ async def post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str,
         body: of the request.
 
     Raises:
-        EngineError: the answer is no JSON.
+        BadAnswer: the answer is no JSON object.
     """
     model = body["model"]
     raw: Any
@@ -50,15 +50,4 @@ async def post(client: AsyncOpenAI, api: str, body: dict[str, Any]) -> dict[str,
         raw = await client.chat.completions.with_raw_response.create(
             model=model, messages=[], extra_body=body
         )
-    return _content(raw.http_response.content, f"/{api}")
-
-
-def _content(content: bytes, path: str) -> dict[str, Any]:
-    try:
-        answer = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise EngineError(
-            f"policy.engine=openai: {path} does not return JSON, so this is not an "
-            "OpenAI-compatible server. Check policy.engine.endpoints (most end in /v1)"
-        ) from error
-    return answer if isinstance(answer, dict) else {}
+    return json_object(raw.http_response.content, f"/{api}")

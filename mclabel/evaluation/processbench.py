@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -102,6 +102,8 @@ class ProcessBenchResult:
     """Of a scorer: a step under it is wrong."""
     panel: Panel | None
     """Of opinions; None of anything else."""
+    num_rejected: Mapping[str, int] = field(default_factory=dict)
+    """Rows of the files that cannot be used, by split; they are in no other figure."""
 
 
 def processbench(

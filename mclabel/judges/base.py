@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 from mclabel.engines.resources import ONE_CPU, EngineResources
 from mclabel.prm.scoring.items import SolutionItem
-from mclabel.records import Claim, Flag
+from mclabel.records import Claim, FinishReason, Flag
 from mclabel.settings import ComponentSettings
 from mclabel.work.task import RunnerState
 
@@ -46,7 +46,7 @@ class Answer:
     max_tokens: int
     """Most tokens that it could have."""
     text: str
-    finish_reason: Literal["stop", "length", "failed"]
+    finish_reason: FinishReason
     """`failed`: it could not be had, and `text` says why."""
     num_tokens: int
 
@@ -144,6 +144,19 @@ class Judge(ABC):
             recorded: those of the run that is resumed, as it has recorded them; else none.
         """
         return settings
+
+    @classmethod
+    def check_input(cls, settings: Any, problems: Callable[[], Iterable[str]]) -> None:
+        """See that what the settings were, or will be, chosen on is not what is judged.
+
+        Args:
+            settings: before `settled`.
+            problems: gives the texts of the problems that are judged.
+
+        Raises:
+            DataError: it is.
+        """
+        return None
 
     def known(self) -> dict[str, Any]:
         """What opinions depend on beside the settings, such as the hash of a model's weights.

@@ -178,12 +178,27 @@ class OpinionCounts:
     num_judged: int = 0
     num_with_error: int = 0
     num_unknown: int = 0
+    num_failed_answers: int = 0
+    """Answers of a critic's model that could not be had: each is a vote that stayed unknown."""
     num_tokens: int = 0
     claim: Claim = "where"
     solutions: str = ""
     """What was judged."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Of those that are unknown."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Why answers could not be had."""
+
+    @property
+    def no_result(self) -> str | None:
+        """Why nothing came of the job; None if something did."""
+        if not self.num_judged or self.num_unknown < self.num_judged:
+            return None
+        (reason, _), *_ = self.reasons.most_common(1)
+        return (
+            f"all {self.num_judged:,} opinions are unknown, so they say nothing of any solution. "
+            f"The most frequent reason: {reason or 'the judge gave none'}"
+        )
 
     def lines(self) -> Iterator[str]:
         """What to say of them."""
@@ -196,6 +211,9 @@ class OpinionCounts:
         shown = self.reasons.most_common(3)
         for reason, count in shown:
             yield f"  unknown {count:,} times: {reason or 'the judge gave no reason'}"
+        if self.num_failed_answers:
+            (why, _), *_ = self.failures.most_common(1)
+            yield f"  {self.num_failed_answers:,} answers could not be had, most often: {why}"
         if others := self.num_unknown - sum(count for _, count in shown):
             yield f"  unknown {others:,} times for other reasons"
         if self.solutions.endswith(FILES):
@@ -219,6 +237,10 @@ def opinion_counts(location: str) -> OpinionCounts:
         found.num_with_error += one.first_error is not None
         found.num_unknown += not one.is_known
         found.num_tokens += one.num_tokens
+        for answer in one.answers:
+            if answer.finish_reason == "failed":
+                found.num_failed_answers += 1
+                found.failures[answer.text[:120]] += 1
         if not one.is_known:
             found.reasons[one.reason[:120]] += 1
     return found

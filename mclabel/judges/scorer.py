@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from mclabel.data.leaks import leak_key, leak_keys
 from mclabel.data.readers.judged import JudgedSolution
-from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.labels import committed_blocks, read_labels
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import EngineResources
-from mclabel.errors import DataError
+from mclabel.errors import BadAnswer, DataError
 from mclabel.evaluation.processbench import best_threshold, first_below
 from mclabel.evaluation.truth import as_judged
 from mclabel.judges.base import Asks, Judge, JudgedItem, JudgeSettings, Opinion
 from mclabel.prm.scoring.batched import BatchedScorer
 from mclabel.prm.scoring.formats import OWN_FORMAT
-from mclabel.prm.scoring.manifest import PrmManifest, model_folder, scorer_fingerprint
+from mclabel.prm.scoring.manifest import (
+    PrmManifest,
+    model_folder,
+    scorer_fingerprint,
+    trained_blocks,
+)
 from mclabel.prm.scoring.score import check_scores
 from mclabel.prm.scoring.scorer import Scorer, ScorerSettings, load_scorer
 from mclabel.records import Claim
@@ -81,6 +87,25 @@ class ScorerJudge(Judge):
             threshold = chosen_threshold(settings)
         return settings.model_copy(update={**found, "threshold": threshold})
 
+    @classmethod
+    def check_input(cls, settings: Any, problems: Callable[[], Iterable[str]]) -> None:
+        """See that the held-out labels are of other problems; see `Judge`."""
+        if settings.held_out is None:
+            return
+        held_out = leak_keys([settings.held_out])
+        key = f"judge.held_out={settings.held_out!r}"
+        shared = sum(1 for one in {leak_key(text) for text in problems()} if one in held_out)
+        if shared:
+            raise DataError(
+                f"{key}: {shared:,} of its {len(held_out):,} problems are also judged, so the "
+                "threshold would be chosen on what it is used for. Give labels of other problems"
+            )
+        if (blocks := trained_blocks(settings.prm)) & committed_blocks(Store(settings.held_out)):
+            raise DataError(
+                f"{key}: the PRM was trained on its labels ({len(blocks):,} blocks), on which its "
+                "scores are better than elsewhere. Give labels that it was not trained on"
+            )
+
     def known(self) -> dict[str, Any]:
         """The PRM by its weights, and its threshold; see `Judge`."""
         prm, found = self.settings.prm, {"threshold": self.settings.threshold}
@@ -105,7 +130,7 @@ class ScorerJudge(Judge):
 
         try:
             scores, num_tokens = await self._scorer.score(item)
-        except TooLongError as error:
+        except (TooLongError, BadAnswer) as error:
             return Opinion(is_known=False, reason=str(error).removeprefix(f"{item.place}: "))
         check_scores("the scorer", [scores], [item.place])
         threshold = self.settings.threshold

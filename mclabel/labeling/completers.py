@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pydantic import Field
 
 from mclabel.engines import Policy, PolicySettings
-from mclabel.errors import EngineDied, EngineError
+from mclabel.errors import BadAnswer, EngineDied, EngineError
 from mclabel.labeling.prefixes import Prefix
 from mclabel.records import AUTHOR
 from mclabel.settings import rule
@@ -109,5 +109,5 @@ def naming(name: str) -> Iterator[None]:
     except EngineError as error:
         if name == AUTHOR:
             raise
-        kind = EngineDied if isinstance(error, EngineDied) else EngineError
-        raise kind(f"completer {name}: {error}") from error
+        kinds = (one for one in (EngineDied, BadAnswer) if isinstance(error, one))
+        raise next(kinds, EngineError)(f"completer {name}: {error}") from error

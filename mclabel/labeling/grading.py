@@ -20,6 +20,7 @@ _OUTCOMES: Mapping[Verdict, Outcome] = {
 MAX_REASONS = 20
 """Different reasons that are counted in a shard."""
 NO_REASON = "no reason given"
+NOT_SAMPLED = "the engine gave no completion"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +38,15 @@ class Graded:
 
 CUT = Graded(outcome=Outcome.TRUNCATED)
 """Of a completion that was cut by its length, which has no answer."""
+
+
+def not_sampled(why: str) -> Graded:
+    """Of a completion that the engine could not give.
+
+    Args:
+        why: in words.
+    """
+    return Graded(outcome=Outcome.UNGRADED, reason=shown_reason(why) or None, failed=True)
 
 
 def graded(grade: Grade) -> Graded:
@@ -62,10 +72,11 @@ def grade_recorded(
     whole = [
         GradeItem(problem=problem, completion=text)
         for problem, text, end in recorded
-        if end != "length"
+        if end == "stop"
     ]
     grades = iter(grade(whole))
-    return [CUT if end == "length" else graded(next(grades)) for _, _, end in recorded]
+    without = {"length": CUT, "failed": not_sampled(NOT_SAMPLED)}
+    return [without[end] if end != "stop" else graded(next(grades)) for _, _, end in recorded]
 
 
 def ungraded_reasons(rollouts: Iterable[Rollout]) -> dict[str, int]:

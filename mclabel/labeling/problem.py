@@ -50,6 +50,9 @@ from mclabel.records import (
 )
 from mclabel.work.desk import Desk
 
+MAX_NAMED = 5
+"""Given solutions that a message names."""
+
 
 def run_learner(settings: LabelSettings) -> RunLearner | None:
     """What learns over the problems of a run, where the estimator has one.
@@ -75,7 +78,8 @@ class ProblemLabels:
     """Of a problem without labels, as no right and wrong solutions could be kept: how many were
     sampled, and how many were right."""
     set_aside: RejectReason | None = None
-    """Why the problem cannot be labelled."""
+    """Why the problem cannot be labelled, or if it has labels, why some given solutions have none.
+    """
     num_taken: int = 0
     """Of the rollouts, those that were taken over from a source."""
 
@@ -146,8 +150,7 @@ async def label_problem(
 
     Raises:
         EngineError: the engine died.
-        DataError: a given solution does not survive the policy's tokenizer; if strict, the problem
-            cannot be labelled.
+        DataError: if strict, the problem or one of its given solutions cannot be labelled.
     """
     policy, settings, desk = shared.policy, shared.settings, shared.desk
     models = [(AUTHOR, policy)]
@@ -168,10 +171,17 @@ async def label_problem(
         desk=desk,
     )
     known = None if shared.source is None else await desk.run(shared.source.problem, problem)
+    lost: RejectReason | None = None
     if known is not None:
         solutions, sampled = [row.solution for row in known.rows], _sampled_before(known.rows[0])
+    elif given:
+        solutions, lost = await _given_solutions(sampler, settings, given)
+        if lost is not None and (settings.strict or not solutions):
+            return _left_out(problem, lost, settings)
+        sampled = Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
     else:
-        solutions, sampled = await _solutions(sampler, settings, given)
+        sampled = await _sampled_solutions(sampler, settings)
+        solutions = list(sampled.kept)
     if not solutions:
         counts = {"num_sampled": sampled.num_sampled, "num_right": sampled.num_right}
         return ProblemLabels(labeled=[], rollouts=[], num_tokens=sampled.num_tokens, dropped=counts)
@@ -192,6 +202,7 @@ async def label_problem(
     sampling = _how_sampled(sampled, chosen_by_outcome=chosen)
     labels = await label_sampled(shared, samplers, prompt, solutions, sampling, lesson=lesson)
     labels.num_tokens += sampled.num_tokens
+    labels.set_aside = labels.set_aside or lost
     return labels
 
 
@@ -241,25 +252,39 @@ def _left_out(problem: Problem, why: RejectReason, settings: LabelSettings) -> P
     return ProblemLabels(labeled=[], rollouts=[], set_aside=why)
 
 
-async def _solutions(
+async def _given_solutions(
     sampler: Sampler, settings: LabelSettings, given: Sequence[GivenSolution]
-) -> tuple[list[Solution], Sampled]:
-    """The solutions to label, and how they were sampled; none if the problem is dropped."""
+) -> tuple[list[Solution], RejectReason | None]:
+    """The given solutions in the policy's tokens, and which of them cannot be written so."""
     splitter = settings.split
     thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
-    if given:
-        solutions = [
-            await given_solution(sampler, one, index, splitter, thinks)
-            for index, one in enumerate(given)
-        ]
-        return solutions, Sampled(kept=(), num_sampled=0, num_right=0, first=Counts())
-    sampled = await sample_solutions(
+    found = [
+        await given_solution(sampler, one, index, splitter, thinks)
+        for index, one in enumerate(given)
+    ]
+    lost = [str(index) for index, one in enumerate(found) if one is None]
+    solutions = [one for one in found if one is not None]
+    if not lost:
+        return solutions, None
+    shown = ", ".join(lost[:MAX_NAMED]) + (", …" if len(lost) > MAX_NAMED else "")
+    detail = (
+        f"{len(lost)} of its {len(found)} given solutions (solution {shown}, from 0): the policy's "
+        "tokenizer does not reproduce the text, so the steps have no exact token boundaries. "
+        "Correct or remove it"
+    )
+    return solutions, RejectReason("not_reproduced", detail)
+
+
+async def _sampled_solutions(sampler: Sampler, settings: LabelSettings) -> Sampled:
+    """The solutions to label, and how they were sampled; none is kept if the problem is dropped."""
+    splitter = settings.split
+    thinks = splitter.begins_in(sampler.policy.decode(sampler.prompt))
+    return await sample_solutions(
         lambda index: sampled_solution(sampler, index, splitter, thinks),
         count=settings.solutions.per_problem,
         balance=settings.solutions.balance,
         max_samples=settings.solutions.most_samples,
     )
-    return list(sampled.kept), sampled
 
 
 def _sampled_before(row: LabeledSolution) -> Sampled:

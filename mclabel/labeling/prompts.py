@@ -8,6 +8,7 @@ from mclabel.checkers import Checker
 from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.rejects import bounded
 from mclabel.engines import Policy
+from mclabel.engines.base import never_fits
 from mclabel.records import AUTHOR, GivenSolution, Problem
 from mclabel.work.desk import Desk
 
@@ -54,21 +55,12 @@ def _too_long(
     problem: Problem, given: Sequence[GivenSolution], policy: Policy, who: str
 ) -> RejectReason | None:
     """A text that cannot fit, refused by its length: tokenising it alone would take long."""
-    most = policy.max_context * policy.max_token_chars
-    if len(problem.text) > most:
-        return RejectReason(
-            "prompt_too_long",
-            f"its text has {len(problem.text):,} characters, more than could ever be "
-            f"{policy.max_context:g} tokens, which {who} takes of prompt and solution together",
-        )
+    takes = f"which {who} takes of prompt and solution together"
+    if (size := never_fits(len(problem.text), policy)) is not None:
+        return RejectReason("prompt_too_long", f"its text has {size}, {takes}")
     for index, solution in enumerate(given):
-        if len(solution.text) > most:
-            return RejectReason(
-                "solution_too_long",
-                f"its solution {index} has {len(solution.text):,} characters, more than could ever "
-                f"be {policy.max_context:g} tokens, which {who} takes of prompt and solution "
-                "together",
-            )
+        if (size := never_fits(len(solution.text), policy)) is not None:
+            return RejectReason("solution_too_long", f"its solution {index} has {size}, {takes}")
     return None
 
 

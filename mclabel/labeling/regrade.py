@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from mclabel.answers.golds import Gold
 from mclabel.checkers import Grade, GradeItem
 from mclabel.estimators import (
     Completer,
@@ -56,7 +57,7 @@ def regrade_block(
     *,
     settings: EstimatorSettings,
     rule: CompleterRule,
-    golds: Mapping[str, str],
+    golds: Mapping[str, Gold],
     read_knowledge: Callable[[str], Any],
     grade: Callable[[Sequence[GradeItem]], Sequence[Grade]],
 ) -> Regraded:
@@ -71,10 +72,7 @@ def regrade_block(
         read_knowledge: what the estimator had learned over the run, by its id.
         grade: of the checker.
     """
-    problems = {
-        row.problem.id: replace(row.problem, answer=golds.get(row.problem.id, row.problem.answer))
-        for row in rows
-    }
+    problems = {row.problem.id: _with_gold(row.problem, golds.get(row.problem.id)) for row in rows}
     by_problem: dict[str, list[LabeledSolution]] = {name: [] for name in problems}
     for row, solution in zip(rows, _solutions(rows, problems, grade), strict=True):
         by_problem[row.problem.id].append(replace(row, solution=solution))
@@ -224,3 +222,9 @@ def _moved(counts: Counts, then: Outcome, now: Outcome) -> Counts:
     """Counts in which one rollout of outcome `then` has outcome `now`."""
     of_then = f"num_{then.value}"
     return replace(counts, **{of_then: getattr(counts, of_then) - 1}).plus(now)
+
+
+def _with_gold(problem: Problem, gold: Gold | None) -> Problem:
+    if gold is None:
+        return problem
+    return replace(problem, answer=gold.answer, answer_is_json=gold.is_json)

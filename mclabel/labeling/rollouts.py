@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from mclabel.checkers import Checker, GradeItem
 from mclabel.engines import Policy
+from mclabel.errors import BadAnswer
 from mclabel.estimators import Judgement, Probe, ProblemEstimator
 from mclabel.labeling.completers import naming, spelled
 from mclabel.labeling.decisions import Decisions
-from mclabel.labeling.grading import CUT, Graded, graded
+from mclabel.labeling.grading import CUT, Graded, graded, not_sampled
 from mclabel.labeling.journal import LabelJournal
 from mclabel.labeling.prefixes import Prefix, PrefixTable
 from mclabel.labeling.source import Place
@@ -106,14 +107,12 @@ class Sampler:
             index,
             completer="" if self.name == AUTHOR else self.name,
         )
+        why = None
         if known is not None:
             completion = known.completion
         else:
-            with naming(self.name):
-                completion = await self.policy.sample(
-                    self.prompt, self.ids(prefix), seed=seed, priority=self.priority
-                )
-        grade = await self.grade(completion, prefix.text)
+            completion, why = await self.sample(self.ids(prefix), seed=seed)
+        grade = await self.grade(completion, prefix.text) if why is None else not_sampled(why)
         if known is None:
             self.on_completion(grade.outcome)
         rollout = Rollout(
@@ -129,9 +128,24 @@ class Sampler:
             reason=grade.reason,
             completer=self.name,
         )
-        if self.journal is not None:
+        if self.journal is not None and why is None:
             self.journal.add_rollout(rollout, completion, failed=grade.failed)
         return completion, rollout
+
+    async def sample(self, prefix: tuple[int, ...], *, seed: int) -> tuple[Completion, str | None]:
+        """A completion, and why the engine could not give it; None if it could.
+
+        Raises:
+            EngineError: the engine died, or gives none at all.
+        """
+        try:
+            with naming(self.name):
+                found = await self.policy.sample(
+                    self.prompt, prefix, seed=seed, priority=self.priority
+                )
+        except BadAnswer as error:
+            return Completion(ids=(), text="", finish_reason="failed"), str(error)
+        return found, None
 
     async def grade(self, completion: Completion, prefix: str = "") -> Graded:
         """How a completion ended, and its answer. One cut by its length has none.

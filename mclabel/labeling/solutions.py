@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mclabel.data.steps import StepSplitter, split_steps
-from mclabel.errors import DataError
+from mclabel.labeling.grading import not_sampled
 from mclabel.labeling.rollouts import Sampler
 from mclabel.records import Completion, GivenSolution, Solution
 from mclabel.seeds import content_id, sampling_seed
@@ -24,12 +24,13 @@ async def sampled_solution(
     known = None if journal is None else journal.take_solution(problem.id, index)
     if known is not None and not known.failed:
         return known.solution
+    why = None
     if known is not None:
         completion = known.completion
     else:
         seed = sampling_seed(sampler.run_seed, problem.id, "solution", index)
-        completion = await policy.sample(sampler.prompt, (), seed=seed, priority=sampler.priority)
-    grade = await sampler.grade(completion)
+        completion, why = await sampler.sample((), seed=seed)
+    grade = await sampler.grade(completion) if why is None else not_sampled(why)
     steps = splitter.split(completion.ids, completion.text, policy.decode, opened=thinks)
     solution = Solution(
         id=content_id("solution", problem.id, index),
@@ -45,14 +46,14 @@ async def sampled_solution(
     )
     if known is None:
         sampler.on_completion(grade.outcome)
-    if journal is not None:
+    if journal is not None and why is None:
         journal.add_solution(solution, failed=grade.failed)
     return solution
 
 
 async def given_solution(
     sampler: Sampler, given: GivenSolution, index: int, splitter: StepSplitter, thinks: bool
-) -> Solution:
+) -> Solution | None:
     """A solution from elsewhere, in the policy's tokens.
 
     Args:
@@ -62,17 +63,14 @@ async def given_solution(
         splitter: of the solution.
         thinks: whether the prompt ends where the policy's thinking begins.
 
-    Raises:
-        DataError: the policy's tokenizer does not give the text back.
+    Returns:
+        None if the policy's tokenizer does not give the text back: its steps would have no exact
+        token boundaries.
     """
     problem, policy = sampler.problem, sampler.policy
     ids = policy.encode(given.text)
     if policy.decode(ids) != given.text:
-        raise DataError(
-            f"problem {problem.id}, solution {index}: the policy's tokenizer does not reproduce "
-            "the text, so the steps have no exact token boundaries. Remove the solution, or "
-            "correct its text"
-        )
+        return None
     if given.step_ends is None:
         steps = splitter.split(ids, given.text, policy.decode, opened=thinks)
     else:

@@ -66,6 +66,11 @@ class BestOfNReport:
     result: BestOfN
     num_excluded: int
     """Number of problems left out because scorers were trained on them."""
+    num_rejected: int
+    """Number of rows and problems of which no solutions were sampled; `samples/rejects.jsonl` has
+    the reasons."""
+    num_too_few: int
+    """Number of problems left out because the run has fewer solutions of them than `samples`."""
     num_unscored: int
     """Number of samples that some scorer cannot score (no steps, or too long); they are chosen
     last."""
@@ -75,6 +80,20 @@ class BestOfNReport:
     num_fooled: dict[str, int]
     """For each scorer, the number of problems on which it chose a wrong sample although a right one
     existed."""
+    num_right: int
+    """Number of samples that are right."""
+    num_ungraded: int
+    """Number of samples without a verdict, which count as not right."""
+
+    @property
+    def no_result(self) -> str | None:
+        """Why no method can be told from another; None if they can."""
+        total = self.result.num_problems * self.result.num_samples
+        if self.num_ungraded == total:
+            return f"none of the {total:,} samples could be graded, so nothing was measured"
+        if not self.num_right:
+            return f"none of the {total:,} samples is right, so every method has accuracy 0"
+        return None
 
 
 def best_of_n(
@@ -94,13 +113,14 @@ def best_of_n(
         on_score: called with a scorer's name, and its solutions done and in all.
     """
     _check(config)
+    num_rejected = 0
     if config.run is None:
         run = _samples_of(config.out)
-        label(_sampling(config, run), on_state)
+        num_rejected = label(_sampling(config, run), on_state).num_rejected
     else:
         run = _run_at(config.run)
     known = {_text(row) for other in config.exclude for row in read_labels(Store(other))}
-    by_problem = _samples(run, config.samples)
+    by_problem, too_few = _samples(run, config.samples, strict=config.strict)
     fresh = [rows for rows in by_problem if _text(rows[0]) not in known]
     if not fresh:
         raise DataError(
@@ -109,13 +129,18 @@ def best_of_n(
         )
     samples, num_unscored = _scored(config, fresh, on_score)
     result = measure(samples, seed=config.seed, references=config.references)
+    graded = [row.solution.outcome for rows in fresh for row in rows]
     fooled = {name: _fooled(name, samples, fresh) for name in result.over_optimisation}
     report = BestOfNReport(
         result=result,
         num_excluded=len(by_problem) - len(fresh),
+        num_rejected=num_rejected,
+        num_too_few=len(too_few),
         num_unscored=num_unscored,
         fooled={name: found[:MAX_FOOLED] for name, found in fooled.items()},
         num_fooled={name: len(found) for name, found in fooled.items()},
+        num_right=graded.count(Outcome.RIGHT),
+        num_ungraded=graded.count(Outcome.UNGRADED),
     )
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -138,23 +163,27 @@ def _run_at(place: str) -> str:
     return samples if has_samples else place
 
 
-def _samples(run: str, count: int) -> list[list[LabeledSolution]]:
-    """The first `count` solutions of every problem of a run, problems by id.
+def _samples(
+    run: str, count: int, *, strict: bool
+) -> tuple[list[list[LabeledSolution]], list[str]]:
+    """The first `count` solutions of every problem of a run, and problems that have fewer, by id.
 
     Raises:
-        DataError: a problem has fewer.
+        DataError: no problem has as many; if strict, one has not.
     """
     by_problem: dict[str, list[LabeledSolution]] = defaultdict(list)
     for row in read_labels(Store(run)):
         by_problem[row.problem.id].append(row)
-    for identity, rows in by_problem.items():
-        if len(rows) < count:
-            raise DataError(
-                f"{run}: problem {identity} has {len(rows)} solutions, fewer than "
-                f"samples={count}. Lower samples, or sample more solutions"
-            )
+    too_few = sorted(name for name, rows in by_problem.items() if len(rows) < count)
+    if too_few and (strict or len(too_few) == len(by_problem)):
+        raise DataError(
+            f"{run}: problem {too_few[0]} has {len(by_problem[too_few[0]])} solutions, fewer than "
+            f"samples={count}. Lower samples, or sample more solutions"
+        )
+    for rows in by_problem.values():
         rows.sort(key=lambda row: row.solution.sample_index)
-    return [by_problem[identity][:count] for identity in sorted(by_problem)]
+    chosen = sorted(by_problem.keys() - set(too_few))
+    return [by_problem[identity][:count] for identity in chosen], too_few
 
 
 def _check(config: BestOfNConfig) -> None:
@@ -208,6 +237,7 @@ def _sampling(config: BestOfNConfig, run: str) -> LabelConfig:
         block_problems=config.block_problems,
         keep_rollouts=False,
         ray=config.ray,
+        strict=config.strict,
     )
 
 

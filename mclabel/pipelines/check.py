@@ -9,10 +9,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mclabel.answers import Grade, default_checker, extract_answer
+from mclabel.answers.golds import NoGold, acceptable_answers, best_grade, read_gold
 from mclabel.data.outputs import output_file
 from mclabel.data.readers.rows import TOO_LARGE, bounded_lines
 from mclabel.errors import DataError
@@ -36,8 +38,8 @@ def check_file(source: str, out: str | None, *, on_bad_line: Callable[[str], Non
     """Grade every line of a JSON Lines file and write it again with its grade.
 
     Args:
-        source: path; a line has `gold` and either `answer` or `completion`, and may have
-            `"truncated": true` of a completion. Other fields are kept.
+        source: path; a line has `gold`, in any form that data sets have, and either `answer` or
+            `completion`, and may have `"truncated": true` of a completion. Other fields are kept.
         out: path to write to, standard output by default; lines get `verdict`, `reason`, `layer`
             and, from a completion, `answer`.
         on_bad_line: called with the place and the fault of each line that is left out.
@@ -92,32 +94,48 @@ def _row(line: bytes) -> dict[str, Any] | str:
         return f"not valid JSON ({error})"
     if not isinstance(row, dict):
         return "must be an object with gold, and answer or completion"
-    for name in ("gold", "answer", "completion"):
+    for name in ("answer", "completion"):
         if name in row and not isinstance(row[name], str):
             return f"{name} must be a text, is {type(row[name]).__name__}"
     if "gold" not in row:
         return "no gold"
+    golds = acceptable_golds(row["gold"])
+    if isinstance(golds, str):
+        return f"gold {golds}"
     if "answer" not in row and "completion" not in row:
         return "neither answer nor completion"
     return row
 
 
+def acceptable_golds(value: Any) -> tuple[str, ...] | str:
+    """The golds of which each is right, or why the value is none, as a predicate."""
+    gold = read_gold(value)
+    if isinstance(gold, NoGold):
+        return gold.detail
+    return acceptable_answers(gold) or "must be a text, a number or a list of them, is an object"
+
+
 def _graded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Grade]]:
     """Rows with their grades, in order; easy pairs are decided while hard ones wait."""
     checker = default_checker()
-    waiting: deque[dict[str, Any]] = deque()
+    waiting: deque[tuple[dict[str, Any], tuple[str, ...]]] = deque()
 
     def pairs() -> Iterator[tuple[str | None, str]]:
         for row in rows:
             if "completion" in row:
                 cut = bool(row.get("truncated"))
                 row["answer"] = extract_answer(row["completion"], truncated=cut)
-            waiting.append(row)
-            yield row["answer"], row["gold"]
+            golds = acceptable_golds(row["gold"])
+            assert not isinstance(golds, str)  # such a row is not here
+            waiting.append((row, golds))
+            for gold in golds:
+                yield row["answer"], gold
 
-    for grade in checker.grade_each(pairs()):
-        row = waiting.popleft()
+    grades = checker.grade_each(pairs())
+    for first in grades:
+        row, golds = waiting.popleft()
+        grade = best_grade([first, *islice(grades, len(golds) - 1)])
         if row["answer"] is None:
             cut = bool(row.get("truncated"))
-            grade = checker.grade_completion("", row["gold"], truncated=cut)[1]
+            grade = checker.grade_completion("", golds[0], truncated=cut)[1]
         yield row, grade

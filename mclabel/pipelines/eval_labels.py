@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mclabel.data.outputs import check_places, output_folder
 from mclabel.data.places import FIGURES
-from mclabel.data.readers.judged import read_prm800k, read_processbench
+from mclabel.data.readers.judged import JudgedSolution, read_prm800k, read_processbench
+from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.shards.labels import label_tables, read_labels, read_rollouts
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import read_priors
@@ -106,9 +107,9 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
     if kind == "arith" and not source:
         return exact_truth(rows)
     if kind == "processbench" and source:
-        return judged_truth("processbench", rows, read_processbench(source))
+        return judged_truth("processbench", rows, _usable(read_processbench, source))
     if kind == "prm800k" and source:
-        return judged_truth("prm800k", rows, read_prm800k(source))
+        return judged_truth("prm800k", rows, _usable(read_prm800k, source))
     if kind == "run" and source:
         others = list(read_labels(Store(source)))
         check_same_problems(rows, others, source)
@@ -117,6 +118,24 @@ def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | N
         f"--truth {kind}{':' if source else ''}{source}: must be arith, processbench:FILE, "
         "prm800k:FILE or run:FOLDER"
     )
+
+
+def _usable(
+    read: Callable[[str, RowRejects], list[JudgedSolution]], source: str
+) -> list[JudgedSolution]:
+    """What a file of people's labels holds; rows that cannot be used are left out, and said."""
+    left_out = RowRejects(source)
+    found = read(source, left_out)
+    if left_out.found:
+        first = left_out.found[0]
+        logger.warning(
+            "%s: %d rows cannot be used and are left out, the first being row %s: %s",
+            source,
+            len(left_out.found),
+            first.row,
+            first.detail,
+        )
+    return found
 
 
 def _reference(own: Store, other: Store, whose: str) -> Mapping[str, Counts]:

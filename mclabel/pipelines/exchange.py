@@ -15,10 +15,13 @@ from mclabel.data.exchange.formats import Format, LabeledTexts
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
 from mclabel.data.outputs import check_run, output_folder
 from mclabel.data.places import EXPORT, check_free
-from mclabel.data.readers.rows import file_rows
+from mclabel.data.readers.left_out import RowRejects
+from mclabel.data.readers.rows import RejectReason, object_rows
 from mclabel.data.shards.finished import write_finished
 from mclabel.data.shards.labels import commit_block, read_labels
 from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.data.shards.rejects import FILE as REJECTS
+from mclabel.data.shards.rejects import Reject, write_lines, write_rejects
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.identity import versions
@@ -42,7 +45,8 @@ class ExportReport:
     path: str
     num_rows: int
     num_left_out: int
-    """Number of solutions that the format cannot represent."""
+    """Number of solutions that the format cannot represent; each with its reason in
+    `rejects.jsonl`."""
     num_cut: int
     """Number of solutions of which only the first steps were written."""
     num_not_kept: int
@@ -52,9 +56,10 @@ class ExportReport:
     def lines(self) -> Iterator[str]:
         """Lines to print on a terminal."""
         yield f"{self.num_rows} rows written to {self.path}"
+        why = f" (reasons: {Path(self.path).parent / REJECTS})" if self.num_left_out else ""
         yield (
             f"what {self.to} cannot hold: {self.losses}. Here: {self.num_left_out} solutions "
-            f"left out, {self.num_cut} cut"
+            f"left out{why}, {self.num_cut} cut"
             + (f"; {self.num_not_kept} not kept by a consensus" if self.num_not_kept else "")
         )
         if self.url is not None:
@@ -68,26 +73,33 @@ class ImportReport:
     num_rows: int
     num_solutions: int
     num_problems: int
+    num_rejected: int
+    """Number of rows and solutions that were left out; the run's `rejects.jsonl` has the reasons.
+    """
 
 
-def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -> ExportReport:
-    """Write `data.jsonl` and a data set card into a folder.
+def export_run(
+    run: str, to: str, out: str, *, push_to_hub: str | None = None, strict: bool = False
+) -> ExportReport:
+    """Write `data.jsonl`, a data set card and the solutions left out into a folder.
 
     Args:
         run: folder of labels.
         to: name of the format, or `module:Class`.
         out: folder, made if it is missing; what it holds of an earlier export is replaced.
         push_to_hub: data set of the Hugging Face Hub that the folder is uploaded to.
+        strict: whether a solution that the format cannot hold is an error.
 
     Raises:
-        DataError: a text cannot stand in the format, or no solution can.
+        DataError: no solution can stand in the format; if strict, one cannot.
         ConfigError: there is no such format, or the upload was refused.
     """
     form = find_format(to)
     check_free(out, EXPORT, "-o ")
     rows = read_labels(Store(run))
     folder = output_folder(out, "-o ")
-    num_rows = num_left_out = num_cut = num_not_kept = 0
+    num_rows = num_cut = num_not_kept = 0
+    left_out: list[Reject] = []
     partial = folder / f"{DATA}.partial"
     with partial.open("w", encoding="utf-8") as file:
         for row in rows:
@@ -95,19 +107,27 @@ def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -
                 num_not_kept += 1
                 continue
             texts = solution_texts(row)
-            exported = form.write(texts)
-            if exported is None:
-                num_left_out += 1
+            exported = _written(form, texts, to)
+            if isinstance(exported, str):
+                if strict:
+                    partial.unlink()
+                    raise DataError(f"{run}: solution {row.solution.id}: {exported}")
+                detail = f"solution {row.solution.id}: {exported}"
+                reject = Reject(problem_id=row.problem.id, reason="not_held", detail=detail)
+                left_out.append(reject)
                 continue
             num_cut += form.is_cut and None in texts.ratings
             num_rows += 1
             file.write(_json_line(exported, to))
+    num_left_out = len(left_out)
     if not num_rows:
         partial.unlink()
+        why = f"; the first: {left_out[0].detail}" if left_out else ""
         raise DataError(
             f"{run}: none of its {num_left_out} solutions can be written in the "
-            f"format {to}. Choose another --to"
+            f"format {to}{why}. Choose another --to"
         )
+    write_lines(folder / REJECTS, left_out)
     partial.rename(folder / DATA)
     card = _card(run, to, form, num_rows, num_left_out, num_cut)
     (folder / CARD).write_text(card, encoding="utf-8")
@@ -121,6 +141,15 @@ def export_run(run: str, to: str, out: str, *, push_to_hub: str | None = None) -
         num_not_kept=num_not_kept,
         url=None if push_to_hub is None else push_folder(folder, push_to_hub, [DATA, CARD]),
     )
+
+
+def _written(form: Format, texts: LabeledTexts, to: str) -> Mapping[str, Any] | str:
+    """The row of a solution, or why the format cannot hold it."""
+    try:
+        exported = form.write(texts)
+    except DataError as error:
+        return str(error)
+    return f"the format {to} has no place for its labels" if exported is None else exported
 
 
 def _json_line(row: Mapping[str, Any], to: str) -> str:
@@ -138,28 +167,35 @@ def _json_line(row: Mapping[str, Any], to: str) -> str:
         ) from error
 
 
-def import_file(path: str, source: str, out: str) -> ImportReport:
+def import_file(path: str, source: str, out: str, *, strict: bool = False) -> ImportReport:
     """Read a file of another format as a run that scorers can be trained on.
 
     Args:
         path: JSON Lines, JSON or Parquet.
         source: name of its format, or `module:Class`.
         out: folder of the run; the same file into the same folder again changes nothing.
+        strict: whether a row that cannot be used is an error; else it is left out, and the run's
+            `rejects.jsonl` has the reason.
 
     Raises:
-        DataError: a row is not of that format.
+        DataError: no row can be used; if strict, one cannot.
         ShardError: the folder holds something else.
     """
     form = find_format(source)
     check_run(out)
     solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
+    left_out = RowRejects(path, strict=strict)
     num_rows = 0
-    for place, row in file_rows(path):
+    for number, row in object_rows(path):
         num_rows += 1
-        for texts in read_row(form, row, place, source):
-            solutions[texts.problem].append(texts)
+        found = [row] if isinstance(row, RejectReason) else read_row(form, row, source)
+        for one in found:
+            if isinstance(one, RejectReason):
+                left_out.add(one, number)
+            else:
+                solutions[one.problem].append(one)
     if not solutions:
-        raise DataError(f"{path}: holds no rows")
+        raise DataError(left_out.none_left())
     labeled = [
         labeled_solution(texts, sample_index=index, outcome=_outcome(texts))
         for group in solutions.values()
@@ -173,11 +209,13 @@ def import_file(path: str, source: str, out: str) -> ImportReport:
         block = content_id(content, start)
         part = labeled[start : start + BLOCK_ROWS]
         commit_block(store, block, "import", part, None, semantic.stamp())
+    num_rejected = write_rejects(store, left_out.found)
     write_finished(store, num_blocks=-(-len(labeled) // BLOCK_ROWS))
     return ImportReport(
         num_rows=num_rows,
         num_solutions=len(labeled),
         num_problems=len({row.problem.id for row in labeled}),
+        num_rejected=num_rejected,
     )
 
 

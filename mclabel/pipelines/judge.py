@@ -63,12 +63,13 @@ def judge(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
     check_places(config.out, RUN, folders=OPINION_FOLDERS, files=RUN_FILES)
+    solutions = read_judged_input(config.solutions, strict=config.strict)
+    judge_class(config.judge).check_input(config.judge, lambda: (one.problem for one in solutions))
     settings = _settled(config)
     checked = CheckedJudge(settings, seed=config.seed)
     own = checked.judge
     with checked.boundary.calling("check", may_take_long=True):
         own.check()
-    solutions = read_judged_input(config.solutions, strict=config.strict)
     semantic = _semantic(config, settings, own)
     check_output(config.out, semantic)
     served = _served(config)

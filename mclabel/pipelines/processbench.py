@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mclabel.data.readers.judged import JudgedSolution, read_processbench
+from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.solutions import solution_of
 from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.rejects import bounded
+from mclabel.data.shards.rejects import Reject, bounded
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.evaluation.matching import (
@@ -38,7 +42,12 @@ from mclabel.report.files import json_text
 from mclabel.report.terminal.grid import markdown
 from mclabel.report.terminal.processbench_table import processbench_grid
 
+if TYPE_CHECKING:
+    from mclabel.prm.examples.encode import EncodedSolution
+    from mclabel.prm.scoring.score import PRM
+
 LEFT_OUT = "left_out.jsonl"
+logger = logging.getLogger(__name__)
 Splits = Mapping[str, Sequence[JudgedSolution]]
 Predictions = Mapping[str, Mapping[str, int | None]]
 
@@ -53,6 +62,7 @@ def processbench_of_prm(
     seed: int,
     on_score: Callable[[int, int], None],
     trust_remote_code: bool = False,
+    strict: bool = False,
 ) -> ProcessBenchResult:
     """Measure a PRM; solutions that it cannot read are left out, and named.
 
@@ -66,36 +76,32 @@ def processbench_of_prm(
         seed: of the bootstrap.
         on_score: called with solutions scored and in all.
         trust_remote_code: run Python code that comes with the PRM.
+        strict: whether a row that cannot be used is an error; else it is left out.
 
     Raises:
         ConfigError: an ORM, a PRM without its step token, or no split to choose a threshold on.
         DataError: a file cannot be used, or the PRM reads none of its solutions.
     """
-    from mclabel.prm.examples.encode import TooLongError
     from mclabel.prm.scoring.score import PRM, check_scores
 
     check_out_folder(out)
-    splits = read_splits(files)
+    read = read_splits(files, strict=strict)
+    splits = read.solutions
     if threshold is None and THRESHOLD_SPLIT not in splits:
         raise ConfigError(
             f"the threshold is chosen on the split {THRESHOLD_SPLIT}, which is not among "
             f"{', '.join(splits)}. Give its file, too, or --threshold"
         )
+    if threshold is None and (missing := missing_kind(splits[THRESHOLD_SPLIT])) is not None:
+        raise DataError(
+            f"the split {THRESHOLD_SPLIT} holds no solution {missing}: the threshold is chosen by "
+            "F1, which needs both. Give a file with both, or --threshold"
+        )
+    say_missing_kinds(splits)
     prm = PRM.load(model, device=device, trust_remote_code=trust_remote_code)
     if prm.manifest.kind == "orm":
         raise ConfigError(f"{model}: is an ORM, which does not score single steps. Give a PRM")
-    readable = []
-    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
-    for name, rows in splits.items():
-        for row in rows:
-            given = solution_of({"steps": list(row.steps)}, row.id)
-            steps = [given.text[a:b] for a, b in pairwise((0, *(given.step_ends or ())))]
-            try:
-                readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
-            except DataError as error:
-                detail = str(error).removeprefix(f"{row.id}: ")
-                reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
-                refused[name][row.id] = LeftOut(reason=reason, detail=detail)
+    readable, refused = _encoded(prm, splits)
     if not readable:
         first = next(one for found in refused.values() for one in found.items())
         raise DataError(
@@ -113,7 +119,8 @@ def processbench_of_prm(
         for name, found in scores.items()
     }
     result = processbench(splits, predictions, reasons=refused, threshold=threshold, seed=seed)
-    write_figures(result, splits, predictions, refused, out)
+    result = replace(result, num_rejected=read.num_rejected)
+    write_figures(result, splits, predictions, refused, read.rejects, out)
     if out is not None:
         write_provenance(
             Path(out) / "provenance.json",
@@ -124,8 +131,29 @@ def processbench_of_prm(
     return result
 
 
+def _encoded(
+    prm: PRM, splits: Splits
+) -> tuple[list[tuple[str, str, EncodedSolution]], dict[str, dict[str, LeftOut]]]:
+    """Solutions as the PRM reads them, with split and id, and why it cannot read others."""
+    from mclabel.prm.examples.encode import TooLongError
+
+    readable: list[tuple[str, str, EncodedSolution]] = []
+    refused: dict[str, dict[str, LeftOut]] = {name: {} for name in splits}
+    for name, rows in splits.items():
+        for row in rows:
+            given = solution_of({"steps": list(row.steps)}, row.id)
+            steps = [given.text[a:b] for a, b in pairwise((0, *(given.step_ends or ())))]
+            try:
+                readable.append((name, row.id, prm.encoder.text(row.problem, steps, row.id)))
+            except DataError as error:
+                detail = str(error).removeprefix(f"{row.id}: ")
+                reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
+                refused[name][row.id] = LeftOut(reason=reason, detail=detail)
+    return readable, refused
+
+
 def processbench_of_labels(
-    files: Sequence[str], labels: str, *, out: str | None, seed: int
+    files: Sequence[str], labels: str, *, out: str | None, seed: int, strict: bool = False
 ) -> ProcessBenchResult:
     """Measure the labels of a run on ProcessBench's solutions; those it lacks are left out, named.
 
@@ -137,7 +165,9 @@ def processbench_of_labels(
         DataError: a file cannot be used, or the run holds none of the solutions.
     """
     check_out_folder(out)
-    splits = read_splits(files)
+    read = read_splits(files, strict=strict)
+    splits = read.solutions
+    say_missing_kinds(splits)
     rows: list[LabeledSolution] = []
     unlocated: list[LabeledSolution] = []
     for row in read_labels(Store(labels)):
@@ -163,7 +193,8 @@ def processbench_of_labels(
             f"looked for {first!r} first. Label them: configs/label/processbench.yaml is the job"
         )
     result = processbench(splits, predictions, reasons=reasons, seed=seed)
-    write_figures(result, splits, predictions, reasons, out)
+    result = replace(result, num_rejected=read.num_rejected)
+    write_figures(result, splits, predictions, reasons, read.rejects, out)
     return result
 
 
@@ -216,15 +247,60 @@ class _Unlocated:
         )
 
 
-def read_splits(files: Sequence[str]) -> dict[str, list[JudgedSolution]]:
-    """The splits by name: that of the file, without `processbench_`."""
+@dataclass(frozen=True, kw_only=True)
+class ReadSplits:
+    """Splits of ProcessBench, and the rows of their files that cannot be used."""
+
+    solutions: dict[str, list[JudgedSolution]]
+    """By the name of the split: that of the file, without `processbench_`."""
+    rejects: dict[str, tuple[Reject, ...]]
+
+    @property
+    def num_rejected(self) -> dict[str, int]:
+        """Rows that cannot be used, by split; splits without any are not named."""
+        return {name: len(found) for name, found in self.rejects.items() if found}
+
+
+def read_splits(files: Sequence[str], *, strict: bool = False) -> ReadSplits:
+    """Read the splits.
+
+    Args:
+        files: one a split.
+        strict: whether a row that cannot be used is an error; else it is left out.
+
+    Raises:
+        ConfigError: two files are the same split.
+        DataError: no row of a file can be used; if strict, one cannot.
+    """
     splits: dict[str, list[JudgedSolution]] = {}
+    rejects: dict[str, tuple[Reject, ...]] = {}
     for file in files:
         name = Path(file).stem.removeprefix("processbench_")
         if name in splits:
             raise ConfigError(f"{file}: is a second file of the split {name}. Give each split once")
-        splits[name] = read_processbench(file)
-    return splits
+        left_out = RowRejects(file, strict=strict)
+        splits[name] = read_processbench(file, left_out)
+        rejects[name] = tuple(left_out.found)
+    return ReadSplits(solutions=splits, rejects=rejects)
+
+
+def say_missing_kinds(splits: Splits) -> None:
+    """Warn of splits that have no F1, as all of their solutions are of one kind."""
+    for name, rows in splits.items():
+        if (missing := missing_kind(rows)) is not None:
+            logger.warning(
+                "the split %s holds no solution %s, so it has no F1, and there is no mean F1",
+                name,
+                missing,
+            )
+
+
+def missing_kind(rows: Sequence[JudgedSolution]) -> str | None:
+    """Which kind of solutions there is none of; None if there are both."""
+    wrong = sum(row.first_error is not None for row in rows)
+    if 0 < wrong < len(rows):
+        return None
+    return "without an error" if wrong else "with an error"
 
 
 def write_figures(
@@ -232,6 +308,7 @@ def write_figures(
     splits: Splits,
     predictions: Predictions,
     reasons: Reasons,
+    rejects: Mapping[str, Sequence[Reject]],
     out: str | None,
 ) -> None:
     """Write figures, predictions and what was left out to a folder; to None, nothing."""
@@ -241,6 +318,9 @@ def write_figures(
     (folder / "processbench.json").write_text(json_text(result), encoding="utf-8")
     (folder / "processbench.md").write_text(markdown([processbench_grid(result)]), encoding="utf-8")
     with (folder / LEFT_OUT).open("w", encoding="utf-8") as file:
+        for name, rows_out in rejects.items():
+            for reject in rows_out:
+                file.write(json.dumps({"split": name, **reject.content()}) + "\n")
         for name, found in reasons.items():
             for identity, one in found.items():
                 content = {"split": name, "id": identity, "reason": one.reason}

@@ -11,6 +11,7 @@ from pathlib import Path
 from mclabel.answers import answer_key, extract_answer
 from mclabel.data.outputs import output_file
 from mclabel.data.readers.problems import read_problems
+from mclabel.data.shards.rejects import Reject
 from mclabel.errors import DataError
 from mclabel.evaluation.matching import compact
 from mclabel.pipelines.processbench import read_splits
@@ -25,9 +26,13 @@ class GoldReport:
     """Whose gold is the boxed answer of a solution marked as right."""
     without: tuple[str, ...]
     """Ids of solutions whose gold is not known, left out."""
+    rejects: tuple[Reject, ...]
+    """Rows of the files that cannot be used."""
 
 
-def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldReport:
+def join_golds(
+    files: Sequence[str], golds: Sequence[str], out: str, *, strict: bool = False
+) -> GoldReport:
     r"""Write ProcessBench's solutions as problems and solutions that a labelling job reads.
 
     A row has `problem`, `answer` and `steps`. The gold answer of a problem is that of the same text
@@ -38,13 +43,15 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
         files: splits of ProcessBench.
         golds: files of problems with answers, or `hf:NAME`.
         out: JSON Lines file, written whole.
+        strict: whether a row that cannot be used is an error; else it is left out.
 
     Raises:
         DataError: a file cannot be used, or no gold is known.
     """
     output_file(out, "-o ")
     known = {compact(p.text): p.answer for source in golds for p in read_problems(source)}
-    judged = [one for rows in read_splits(files).values() for one in rows]
+    read = read_splits(files, strict=strict)
+    judged = [one for rows in read.solutions.values() for one in rows]
     boxed: dict[str, dict[str, str]] = defaultdict(dict)
     for one in judged:
         marked = bool(one.answer_right) and r"\boxed" in one.steps[-1]
@@ -76,4 +83,5 @@ def join_golds(files: Sequence[str], golds: Sequence[str], out: str) -> GoldRepo
         num_from_files=num_from_files,
         num_from_solutions=len(lines) - num_from_files,
         without=tuple(without),
+        rejects=tuple(one for found in read.rejects.values() for one in found),
     )

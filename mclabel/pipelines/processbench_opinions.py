@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,12 @@ from mclabel.judges.base import Opinion
 from mclabel.judges.consensus.rules import RULES, Rule
 from mclabel.judges.opinions import OpinionRun, judged_rows
 from mclabel.pipelines.eval_labels import check_out_folder
-from mclabel.pipelines.processbench import Splits, read_splits, write_figures
+from mclabel.pipelines.processbench import (
+    Splits,
+    read_splits,
+    say_missing_kinds,
+    write_figures,
+)
 from mclabel.pipelines.provenance import write_provenance
 from mclabel.records import SourceOpinion
 
@@ -35,6 +40,7 @@ def processbench_of_opinions(
     rule: str | None,
     out: str | None,
     seed: int,
+    strict: bool = False,
 ) -> ProcessBenchResult:
     """Measure judges, or what a rule makes of several, like a PRM.
 
@@ -49,6 +55,7 @@ def processbench_of_opinions(
         out: folder for processbench.json, processbench.md, predictions.jsonl, left_out.jsonl,
             provenance.json.
         seed: of the bootstrap.
+        strict: whether a row that cannot be used is an error; else it is left out.
 
     Raises:
         ConfigError: a run fits two files, a file has no run, or the rule does not fit the judges.
@@ -56,7 +63,9 @@ def processbench_of_opinions(
         ShardError: a run holds no opinions, or its shards are damaged.
     """
     check_out_folder(out)
-    splits = read_splits(files)
+    read = read_splits(files, strict=strict)
+    splits = read.solutions
+    say_missing_kinds(splits)
     judges = _by_split(dict(zip(splits, files, strict=True)), splits, opinions)
     for name, of_split in judges.items():
         _check_rule(rule, name, of_split)
@@ -74,7 +83,8 @@ def processbench_of_opinions(
         rule=rule,
     )
     result = processbench(splits, predictions, reasons=reasons, panel=panel, seed=seed)
-    write_figures(result, splits, predictions, reasons, out)
+    result = replace(result, num_rejected=read.num_rejected)
+    write_figures(result, splits, predictions, reasons, read.rejects, out)
     if out is not None:
         runs = {name: [one.provenance() for one in found] for name, found in judges.items()}
         write_provenance(Path(out) / "provenance.json", opinions=runs, rule=rule)

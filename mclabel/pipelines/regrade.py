@@ -11,7 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from mclabel.answers import reference_answer
+from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import (
     Checker,
     CheckerSettings,
@@ -23,8 +23,7 @@ from mclabel.checkers import (
 from mclabel.checkers.base import CheckerField, default_checker, recorded_keys
 from mclabel.components import NotAllowed, within
 from mclabel.config import load_content
-from mclabel.data.readers.problem_rows import text_of
-from mclabel.data.readers.rows import RejectReason, file_rows
+from mclabel.data.readers.rows import file_rows
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.estimators import CompleterRule, EstimatorSettings
@@ -138,7 +137,9 @@ def regrade(
         "regraded": {
             "run": place_of(run),
             "checker": config.get("checker"),
-            "golds": content_id(sorted(corrected.items())) if corrected else None,
+            "golds": content_id(sorted((name, gold.answer) for name, gold in corrected.items()))
+            if corrected
+            else None,
             **superseded_rows(source),
         },
     }
@@ -155,7 +156,7 @@ class _Regrading:
         rewritten: RewrittenRun,
         settings: EstimatorSettings,
         rule: CompleterRule,
-        golds: Mapping[str, str],
+        golds: Mapping[str, Gold],
         checker: Checker,
         run: str,
     ) -> None:
@@ -283,18 +284,15 @@ def _checker_then(config: Mapping[str, Any]) -> str:
     return f"math {recorded}"
 
 
-def _golds(path: str) -> dict[str, str]:
-    golds: dict[str, str] = {}
+def _golds(path: str) -> dict[str, Gold]:
+    golds: dict[str, Gold] = {}
     for place, row in file_rows(path):
-        identity, answer = (
-            (row.get("problem_id"), row.get("answer")) if isinstance(row, dict) else (None, None)
-        )
-        if identity in (None, "") or answer is None:
+        identity = row.get("problem_id")
+        if identity in (None, "") or row.get("answer") is None:
             raise DataError(f"{place}: needs problem_id and answer, the corrected gold")
-        text = text_of(answer, numbers=True)
-        if isinstance(text, RejectReason):
-            raise DataError(f"{place}: the answer, which is the corrected gold, {text.detail}")
-        gold = reference_answer(text)
+        gold = read_gold(row["answer"])
+        if isinstance(gold, NoGold):
+            raise DataError(f"{place}: the answer, which is the corrected gold, {gold.detail}")
         if golds.setdefault(str(identity), gold) != gold:
             raise DataError(
                 f"{place}: problem {identity!r} has a different gold in an earlier "

@@ -15,7 +15,7 @@ from mclabel.config import ScoreConfig
 from mclabel.data.outputs import RUN_FILES, SCORE_FOLDERS, check_places, check_writable, output_file
 from mclabel.data.places import RUN
 from mclabel.data.shards.manifest import Semantic
-from mclabel.data.shards.rejects import Reject
+from mclabel.data.shards.rejects import Reject, write_lines
 from mclabel.data.shards.solution_rows import SCORES
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import EngineResources
@@ -199,11 +199,7 @@ def _rejects(solutions: Solutions, task: ScoreTask, store: Store) -> list[Reject
 def _deliver(store: Store, config: ScoreConfig, rejects: tuple[Reject, ...]) -> int:
     """Write the file, and beside it the rows left out and what scored; the number of lines."""
     out = Path(str(config.out))
-    beside = Path(f"{out}.rejects.jsonl")
-    if rejects:
-        beside.write_bytes(b"".join(reject.line() for reject in rejects))
-    else:
-        beside.unlink(missing_ok=True)
+    write_lines(Path(f"{out}.rejects.jsonl"), rejects)
     num_lines, written = 0, Path(f"{store.location}/scored.jsonl")
     with written.open("w", encoding="utf-8") as file:
         for line in score_lines(store):

@@ -213,13 +213,15 @@ def model_sizes(store: Store) -> ModelSizes | None:
 
 
 def search_lines(out: str) -> list[str]:
-    """What a search has found and cost, in words.
+    """What a search has found and cost, in words; nothing if no problem was searched.
 
     Raises:
         ShardError: `out` is no run of a search.
     """
     store = Store(out)
     trees = list(read_trees(store))
+    if not trees:
+        return []
     lines = list(search_figures(trees, model_sizes(store)).lines())
     return [*lines, *_interruptions(store, trees)]
 

@@ -81,7 +81,7 @@ def open_source(config: LabelConfig, semantic: Semantic) -> SourceRun | None:
         source = SourceRun.read(location)
     except ShardError as error:
         raise ConfigError(f"solutions.run={location!r}: {error}") from error
-    _warn_of_gaps(source, set(mine) or {AUTHOR})
+    _warn_of_gaps(source, {one.called for one in config.completers} or {AUTHOR})
     return source
 
 

@@ -10,13 +10,18 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from http.client import HTTPException
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 MAX_TRIES = 8
 """Requests for one call, where the server is not there yet or has too much to do."""
+BAD_TRIES = 3
+"""Of them, those that are answered with what cannot be read."""
 FIRST_WAIT_S, LAST_WAIT_S = 0.25, 10.0
 """Seconds before the second try, doubled from try to try, and at most."""
 MAX_SAID = 4_096
@@ -33,8 +38,10 @@ class RewardItem:
 
     problem: str
     completion: str
-    answer: str | None = None
-    """The gold answer; needed where the server checks answers."""
+    answer: Any = None
+    """The gold answer as the data set has it: a text (also a whole solution with `#### 72` or a
+    box), a number, a list of acceptable ones, also an array; needed where the server checks
+    answers."""
     group: str | None = None
     """Completions of one group are compared with each other; None groups by problem."""
     truncated: bool = False
@@ -95,17 +102,8 @@ class RewardClient:
         Raises:
             RewardError: the server cannot be reached, stays away or busy, or refuses the request.
         """
-        answer = self._asked("/score", {"items": [asdict(item) for item in items]})
-        try:
-            found = [_rewards(one) for one in answer["items"]]
-        except (LookupError, TypeError, ValueError) as error:
-            raise RewardError(
-                f"{self.url}: its answer holds no rewards ({type(error).__name__}: {error}). Give "
-                "the URL of a server that `mclabel serve-rewards` started"
-            ) from error
-        if len(found) != len(items):
-            raise RewardError(f"{self.url}: gave {len(found)} rewards for {len(items)} completions")
-        return found
+        content = {"items": [asdict(item) for item in items]}
+        return self._asked("/score", content, lambda answer: _all_rewards(answer, len(items)))
 
     def health(self) -> dict[str, Any]:
         """What the server serves, and how much it has scored and refused.
@@ -113,32 +111,45 @@ class RewardClient:
         Raises:
             RewardError: the server cannot be reached, or refuses the request.
         """
-        answer = self._asked("/health", None)
-        return dict(answer)
+        return self._asked("/health", None, dict)
 
-    def _asked(self, path: str, content: Mapping[str, Any] | None) -> Any:
-        """What the server answers, asked again while it is away or busy."""
+    def _asked(self, path: str, content: Mapping[str, Any] | None, read: Callable[[Any], T]) -> T:
+        """What the server answers, asked again while it is away, busy or answers with nonsense."""
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        data = None if content is None else json.dumps(content).encode()
+        data = None if content is None else json.dumps(content, default=_plain).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
-        wait_s = FIRST_WAIT_S
-        for _ in range(MAX_TRIES - 1):
+        wait_s, tries, num_bad = FIRST_WAIT_S, 0, 0
+        while True:
+            tries += 1
             try:
-                return self._once(request)
-            except _TryAgain:
+                return self._read(self._once(request), read)
+            except _TryAgain as error:
+                num_bad += isinstance(error, _BadAnswer)
+                if tries == MAX_TRIES or num_bad == BAD_TRIES:
+                    raise RewardError(f"{error}, after {tries} tries") from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, LAST_WAIT_S)
-        try:
-            return self._once(request)
-        except _TryAgain as error:
-            raise RewardError(f"{error}, after {MAX_TRIES} tries") from error
 
-    def _once(self, request: urllib.request.Request) -> Any:
+    def _read(self, answer: bytes, read: Callable[[Any], T]) -> T:
+        remedy = "Give the URL of a server that `mclabel serve-rewards` started"
+        try:
+            content = json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            raise _BadAnswer(f"{self.url}: does not answer with JSON. {remedy}") from error
+        try:
+            return read(content)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise _BadAnswer(
+                f"{self.url}: its answer holds no rewards ({type(error).__name__}: {error}). "
+                f"{remedy}"
+            ) from error
+
+    def _once(self, request: urllib.request.Request) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
-                return json.load(answer)
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             kind = _TryAgain if error.code in (429, 503) else RewardError
             raise kind(f"{self.url}: refused ({error.code}): {_said(error)}") from error
@@ -146,15 +157,25 @@ class RewardClient:
             reason = getattr(error, "reason", error)
             kind = _TryAgain if isinstance(reason, ConnectionRefusedError) else RewardError
             raise kind(f"{self.url}: cannot be reached ({reason})") from error
-        except (ValueError, RecursionError) as error:
-            raise RewardError(
-                f"{self.url}: does not answer with JSON. Give the URL of a server "
-                "that `mclabel serve-rewards` started"
-            ) from error
+
+
+def _plain(value: Any) -> Any:
+    """What JSON holds of an array or a number that it does not know."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(
+        f"an answer is a {type(value).__name__}: must be a text, a number or a list of them"
+    )
 
 
 class _TryAgain(Exception):
-    """The server is not there yet, or has too much to do."""
+    """The server is not there yet, has too much to do, or gave what cannot be read."""
+
+
+class _BadAnswer(_TryAgain):
+    """The server gave what cannot be read."""
 
 
 def _said(error: urllib.error.HTTPError) -> str:
@@ -167,6 +188,13 @@ def _said(error: urllib.error.HTTPError) -> str:
         return str(json.loads(text)["error"]["message"])
     except (LookupError, TypeError, ValueError, RecursionError):
         return text
+
+
+def _all_rewards(answer: Any, count: int) -> list[StepRewards]:
+    found = [_rewards(one) for one in answer["items"]]
+    if len(found) != count:
+        raise ValueError(f"gave {len(found)} rewards for {count} completions")
+    return found
 
 
 def _rewards(content: Mapping[str, Any]) -> StepRewards:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from mclabel.checkers import Checker
 from mclabel.data.steps import StepSplitter
 from mclabel.engines import Policy
+from mclabel.engines.base import never_fits
+from mclabel.errors import DataError
 from mclabel.labeling.rollouts import Sampler
 from mclabel.labeling.solutions import sampled_solution
 from mclabel.records import Outcome, Problem, Solution
@@ -53,7 +55,12 @@ class LivePolicy:
         Args:
             problem: with its gold answer.
             seed: of the draws.
+
+        Raises:
+            DataError: the problem is longer than the policy takes.
         """
+        if (size := never_fits(len(problem.text), self.policy)) is not None:
+            raise DataError(f"problem {problem.id}: its text has {size}, which the policy takes")
         return Sampler(
             problem=problem,
             prompt=self.policy.prompt_ids(problem.text),

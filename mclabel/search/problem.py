@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mclabel.engines import Policy
+from mclabel.engines.base import never_fits
 from mclabel.errors import DataError
 from mclabel.records import Completion, Problem
 from mclabel.search.base import ROOT, Node
@@ -118,6 +119,8 @@ class ProblemSearch:
         self._problem, self._shared, self._priority = problem, shared, priority
         self._journal = journal
         self._policy, self._settings = policy, settings
+        if (size := never_fits(len(problem.text), policy)) is not None:
+            raise DataError(f"problem {problem.id}: its text has {size}, which the policy takes")
         self._prompt = policy.prompt_ids(problem.text)
         self._most = self._room(0)
         if self._most < 1:

@@ -22,7 +22,7 @@ from mclabel.data.shards.trees import (
 )
 from mclabel.engines import Policy
 from mclabel.engines.gate import GatedPolicy
-from mclabel.errors import DataError
+from mclabel.errors import BadAnswer, DataError
 from mclabel.labeling.grading import graded
 from mclabel.labeling.items import ProblemItem
 from mclabel.labeling.labeled import Sampling
@@ -154,7 +154,7 @@ class SearchRunner:
                 priority=attempt.block.priority,
                 journal=SearchJournal(attempt.journal),
             )
-        except DataError as error:
+        except (DataError, BadAnswer) as error:
             if self._task.strict:
                 raise
             return Searched(set_aside=RejectReason("not_searched", str(error)))

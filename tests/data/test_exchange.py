@@ -155,7 +155,8 @@ def test_what_a_format_holds_comes_back(
     )
     row = find_format(to).write(texts)
     assert row is not None
-    (back,) = read_row(find_format(to), json.loads(json.dumps(row)), "here", to)
+    (back,) = read_row(find_format(to), json.loads(json.dumps(row)), to)
+    assert isinstance(back, LabeledTexts)
     assert (back.problem, back.steps) == (texts.problem, texts.steps)
     end = len(good)
     if to in ("prm800k", "processbench") and False in good:
@@ -193,7 +194,7 @@ def test_of_prm800k_the_path_and_the_alternatives_are_read() -> None:
             "finish_reason": "solution",
         },
     }
-    path, *others = read_row(find_format("prm800k"), row, "line 1", "prm800k")
+    path, *others = find_format("prm800k").read(row)
     assert path.steps == ("a", "h", "d") and path.ratings == (1.0, 1.0, 0.5)
     assert [(o.steps, o.ratings) for o in others] == [
         (("b",), (0.0,)),
@@ -263,7 +264,7 @@ def test_the_same_import_twice_is_one_and_another_is_refused(tmp_path: Path) -> 
         ("math-shepherd", {"input": "p Step 1: a", "label": "p Step 1: a +"}, "does not end in"),
         ("math-shepherd", {"input": "p a ки", "label": "p a +"}, "no 'Step 1: '"),
         ("rlhflow", {"conversations": [{"role": "user", "content": "x"}]}, "alternate"),
-        ("processbench", {"problem": "p", "steps": ["a"], "label": 1}, "label 1 for 1 steps"),
+        ("processbench", {"problem": "p", "steps": ["a"], "label": 1}, "label=1: must be"),
         ("prm800k", {"question": {}}, "KeyError 'label'"),
     ],
 )

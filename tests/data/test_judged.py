@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mclabel.data.readers.judged import read_prm800k, read_processbench
+from mclabel.data.readers.left_out import RowRejects
 from mclabel.errors import DataError
 
 ROW = {"id": "x-0", "generator": "g", "problem": "2+2?", "steps": ["a", "b"], "label": 1}
@@ -64,9 +65,14 @@ def test_processbench(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([ROW, ROW | {"id": "y", "label": 2}], r"pb.jsonl, line 2: label=2: must be in -1..1"),
-        ([ROW | {"label": True}], r"line 1: label=True: must be in"),
-        ([ROW | {"label": 0.0}], r"line 1: label=0.0: must be in"),
+        (
+            [ROW, ROW | {"id": "y", "label": 2}],
+            r"pb.jsonl, line 2: label=2: must be a whole number in -1..1",
+        ),
+        ([ROW | {"label": True}], r"line 1: label=True: must be"),
+        ([ROW | {"label": 0.5}], r"line 1: label=0.5: must be"),
+        ([ROW | {"label": "N/A"}], r"line 1: label='N/A': must be"),
+        ([ROW | {"final_answer_correct": "x"}], r"line 1: final_answer_correct='x': must be true"),
         ([ROW | {"steps": "a"}], r"line 1: steps: must be a list of texts"),
         ([ROW | {"steps": []}], r"line 1: steps: must be a list of texts"),
         ([ROW | {"problem": " "}], r"line 1: problem=' ': must be a text"),
@@ -79,6 +85,24 @@ def test_processbench(tmp_path: Path) -> None:
 def test_what_is_no_processbench(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_processbench(write(tmp_path / "pb.jsonl", rows))
+
+
+def test_labels_of_other_tools_and_rows_that_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        ROW | {"label": 1.0, "final_answer_correct": 0.0},
+        ROW | {"id": "x-1", "label": " -1 ", "final_answer_correct": "False"},
+        ROW | {"id": "x-2", "label": "0.0", "final_answer_correct": None},
+        ROW | {"id": "x-3", "label": None},
+        ROW,
+    ]
+    left_out = RowRejects("pb")
+    found = read_processbench(write(tmp_path / "pb.jsonl", rows), left_out)
+    assert [(one.id, one.first_error, one.answer_right) for one in found] == [
+        ("x-0", 1, False),
+        ("x-1", None, False),
+        ("x-2", 0, None),
+    ]
+    assert [(one.row, one.reason) for one in left_out.found] == [(4, "bad_label"), (5, "id_taken")]
 
 
 def test_the_real_splits(public_data: Path) -> None:

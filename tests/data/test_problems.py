@@ -183,7 +183,7 @@ BAD_ROWS = [
     (9, None, "no_gold"),
     (10, None, "no_problem"),
     (11, None, "wrong_type"),
-    (12, None, "wrong_type"),
+    (12, None, "no_gold"),
     (13, "a", "duplicate"),
     (14, "a", "id_taken"),
     (15, None, "not_json"),
@@ -221,10 +221,10 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path: Path
         ("1e999", "wrong_type"),
         ("true", "wrong_type"),
         ("false", "wrong_type"),
-        ("[NaN]", "wrong_type"),
+        ("[NaN]", "no_gold"),
         ('{"value": NaN}', "wrong_type"),
-        ("[]", "wrong_type"),
-        ("{}", "wrong_type"),
+        ("[]", "no_gold"),
+        ("{}", "no_gold"),
     ],
 )
 def test_values_that_are_no_gold(tmp_path: Path, answer: str, reason: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from mclabel.engines import PolicySettings
 from mclabel.engines.endpoints import Slots, pause_s, retry_after_s
 from mclabel.engines.openai import OpenAIEngine
-from mclabel.errors import EngineError, RequestFailed
+from mclabel.errors import BadAnswer, EngineError, RequestFailed
 from mclabel.records import Completion
 from tests.support.openai_server import ANSWER, Server, policy_text
 
@@ -108,6 +108,48 @@ def test_limits_failures_and_lost_connections_are_tried_again(
         before = len(server.bodies)
         assert sample(server.url, count=3, retry_s=60.0) == probe * 3
         assert len(server.bodies) == before + 1 + 3 + 5
+
+
+USAGE = b'"usage": {"prompt_tokens": 9}'
+NONSENSE = [
+    (b"<html>busy</html>", "does not return JSON but '<html>busy"),
+    (b'{"choices": [{"te', "does not return JSON"),
+    (b"[]", "is no object"),
+    (b"{%s}" % USAGE, "has no choices"),
+    (b'{"choices": null, %s}' % USAGE, "has no choices"),
+    (b'{"choices": [], %s}' % USAGE, "has no choices"),
+    (b'{"choices": [{"text": "x", "finish_reason": "stop"}]}', "has no usage"),
+    (b'{"choices": [{"text": "x"}], %s}' % USAGE, "finish_reason"),
+    (b'{"choices": [{"text": null, "finish_reason": "stop"}], %s}' % USAGE, "has no text"),
+    (b'{"choices": [{"token_ids": ["a"]}], %s}' % USAGE, "has no token ids"),
+]
+
+
+def test_an_answer_that_cannot_be_used_fails_its_request_alone() -> None:
+    async def run(url: str) -> None:
+        servers = OpenAIEngine.Settings(endpoints=[url], retry_s=5.0)
+        policy = OpenAIEngine(PolicySettings(model="arith:policy", engine=servers, **SAMPLING))
+        await policy.start()
+        try:
+            prompt = policy.prompt_ids("What is 1 + 1?")
+            for body, message in NONSENSE:
+                server.faults += [body] * 2
+                assert (await policy.sample(prompt, (), seed=0)).text == ANSWER  # asked again
+                server.faults += [body] * 3
+                with pytest.raises(BadAnswer, match=message):
+                    await policy.sample(prompt, (), seed=0)
+            server.faults += [b"{}"] * 3 * 16
+            for _ in range(14):  # after the last of the above
+                with pytest.raises(BadAnswer):
+                    await policy.sample(prompt, (), seed=0)
+            with pytest.raises(EngineError, match=r"has no choices.* of the last 16 ") as caught:
+                await policy.sample(prompt, (), seed=0)
+            assert not isinstance(caught.value, RequestFailed)  # no request alone
+        finally:
+            await policy.close()
+
+    with Server() as server:
+        asyncio.run(run(server.url))
 
 
 def test_who_waits_for_a_server_that_fails_others_gives_up_when_they_do() -> None:

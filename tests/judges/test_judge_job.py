@@ -98,6 +98,29 @@ def test_a_critic_on_a_real_server_gives_one_opinion_a_solution(tmp_path: Path) 
     assert metadata["judge"]["policy"]["model"].startswith("weights:")
 
 
+def test_one_malformed_answer_is_a_failed_vote(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 4), tmp_path / "out"
+
+    def sometimes(prompt: str) -> str | bytes:
+        return b'{"choices": null}' if "row 1," in prompt else answered(prompt)
+
+    with Server(answer=sometimes, max_model_len=2000) as server:
+        done = run(*critic(server, source, out))
+    assert done.exit_code == 0, done.output
+    output = " ".join(done.output.split())
+    assert "4 solutions judged: an error in 2, unknown 1" in output
+    assert "answers could not be had, most often: judge.policy.engine=openai: an answer" in output
+    opinion = OpinionRun.read(str(out)).opinions["2"]
+    assert not opinion.is_known and "has no choices" in opinion.reason
+
+
+def test_opinions_that_are_all_unknown_are_a_failure(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", 2), tmp_path / "out"
+    with Server(answer="I cannot say.", max_model_len=2000) as server:
+        done = run(*critic(server, source, out))
+    assert done.exit_code == 1 and "all 2 opinions are unknown" in done.output
+
+
 def test_killed_ten_times_every_vote_is_asked_once(tmp_path: Path) -> None:
     """The jobs run in processes that share their imports, which cost ten times the work."""
     rng, source, out = random.Random(0), write(tmp_path / "in.jsonl"), tmp_path / "out"
@@ -142,7 +165,7 @@ def test_fifty_failures_are_fifty_unknowns_and_only_they_are_asked_again(tmp_pat
 
         server._reply = refuse  # type: ignore[method-assign]
         result = run(*critic(server, source, out))
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == 1, result.output
         said = " ".join(result.output.split())
         assert "50 solutions judged: an error in 0, unknown 50" in said
         assert "gave no answer within 0 s" in said
@@ -206,7 +229,7 @@ def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -
     source, out = write(tmp_path / "in.jsonl", 1), tmp_path / "out"
     with Server(answer=answered, max_model_len=2000) as server:
         cut = ("judge.max_tokens=4", "judge.least_votes=1", "judge.most_votes=1")
-        assert run(*critic(server, source, out, *cut)).exit_code == 0
+        assert run(*critic(server, source, out, *cut)).exit_code == 1
         asked = [body["max_tokens"] for body in server.bodies[1:]]
     assert asked == [4, 8]
     (opinion,) = OpinionRun.read(str(out)).opinions.values()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from mclabel.checkers.math import MathChecker
 from mclabel.engines.scripted import ScriptedEngine
-from mclabel.errors import DataError
+from mclabel.errors import BadAnswer, DataError
 from mclabel.estimators.posterior.estimator import PosteriorEstimator
+from mclabel.labeling.grading import grade_recorded
 from mclabel.labeling.lessons import Lessons
 from mclabel.labeling.problem import (
     ProblemLabels,
@@ -160,13 +162,44 @@ def test_a_given_solution_that_leaves_no_room_has_no_rollouts_against_it(
         asyncio.run(label_problem(problem(9), on_one_engine(policy, strict), given=(given,)))
 
 
-def test_a_given_solution_that_the_tokenizer_changes_is_refused() -> None:
+def test_a_given_solution_that_the_tokenizer_changes_leaves_the_others() -> None:
     class Lossy(ScriptedEngine):
         def encode(self, text: str) -> tuple[int, ...]:
             return super().encode(text.strip())
 
-    with pytest.raises(DataError, match="problem p9, solution 0: the policy's tokenizer"):
-        label(9, Lossy(scripted()), given=(GivenSolution(text=" x\n\\boxed{9}"),))
+    lost, kept = GivenSolution(text=" x\n\\boxed{9}"), GivenSolution(text="x\n\\boxed{9}")
+    found = label(9, Lossy(scripted()), given=(lost, kept))
+    (row,) = found.labeled
+    assert row.solution.text == kept.text and row.solution.sample_index == 1
+    assert found.set_aside is not None and found.set_aside.reason == "not_reproduced"
+    assert "1 of its 2 given solutions (solution 0, from 0)" in found.set_aside.detail
+    alone = label(9, Lossy(scripted()), given=(lost,))
+    assert alone.labeled == [] and alone.set_aside is not None
+    settings = LabelSettings(strict=True)
+    with pytest.raises(DataError, match="problem p9: 1 of its 2 given solutions"):
+        shared = on_one_engine(Lossy(scripted()), settings)
+        asyncio.run(label_problem(problem(9), shared, given=(lost, kept)))
+
+
+def test_what_the_engine_cannot_give_is_a_rollout_with_a_reason() -> None:
+    class Nonsense(ScriptedEngine):
+        count = 0
+
+        async def sample(self, *args: Any, **how: Any) -> Completion:
+            self.count += 1
+            if self.count % 5 == 0:
+                raise BadAnswer("an answer of the server has no choices")
+            return await super().sample(*args, **how)
+
+    found = label(9, Nonsense(scripted()), rollouts=8)
+    failed = [one for one in found.rollouts if one.finish_reason == "failed"]
+    assert failed and len(failed) < len(found.rollouts)
+    for one in failed:
+        assert (one.outcome, one.num_tokens, one.text) == (Outcome.UNGRADED, 0, "")
+        assert one.reason == "an answer of the server has no choices"
+    recorded = [(problem(9), one.text, one.finish_reason) for one in failed]
+    (again, *_) = grade_recorded(recorded, lambda items: [])
+    assert again.outcome is Outcome.UNGRADED  # graded again, it is not wrong
 
 
 def test_sequential_stores_an_unbiased_value_of_the_bare_problem() -> None:

@@ -200,7 +200,12 @@ def test_what_cannot_be_graded_again_is_refused(tmp_path: Path) -> None:
     (tmp_path / "golds.jsonl").write_text('{"problem_id": "p0"}\n')
     with pytest.raises(DataError, match="line 1: needs problem_id and answer"):
         pipelines.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))
-    for answer, why in [("NaN", "is NaN"), ("true", "is a bool"), ("[1]", "is a list")]:
+    for answer, why in [
+        ("NaN", "is NaN"),
+        ("true", "is a bool"),
+        ("[]", "is an empty list"),
+        ('"proof"', "says that there is no"),
+    ]:
         (tmp_path / "golds.jsonl").write_text(f'{{"problem_id": "p0", "answer": {answer}}}\n')
         with pytest.raises(DataError, match=f"line 1: the answer, .* {why}"):
             pipelines.regrade(str(bare), again, golds=str(tmp_path / "golds.jsonl"))

@@ -16,10 +16,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mclabel.config import ServeRewardsConfig
@@ -38,7 +40,7 @@ from tests.support.serving import trained_prm
 PROBLEMS = [row.text for _, row in ArithReader(ArithReader.Settings(limit=3)).rows()]
 RIGHT = "1 + 1 = 2\nSo it is \\boxed{2}."
 WRONG = "1 + 1 = 3\nSo it is \\boxed{3}."
-REFUSED_KINDS = ["empty", "repeated", "too_long", "not_scored", "unmatched"]
+REFUSED_KINDS = ["empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold"]
 
 
 class Running(InThread[Rewarder]):
@@ -360,6 +362,29 @@ def test_openrlhf_labels(plain: Running) -> None:
         assert status == 400 and message in content["error"]["message"]
 
 
+def test_golds_in_the_forms_of_data_sets(plain: Running) -> None:
+    forms: list[Any] = ["1 + 1 = 2.\n#### 2", 2, 2.0, ["5", "2"], '["2"]', Decimal("2.0")]
+    forms += [np.array(["2"], dtype=object), {"style": "rule", "ground_truth": "2"}]
+    for gold in forms:
+        items = [RewardItem(problem="p", completion=one, answer=gold) for one in (RIGHT, WRONG)]
+        assert [one.outcome for one in plain.client().score(items)] == ["right", "wrong"], gold
+
+
+def test_completions_of_a_problem_without_a_gold_are_masked(plain: Running) -> None:
+    """One row of a data set does not end a training; what the server cannot read is refused."""
+    before = plain.client().health()["num_refused"]["no_gold"]
+    items = [RewardItem(problem="p", completion=RIGHT, answer=one) for one in ("proof", "N/A", "2")]
+    first, second, right = plain.client().score(items)
+    assert first.masked and second.masked and right.outcome == "right" and not right.masked
+    assert (first.refused, first.outcome) == ("no_gold", "ungraded") and set(first.credits) == {0}
+    assert plain.client().health()["num_refused"]["no_gold"] == before + 2
+    for bad, message in [(True, "its gold answer must be"), ("", "has no gold answer")]:
+        with pytest.raises(RewardError, match=rf"items\[0\]: {message}"):
+            plain.client().score([RewardItem(problem="p", completion=RIGHT, answer=bad)])
+    labels = {"query": ["p" + RIGHT], "prompts": ["p"], "labels": ["1 + 1 = 2.\n#### 2"]}
+    assert post(plain, labels)["rewards"] == [1]
+
+
 def test_openrlhf_itself(plain: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code by which OpenRLHF 0.11 asks; of the package, which takes much, nothing else."""
     pytest.importorskip("aiohttp")
@@ -507,15 +532,18 @@ def test_a_client_waits_for_a_server_that_is_not_there_yet(
         RewardClient("file:///etc/passwd")
 
 
-def test_a_client_says_what_another_server_answers() -> None:
+def test_a_client_says_what_another_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked twice more before."""
+    monkeypatch.setattr(client_module, "FIRST_WAIT_S", 0.001)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def answer(body: bytes) -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65536)
-                head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-                connection.sendall(head % len(body) + body)
+        def answer(*bodies: bytes) -> None:
+            for body in bodies:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+                    connection.sendall(head % len(body) + body)
 
         client = RewardClient(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout_s=WAIT_S)
         for body, message in [
@@ -524,11 +552,15 @@ def test_a_client_says_what_another_server_answers() -> None:
             (b'{"items": [{"reward": 1}]}', "holds no rewards"),
             (b'{"items": []}', "gave 0 rewards for 1"),
         ]:
-            thread = threading.Thread(target=answer, args=(body,))
+            thread = threading.Thread(target=answer, args=(body,) * 3)
             thread.start()
-            with pytest.raises(RewardError, match=message):
+            with pytest.raises(RewardError, match=f"{message}.* after 3 tries"):
                 client.score([RewardItem("p", "c", "1")])
             thread.join(WAIT_S)
+        thread = threading.Thread(target=answer, args=(b"{", b'{"status": "ok"}'))
+        thread.start()
+        assert client.health() == {"status": "ok"}
+        thread.join(WAIT_S)
 
 
 def test_the_client_needs_nothing_but_python() -> None:

@@ -21,8 +21,8 @@ from mclabel.engines.text import PolicyText
 
 ANSWER = "1 + 1 = 2.\nThe answer is \\boxed{2}."
 
-Fault = tuple[int, dict[str, str]] | str
-"""Status and headers, `drop` for a connection that is closed, or a reason to end for."""
+Fault = tuple[int, dict[str, str]] | str | bytes
+"""Status and headers, `drop` for a connection that is closed, a reason to end for, or a body."""
 
 
 @cache
@@ -44,7 +44,7 @@ class Server:
         chat: bool = False,
         continues: bool = True,
         extra_tokens: int = 0,
-        answer: str | Callable[[str], str] = ANSWER,
+        answer: str | Callable[[str], str | bytes] = ANSWER,
         max_model_len: int = 400,
         delay_s: float = 0.0,
         is_html: bool = False,
@@ -119,6 +119,8 @@ class Server:
                 assert request.transport is not None
                 request.transport.abort()
                 return web.Response()
+            if isinstance(fault, bytes):
+                return web.Response(body=fault, content_type="application/json")
             if isinstance(fault, tuple):
                 return web.json_response({"error": "busy"}, status=fault[0], headers=fault[1])
             failure = fault
@@ -128,6 +130,8 @@ class Server:
             if isinstance(self.answer, str)
             else self.answer(policy_text().decode(prompt))
         )
+        if isinstance(answered, bytes):
+            return web.Response(body=answered, content_type="application/json")
         ids = list(policy_text().encode(answered))[: body["max_tokens"]]
         finish_reason = "length" if len(ids) == body["max_tokens"] else "stop"
         if finish_reason == "stop":

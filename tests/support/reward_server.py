@@ -22,7 +22,7 @@ def by_lines(item: dict[str, Any]) -> StepRewards:
     lines = text.splitlines(keepends=True)
     ends = [sum(map(len, lines[: k + 1])) for k in range(len(lines))]
     credits = [(k + 1) / len(lines) for k in range(len(lines))]
-    right = item["answer"] is not None and item["answer"] in text
+    right = item["answer"] is not None and str(item["answer"]) in text
     return StepRewards(
         reward=float(right),
         outcome="right" if right else "wrong",

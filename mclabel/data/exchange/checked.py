@@ -13,7 +13,8 @@ from typing import Any
 from mclabel.boundary import Boundary, shown
 from mclabel.components import find_component
 from mclabel.data.exchange.formats import Format, LabeledTexts
-from mclabel.errors import ConfigError, DataError
+from mclabel.data.readers.rows import RejectReason
+from mclabel.errors import ConfigError
 
 NOT_OF_THE_FORMAT = (LookupError, TypeError, ValueError, AttributeError)
 """What `read` raises of a row that is not of the format."""
@@ -44,25 +45,37 @@ def find_format(name: str) -> Format:
     return made if boundary.ours else CheckedFormat(made, boundary)
 
 
-def read_row(format_: Format, row: Mapping[str, Any], place: str, name: str) -> list[LabeledTexts]:
-    """The solutions of a row of another format; of PRM800K there may be several.
+def read_row(
+    format_: Format, row: Mapping[str, Any], name: str
+) -> list[LabeledTexts | RejectReason]:
+    """The solutions of a row of another format, or why they cannot be used.
+
+    Of PRM800K a row has several: one that cannot be used leaves the others.
 
     Args:
         format_: that it is of.
         row: with the format's fields.
-        place: of the row, for messages.
         name: of the format, for messages.
-
-    Raises:
-        DataError: the row is not of that format.
     """
     try:
-        return list(format_.read(row))
+        return [_blank(texts) or texts for texts in format_.read(row)]
     except NOT_OF_THE_FORMAT as error:
-        raise DataError(
-            f"{place}: not a row of {name}: {type(error).__name__} {error}. docs/formats.md "
-            "has what it must hold"
-        ) from error
+        detail = (
+            f"not a row of {name}: {type(error).__name__} {error}. docs/formats.md has what it "
+            "must hold"
+        )
+        return [RejectReason("bad_row", detail)]
+
+
+def _blank(texts: LabeledTexts) -> RejectReason | None:
+    if not texts.problem.strip():
+        return RejectReason("no_problem", "its problem is blank")
+    blank = [number for number, step in enumerate(texts.steps, 1) if not step.strip()]
+    if not blank:
+        return None
+    return RejectReason(
+        "bad_solution", f"step {blank[0]} of {len(texts.steps)} is blank, so nothing can be judged"
+    )
 
 
 class CheckedFormat(Format):

@@ -15,6 +15,10 @@ from mclabel.components import component_names
 from mclabel.errors import DataError
 
 _STEP_MARK = re.compile(r"Step \d+: ")
+_FIRST_STEP = re.compile(r"Step 1: ")
+_SENTENCE_ENDS = tuple(".?!:;)]}$\n")
+_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
+_QUESTION = re.compile(r"\?\s+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,8 @@ def labeled_texts(
         ValueError: they are not.
     """
     texts = (problem, *steps)
+    if isinstance(steps, str):
+        raise ValueError("the steps are one text, must be a list of texts")
     if not steps or len(steps) != len(ratings) or not all(isinstance(t, str) for t in texts):
         raise ValueError(
             f"{len(steps)} steps for {len(ratings)} labels, or a step that is not a text"
@@ -135,12 +141,39 @@ def numbered_head(texts: LabeledTexts, *marks: str) -> list[tuple[str, bool]]:
     ]
 
 
-def split_problem(text: str) -> tuple[str, str]:
-    """The problem and the first step, which begins with `Step 1: `."""
-    problem, mark, first = text.partition("Step 1: ")
-    if not mark:
-        raise ValueError("no 'Step 1: ' divides the problem from its first step")
-    return problem.removesuffix(" "), first
+def split_problem(text: str, *, may_lack_mark: bool = False) -> tuple[str, str]:
+    """The problem and the first step, which begins with `Step 1: `.
+
+    A problem may speak of a "Step 1: " itself: the last one that begins a sentence counts. Without
+    any, the first step follows the problem's last blank line, else its last question.
+
+    Args:
+        text: of both.
+        may_lack_mark: whether the format has steps without their numbers.
+
+    Raises:
+        ValueError: nothing divides them.
+    """
+    marks = list(_FIRST_STEP.finditer(text))
+    if marks:
+        begins = [one for one in marks if _begins_sentence(text, one.start())]
+        mark = (begins or marks)[-1]
+        return text[: mark.start()].removesuffix(" "), text[mark.end() :]
+    if may_lack_mark:
+        for divides in (_BLANK_LINE, _QUESTION):
+            places = [one.end() for one in divides.finditer(text)]
+            if places and text[: places[-1]].strip() and text[places[-1] :].strip():
+                return text[: places[-1]].rstrip(), text[places[-1] :]
+        raise ValueError(
+            "nothing divides the problem from its first step: no 'Step 1: ', blank line or "
+            "question. Write 'Step 1: ' before the first step"
+        )
+    raise ValueError("no 'Step 1: ' divides the problem from its first step")
+
+
+def _begins_sentence(text: str, place: int) -> bool:
+    before = text[max(0, place - 2) : place].rstrip(" ")
+    return before.endswith(_SENTENCE_ENDS) if before else place <= 2
 
 
 def unnumbered(step: str) -> str:

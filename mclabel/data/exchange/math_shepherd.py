@@ -17,7 +17,7 @@ from mclabel.data.exchange.formats import (
 
 SHEPHERD_TAG = "ки"
 """Stands after every step of the inputs, where the labels have `+` or `-`."""
-_TAGGED = re.compile(rf" ?{SHEPHERD_TAG}(?:\n|$)")
+_TAGGED = re.compile(rf" ?{SHEPHERD_TAG}[ \t]*(?:\r?\n|$)")
 
 
 class MathShepherd:

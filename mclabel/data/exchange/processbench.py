@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from mclabel.data.exchange.formats import LabeledTexts, labeled_texts
+from mclabel.data.readers.judged import answer_right_of, first_error_of
 from mclabel.seeds import content_id
 
 
@@ -37,13 +38,11 @@ class ProcessBench:
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
         """The solution of a row."""
-        steps, label = row["steps"], row["label"]
-        if not -1 <= label < len(steps):
-            raise ValueError(f"label {label} for {len(steps)} steps")
+        steps = row["steps"]
+        error = first_error_of(row["label"], len(steps))
         ratings: list[float | None] = [1.0] * len(steps)
-        if label >= 0:
-            ratings[label:] = [0.0, *[None] * (len(steps) - label - 1)]
+        if error is not None:
+            ratings[error:] = [0.0, *[None] * (len(steps) - error - 1)]
         extra = tuple((key, str(row[key])) for key in ("generator", "id") if key in row)
-        yield labeled_texts(
-            row["problem"], steps, ratings, right=row["final_answer_correct"], extra=extra
-        )
+        right = answer_right_of(row["final_answer_correct"])
+        yield labeled_texts(row["problem"], steps, ratings, right=right, extra=extra)

@@ -37,12 +37,12 @@ class Rlhflow:
         return {"conversations": turns}
 
     def read(self, row: Mapping[str, Any]) -> Iterator[LabeledTexts]:
-        """The solution of a row."""
+        """The solution of a row, whose steps may lack their numbers."""
         turns = row["conversations"]
         roles = [turn["role"] for turn in turns]
         if roles != ["user", "assistant"] * (len(turns) // 2):
             raise ValueError("turns must alternate between user and assistant")
-        problem, first = split_problem(turns[0]["content"])
+        problem, first = split_problem(turns[0]["content"], may_lack_mark=True)
         steps = [first, *(turn["content"] for turn in turns[2::2])]
         signs = [sign(turn["content"].strip()) for turn in turns[1::2]]
         yield labeled_texts(problem, [unnumbered(step) for step in steps], signs)

@@ -59,8 +59,8 @@ class RowSettings(ReaderSettings):
     and `text` that exists."""
     answer_column: str | None = None
     r"""Column that holds the gold answer; null takes the first of `answer`, `final_answer` and
-    `solution` that exists. If its text has a `\boxed{}` or `####` answer, that answer is the gold;
-    otherwise the whole text is."""
+    `solution` that exists. If its text has a `\boxed{}`, `####` or `Answer:` answer, that answer is
+    the gold; otherwise the whole text is. docs/answers.md has all forms."""
 
 
 class Reader(Protocol):

@@ -7,13 +7,17 @@ wrong.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mclabel.data.readers.rows import file_rows
+from mclabel.data.readers.left_out import RowRejects
+from mclabel.data.readers.rows import RejectReason, object_rows, row_place
 from mclabel.errors import DataError
+
+_WHOLE = re.compile(r"-?\d{1,9}(?:\.0{1,9})?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,27 +33,37 @@ class JudgedSolution:
     """Whether the final answer is the gold one; None where the source does not have it."""
 
 
-def read_processbench(path: str | Path) -> list[JudgedSolution]:
+def read_processbench(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:
     """The rows of one split of ProcessBench.
 
+    Args:
+        path: of the file.
+        left_out: receives the rows that cannot be used; None makes the first an error.
+
     Raises:
-        DataError: an empty file, one of another format, or two rows of one id; names the row.
+        DataError: an empty file, or one of another format; names a row.
     """
+    rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
     rows: dict[str, JudgedSolution] = {}
-    for place, row in file_rows(str(path)):
-        solution = _processbench_row(place, row)
-        if solution.id in rows:
-            raise DataError(
-                f"{place}: id {solution.id!r} occurs in an earlier row, too. Give "
-                "every row its own id"
+    for number, row in object_rows(str(path)):
+        found = row if isinstance(row, RejectReason) else _processbench_row(row)
+        if isinstance(found, JudgedSolution) and found.id in rows:
+            found = RejectReason(
+                "id_taken",
+                f"id {found.id!r} occurs in an earlier row, too. Give every row its own id",
             )
-        rows[solution.id] = solution
+        if isinstance(found, RejectReason):
+            rejects.add(found, number)
+        else:
+            rows[found.id] = found
     if not rows:
+        if rejects.found:
+            raise DataError(rejects.none_left())
         raise DataError(f"{path}: an empty split: holds no rows. Give a split of ProcessBench")
     return list(rows.values())
 
 
-def read_prm800k(path: str | Path) -> list[JudgedSolution]:
+def read_prm800k(path: str | Path, left_out: RowRejects | None = None) -> list[JudgedSolution]:
     """The solutions of PRM800K whose first wrong step, or soundness, its ratings decide.
 
     A solution is the one that was rated (`pre_generated_steps`), or the path of the chosen steps;
@@ -57,49 +71,100 @@ def read_prm800k(path: str | Path) -> list[JudgedSolution]:
     rating ends before that are left out, and so are rows that checked labelers (quality control,
     screening).
 
+    Args:
+        path: of the file.
+        left_out: receives the rows that cannot be used; None makes the first an error.
+
     Raises:
         DataError: an empty file or one of another format; names the row.
     """
+    rejects = RowRejects(str(path), strict=True) if left_out is None else left_out
     solutions, empty = [], True
-    for place, row in file_rows(str(path)):
-        empty = False
+    for number, row in object_rows(str(path)):
+        if isinstance(row, RejectReason):
+            rejects.add(row, number)
+            continue
+        place = row_place(str(path), number)
         try:
             if row["is_quality_control_question"] or row["is_initial_screening_question"]:
                 continue
-            solutions += _rated(place, row["question"], row["label"])
+            found = _rated(place, row["question"], row["label"])
         except (LookupError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{place}: not a row of PRM800K ({type(error).__name__}: {error}): needs question "
-                "with problem, and label with steps, their completions and ratings"
-            ) from error
+            why = (
+                f"not a row of PRM800K ({type(error).__name__}: {error}): needs question with "
+                "problem, and label with steps, their completions and ratings"
+            )
+            rejects.add(RejectReason("bad_row", why), number)
+            continue
+        empty = False
+        solutions += found
+    if empty and rejects.found:
+        raise DataError(rejects.none_left())
     if empty:
         raise DataError(f"{path}: holds no rows. Give a .jsonl file of PRM800K")
     return solutions
 
 
-def _processbench_row(place: str, row: Mapping[str, Any]) -> JudgedSolution:
+def first_error_of(label: object, num_steps: int) -> int | None:
+    """The first wrong step that a label of ProcessBench names, None for -1.
+
+    Tables that were written by other tools have labels as 2.0 or "2".
+
+    Args:
+        label: as it was read.
+        num_steps: of the solution.
+
+    Raises:
+        ValueError: it is no whole number in -1..num_steps - 1.
+    """
+    number = None
+    if isinstance(label, str) and _WHOLE.fullmatch(label.strip()):
+        number = int(float(label))
+    elif isinstance(label, int | float) and not isinstance(label, bool) and label % 1 == 0:
+        number = int(label)
+    if number is None or not -1 <= number < num_steps:
+        raise ValueError(f"label={label!r}: must be a whole number in -1..{num_steps - 1}")
+    return None if number < 0 else number
+
+
+def answer_right_of(value: object) -> bool | None:
+    """What `final_answer_correct` says; None where it says nothing.
+
+    Raises:
+        ValueError: it is neither true nor false.
+    """
+    said = {"true": True, "1": True, "false": False, "0": False, "": None, "none": None}
+    if value is None or isinstance(value, bool):
+        return value
+    text = str(int(value)) if isinstance(value, float) and value % 1 == 0 else str(value)
+    try:
+        return said[text.strip().casefold()]
+    except KeyError:
+        raise ValueError(f"final_answer_correct={value!r}: must be true, false or null") from None
+
+
+def _processbench_row(row: Mapping[str, Any]) -> JudgedSolution | RejectReason:
     wanted = "id, problem (texts), steps (list of texts), label (first wrong step, -1 for none)"
-    fields = list(row) if isinstance(row, Mapping) else type(row).__name__
     try:
         identity, problem, steps, label = (row[k] for k in ("id", "problem", "steps", "label"))
-    except (KeyError, TypeError):
-        raise DataError(
-            f"{place}: not a row of ProcessBench: needs {wanted}; has {fields}"
-        ) from None
+    except KeyError:
+        return RejectReason(
+            "bad_row", f"not a row of ProcessBench: needs {wanted}; has {list(row)}"
+        )
     if not isinstance(problem, str) or not problem.strip():
-        raise DataError(f"{place}: problem={problem!r}: must be a text that is not empty")
+        return RejectReason("no_problem", f"problem={problem!r}: must be a text that is not empty")
     if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
-        raise DataError(f"{place}: steps: must be a list of texts, at least one")
-    if type(label) is not int or not -1 <= label < len(steps):
-        raise DataError(f"{place}: label={label!r}: must be in -1..{len(steps) - 1}")
-    right = row.get("final_answer_correct")
-    return JudgedSolution(
-        id=str(identity),
-        problem=problem,
-        steps=tuple(steps),
-        first_error=None if label < 0 else label,
-        answer_right=None if right is None else bool(right),
-    )
+        return RejectReason("bad_solution", "steps: must be a list of texts, at least one")
+    try:
+        return JudgedSolution(
+            id=str(identity),
+            problem=problem,
+            steps=tuple(steps),
+            first_error=first_error_of(label, len(steps)),
+            answer_right=answer_right_of(row.get("final_answer_correct")),
+        )
+    except ValueError as error:
+        return RejectReason("bad_label", str(error))
 
 
 def _rated(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from math import isinf, isnan
+from math import isnan
 from typing import Any
 
-from mclabel.answers import reference_answer
+from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.data.limits import MAX_ROW
 from mclabel.data.readers.rows import LONE_SURROGATES, RejectReason
 from mclabel.records import Problem
@@ -33,20 +32,19 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
     problem_column, answer_column = columns
     if not isinstance(row, Mapping):
         return RejectReason("not_an_object", "must be an object with a problem and an answer")
-    text = _column(row, "problem", problem_column, PROBLEM_COLUMNS)
+    text = _problem(row, problem_column)
     if isinstance(text, RejectReason):
         return text
-    given = _column(row, "answer", answer_column, ANSWER_COLUMNS)
-    if isinstance(given, RejectReason):
-        return given
-    if len(text) > MAX_ROW or len(given) > MAX_ANSWER:
+    gold = _gold(row, answer_column)
+    if isinstance(gold, RejectReason):
+        return gold
+    answer = gold.answer
+    if len(text) > MAX_ROW:
         return RejectReason(
             "too_long",
-            f"the problem has {len(text):,} characters and the answer {len(given):,}: at most "
-            f"{MAX_ROW:,} and {MAX_ANSWER:,} are taken. Shorten or remove the row",
+            f"the problem has {len(text):,} characters: at most {MAX_ROW:,} are taken. Shorten or "
+            "remove the row",
         )
-    structured = isinstance(_value(row, answer_column, ANSWER_COLUMNS), Mapping | list)
-    answer = given if structured else reference_answer(given)
     used = {"id", "meta", problem_column, answer_column, *PROBLEM_COLUMNS, *ANSWER_COLUMNS}
     meta = {k: str(v) for k, v in row.items() if k not in used and isinstance(v, str | int | float)}
     if isinstance(row.get("meta"), Mapping):
@@ -61,7 +59,7 @@ def problem_in(row: Any, columns: Columns = (None, None)) -> Problem | RejectRea
         text=text,
         answer=answer,
         meta=meta,
-        answer_is_json=structured,
+        answer_is_json=gold.is_json,
     )
 
 
@@ -72,42 +70,56 @@ def given_id(row: Any) -> str | None:
     return None if missing else str(identity)
 
 
-def _value(row: Mapping[str, Any], name: str | None, defaults: Iterable[str]) -> Any:
-    """The value of a column, by its name or the first of the usual ones; None if none is there."""
-    return next((row[one] for one in ([name] if name else defaults) if one in row), None)
+def gold_of_row(value: Any, name: str) -> Gold | RejectReason:
+    """The gold in a column, or why it is none.
 
-
-def _column(
-    row: Mapping[str, Any], what: str, name: str | None, defaults: Iterable[str]
-) -> str | RejectReason:
-    names = [name] if name else [d for d in defaults if d in row]
-    missing = "no_gold" if what == "answer" else "no_problem"
-    if not names or names[0] not in row:
+    Args:
+        value: of the column.
+        name: of the column, for the message.
+    """
+    if isinstance(value, str) and len(value) > MAX_ANSWER:
         return RejectReason(
-            missing,
-            f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
-            f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
+            "too_long",
+            f"the answer in column {name!r} has {len(value):,} characters: at most "
+            f"{MAX_ANSWER:,} are taken. Shorten or remove the row",
         )
-    value = row[names[0]]
-    if what == "answer" and isinstance(value, Mapping | list) and value:
-        found = _json_of(value)
-    else:
-        found = text_of(value, numbers=what == "answer")
+    gold = read_gold(value)
+    if isinstance(gold, NoGold):
+        return RejectReason(gold.reason, f"the answer in column {name!r} {gold.detail}")
+    return gold
+
+
+def _gold(row: Mapping[str, Any], column: str | None) -> Gold | RejectReason:
+    name = _name(row, "answer", column, ANSWER_COLUMNS)
+    return name if isinstance(name, RejectReason) else gold_of_row(row[name], name)
+
+
+def _problem(row: Mapping[str, Any], column: str | None) -> str | RejectReason:
+    name = _name(row, "problem", column, PROBLEM_COLUMNS)
+    if isinstance(name, RejectReason):
+        return name
+    found = text_of(row[name])
     if isinstance(found, RejectReason):
-        reason = missing if found.reason == "empty" else found.reason
-        return RejectReason(reason, f"the {what} in column {names[0]!r} {found.detail}")
+        reason = "no_problem" if found.reason == "empty" else found.reason
+        return RejectReason(reason, f"the problem in column {name!r} {found.detail}")
     return found
 
 
-def _json_of(content: Mapping[str, Any] | list[Any]) -> str | RejectReason:
-    """An object or a list as JSON, or why it is none."""
-    try:
-        return json.dumps(content, ensure_ascii=False, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        return RejectReason("wrong_type", f"holds a value that JSON cannot store ({error})")
+def _name(
+    row: Mapping[str, Any], what: str, name: str | None, defaults: Iterable[str]
+) -> str | RejectReason:
+    """The column that holds something: the one that is named, else the first of the usual ones."""
+    found = next((one for one in ([name] if name else defaults) if one in row), None)
+    if found is not None:
+        return found
+    return RejectReason(
+        "no_gold" if what == "answer" else "no_problem",
+        f"no {what}: looked for {name or ' or '.join(defaults)!s}, the row has "
+        f"{', '.join(map(str, row)) or 'no columns'}. Set problems.{what}_column",
+    )
 
 
-def text_of(content: Any, *, numbers: bool) -> str | RejectReason:
+def text_of(content: Any) -> str | RejectReason:
     """A field of a row as text, or why it cannot be used as one.
 
     Python's JSON, Parquet and pandas store NaN for a missing value. It is not a text, even if it
@@ -115,7 +127,6 @@ def text_of(content: Any, *, numbers: bool) -> str | RejectReason:
 
     Args:
         content: of a field of the row.
-        numbers: whether a finite number stands for its text.
 
     Returns:
         The text, or a `RejectReason` with the code `empty` or `wrong_type`. Its detail lacks a
@@ -130,11 +141,4 @@ def text_of(content: Any, *, numbers: bool) -> str | RejectReason:
         )
     if isinstance(content, str):
         return content
-    if isinstance(content, float) and isinf(content):
-        return RejectReason(
-            "wrong_type", f"is {content}: must be finite, or a text such as '\\infty'"
-        )
-    if numbers and isinstance(content, int | float) and not isinstance(content, bool):
-        return str(content)
-    wanted = "a text or a number" if numbers else "a text"
-    return RejectReason("wrong_type", f"must be {wanted}, is a {type(content).__name__}")
+    return RejectReason("wrong_type", f"must be a text, is a {type(content).__name__}")

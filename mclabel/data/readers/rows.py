@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -20,6 +21,7 @@ FORMATS = (".jsonl", ".json", ".parquet", ".csv")
 MAX_JSON = 1 << 26
 """Bytes of a .json file, which is held in memory as a whole."""
 _PIECE = 1 << 20
+_MAX_NAMED = 5
 LONE_SURROGATES = "a text is not valid Unicode: it holds lone surrogates"
 
 
@@ -80,20 +82,36 @@ def row_place(source: str, number: int) -> str:
     return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {number}"
 
 
+def object_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any] | RejectReason]]:
+    """Every row of `scan_rows`: an object whose texts are valid, or why it is none.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    for number, row in scan_rows(source):
+        if isinstance(row, RejectReason):
+            yield number, row
+        elif not isinstance(row, Mapping):
+            yield (
+                number,
+                RejectReason("not_an_object", f"must be an object, is a {type(row).__name__}"),
+            )
+        elif not is_unicode(row):
+            yield number, RejectReason("not_utf8", LONE_SURROGATES)
+        else:
+            yield number, row
+
+
 def file_rows(source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Rows with the place each came from.
 
     Raises:
         DataError: the file, or a row, cannot be read.
     """
-    for number, row in scan_rows(source):
+    for number, row in object_rows(source):
         place = row_place(source, number)
         if isinstance(row, RejectReason):
             raise DataError(f"{place}: {row.detail}")
-        if not isinstance(row, Mapping):
-            raise DataError(f"{place}: must be an object, is a {type(row).__name__}")
-        if not is_unicode(row):
-            raise DataError(f"{place}: {LONE_SURROGATES}")
         yield place, row
 
 
@@ -184,12 +202,13 @@ def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
         lines = _Lines(file)
         rows = csv.DictReader(lines)
         try:
-            rows.fieldnames  # noqa: B018
+            names = rows.fieldnames or ()
         except (csv.Error, _TooLargeError) as error:
             raise DataError(
                 f"{source}: its first line, which must name the columns, cannot be read "
                 f"({error or TOO_LARGE.detail})"
             ) from error
+        _check_distinct(names, source)
         number = 0
         while True:
             number += 1
@@ -208,9 +227,10 @@ def _csv_rows(path: Path, source: str) -> Iterator[tuple[int, Any]]:
 def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
     from pyarrow.lib import ArrowException
 
-    from mclabel.data.parquet import row_batches
+    from mclabel.data.parquet import row_batches, top_columns
 
     try:
+        _check_distinct(top_columns(path), source)
         for rows in row_batches(path, path.stat().st_size):
             if rows is None:
                 yield TOO_LARGE
@@ -222,3 +242,13 @@ def _parquet_rows(path: Path, source: str) -> Iterator[Any]:
                     yield row
     except (ArrowException, OSError, ValueError) as error:
         raise DataError(f"{source}: not a readable Parquet file ({error})") from error
+
+
+def _check_distinct(names: Sequence[str], source: str) -> None:
+    """Refuse a table in which one name would stand for several columns."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        shown = ", ".join(repr(name) for name in twice[:_MAX_NAMED])
+        raise DataError(
+            f"{source}: has more than one column named {shown}, so its rows are ambiguous. Rename "
+            "or remove all but one"
+        )

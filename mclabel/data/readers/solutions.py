@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import (
     LONE_SURROGATES,
     RejectReason,
     is_unicode,
-    row_place,
     scan_rows,
 )
-from mclabel.data.shards.rejects import Reject, bounded
+from mclabel.data.shards.rejects import Reject
 from mclabel.errors import DataError
 from mclabel.records import GivenSolution, Problem
 
@@ -47,27 +47,13 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
     texts = {problem.id: problem.text for problem in problems}  # in their order
     by_text = {text: identity for identity, text in texts.items()}
     given: dict[str, list[GivenSolution]] = defaultdict(list)
-    rejects: list[Reject] = []
-
-    def refuse(why: RejectReason, number: int | None = None, identity: str | None = None) -> None:
-        place = path if number is None else row_place(path, number)
-        if strict:
-            raise DataError(f"{place}: {bounded(why.detail)}")
-        rejects.append(
-            Reject(
-                problem_id=None if identity is None else bounded(identity),
-                row=number,
-                source=path,
-                reason=why.reason,
-                detail=bounded(why.detail),
-            )
-        )
-
+    left_out = RowRejects(path, strict=strict)
     for number, row in scan_rows(path):
         if not isinstance(row, Mapping):
-            refuse(row if isinstance(row, RejectReason) else _NO_OBJECT, number)
+            left_out.add(row if isinstance(row, RejectReason) else _NO_OBJECT, number)
             continue
-        identity = row.get("problem_id") or by_text.get(str(row.get("problem")))
+        named = row.get("problem_id")
+        identity = by_text.get(str(row.get("problem"))) if named in (None, "") else str(named)
         if not is_unicode(row):
             found: GivenSolution | RejectReason = RejectReason("not_utf8", LONE_SURROGATES)
         else:
@@ -76,21 +62,22 @@ def read_solutions(path: str, problems: Iterable[Problem], *, strict: bool = Fal
             if identity in texts and isinstance(asked, str):
                 found = found if _same(asked, texts[identity]) else _other_problem(identity)
         if isinstance(found, RejectReason):
-            refuse(found, number, None if identity is None else str(identity))
+            left_out.add(found, number, identity)
         else:
-            given[str(identity)].append(found)
+            assert identity is not None  # else the problem is unknown
+            given[identity].append(found)
     for identity in texts:
         if identity not in given:
-            refuse(
+            left_out.add(
                 RejectReason("no_solution", f"no solution for problem {identity!r}"), None, identity
             )
     if not given:
         raise DataError(
-            f"{path}: no solution for any of {len(texts)} problems; {rejects[0].detail}"
+            f"{path}: no solution for any of {len(texts)} problems; {left_out.found[0].detail}"
         )
     return Given(
         by_problem={identity: tuple(solutions) for identity, solutions in given.items()},
-        rejects=tuple(rejects),
+        rejects=tuple(left_out.found),
     )
 
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from mclabel.data.shards.catalog import read_catalog
@@ -90,6 +91,19 @@ def set_aside(store: Store) -> Iterator[Reject]:
         found |= catalog.without_rows(blocks, metadata)["set_aside"]
     for problem_id, why in sorted(found.items()):
         yield Reject(problem_id=problem_id, reason=why["reason"], detail=why["detail"])
+
+
+def write_lines(path: Path, rejects: Sequence[Reject]) -> None:
+    """Write rejects beside an output that is no run; without any, delete what is there of others.
+
+    Args:
+        path: of the JSON Lines file.
+        rejects: in order.
+    """
+    if rejects:
+        path.write_bytes(b"".join(reject.line() for reject in rejects))
+    else:
+        path.unlink(missing_ok=True)
 
 
 def copy_rejects(source: Store, target: Store) -> int:

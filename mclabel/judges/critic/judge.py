@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mclabel.engines import Engine, make_engine, runs_model
+from mclabel.engines.base import never_fits
 from mclabel.engines.gate import GatedPolicy
 from mclabel.engines.resources import EngineResources
 from mclabel.engines.sections import settings_of
@@ -131,6 +132,9 @@ class CriticJudge(Judge):
     async def sample(self, prompt: str, *, number: int, max_tokens: int) -> Answer:
         """One answer of the model; see `Judge`."""
         name = prompt_hash(prompt)
+        if (size := never_fits(len(prompt), self._policy)) is not None:
+            why = f"the prompt has {size}, which the model takes"
+            return _failed(name, number, max_tokens, why)
         ids = self._policy.prompt_ids(prompt)
         if len(ids) >= self._policy.max_context:
             why = f"the prompt has {len(ids)} tokens, the model takes {self._policy.max_context:g}"

@@ -64,6 +64,10 @@ class ExampleSettings(Settings):
     a column `problem`. A problem with the same text is left out of training. A resumed run must
     have the same content in these sets."""
 
+    strict: Annotated[bool, OPERATIONAL] = False
+    """Stop at the first solution that cannot be trained on, or row of `evaluation` without a
+    problem. If false, it is left out and counted."""
+
     @rule
     def _a_teacher_scores_every_step(self) -> str | None:
         if self.teacher is not None and target_of(self.target).has_neutral:
@@ -103,6 +107,8 @@ class Examples:
     """Solutions that cannot be encoded."""
     first_refused: str | None = None
     """Why the first of them, or of those that are too long, cannot."""
+    num_unread: int = 0
+    """Rows of evaluation sets without a problem."""
 
 
 def make_examples(
@@ -119,9 +125,17 @@ def make_examples(
             without a target are trained on, too: it will give them one.
 
     Raises:
-        DataError: no example is left to train on, or an evaluation set cannot be read.
+        DataError: no example is left to train on, or an evaluation set cannot be read; if strict, a
+            solution or a row of an evaluation set cannot be used.
     """
-    found, leaks = Examples(), leak_keys(settings.evaluation)
+    found = Examples()
+
+    def count_unread(why: str) -> None:
+        if settings.strict:
+            raise DataError(f"evaluation: {why}")
+        found.num_unread += 1
+
+    leaks = leak_keys(settings.evaluation, count_unread)
     for row in rows:
         if settings.limit is not None and len(found.train) == settings.limit:
             break
@@ -142,6 +156,8 @@ def make_examples(
         try:
             encoded = encoder.labeled(row, cut=settings.too_long == "cut")
         except DataError as error:
+            if settings.strict:
+                raise
             found.num_too_long += isinstance(error, TooLongError)
             found.num_refused += not isinstance(error, TooLongError)
             found.first_refused = found.first_refused or str(error)

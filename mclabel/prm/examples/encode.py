@@ -76,6 +76,7 @@ class StepEncoder:
         """
         self._text, self._step_id, self._max_tokens = text, step_id, max_tokens
         self.prompt_ids = lru_cache(maxsize=1024)(text.prompt_ids)  # solutions share problems
+        self._most_chars = max_tokens * text.max_token_chars
 
     def labeled(self, row: LabeledSolution, *, cut: bool = False) -> EncodedSolution:
         """Encode a solution of a labels shard.
@@ -92,6 +93,7 @@ class StepEncoder:
             DataError: no steps, or a text that the tokenizer does not give back.
         """
         solution, place = row.solution, f"solution {row.solution.id}"
+        self._check_chars(row.problem.text, place)
         if solution.ids and self._decodes(solution.ids, solution.steps):
             return self._join(row.problem.text, solution.ids, solution.steps, place, cut=cut)
         return self.text(row.problem.text, [step.text for step in solution.steps], place, cut=cut)
@@ -118,6 +120,9 @@ class StepEncoder:
                 end within one token.
         """
         text = solution if isinstance(solution, str) else "".join(solution)
+        self._check_chars(problem, place)
+        if not cut:
+            self._check_chars(text, place)
         ids = self._text.encode(text)
         if self._text.decode(ids) != text:
             raise DataError(
@@ -194,6 +199,14 @@ class StepEncoder:
                 f"{place}: {num_tokens} tokens, more than max_tokens={self._max_tokens}"
             )
         return tuple(joined), tuple(positions)
+
+    def _check_chars(self, text: str, place: str) -> None:
+        """Refuse a text by its length, before it is tokenised, which alone would take long."""
+        if len(text) > self._most_chars:
+            raise TooLongError(
+                f"{place}: a text of {len(text):,} characters, more than could ever be "
+                f"max_tokens={self._max_tokens}"
+            )
 
     def _check_free_of_marks(self, ids: Sequence[int], place: str) -> None:
         if self._step_id is not None and self._step_id in ids:

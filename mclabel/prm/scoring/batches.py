@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from mclabel.errors import BadAnswer
+
 if TYPE_CHECKING:
     from mclabel.prm.examples.encode import EncodedSolution
 
@@ -35,6 +37,8 @@ class ScoreBatches:
         self._compute, self._max_tokens = score, max_tokens
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scores")
         self._waiting: deque[tuple[EncodedSolution, asyncio.Future[list[float]]]] = deque()
+        self._alone: deque[tuple[EncodedSolution, asyncio.Future[list[float]]]] = deque()
+        """Solutions of a batch in which one got a bad answer: each is scored alone."""
         self._running: asyncio.Task[None] | None = None
         self.num_live = self.num_tokens = 0
         self.num_coming = 0
@@ -60,6 +64,7 @@ class ScoreBatches:
     def close(self) -> None:
         """Drop what waits."""
         self._waiting.clear()
+        self._alone.clear()
         if self._running is not None:
             self._running.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -72,6 +77,12 @@ class ScoreBatches:
                 self.num_live = len(batch)
                 try:
                     found = await loop.run_in_executor(self._pool, self._compute, solutions)
+                except BadAnswer as error:  # to one of them
+                    if len(batch) > 1:
+                        self._alone.extend(batch)
+                    elif not batch[0][1].done():
+                        batch[0][1].set_exception(error)
+                    continue
                 except Exception as error:  # to whoever waits
                     for _, turn in batch:
                         if not turn.done():
@@ -86,6 +97,8 @@ class ScoreBatches:
 
     async def _next(self) -> list[tuple[EncodedSolution, asyncio.Future[list[float]]]]:
         """The solutions of the next batch; none if none waits, and none is coming."""
+        if self._alone:
+            return [self._alone.popleft()]
         while self.num_coming and not self._is_full():
             await asyncio.sleep(WAIT_S)
         batch: list[tuple[EncodedSolution, asyncio.Future[list[float]]]] = []

@@ -152,7 +152,7 @@ def row_item(number: int, place: str, row: Any) -> SolutionItem | RejectReason:
     """
     if not isinstance(row, Mapping):
         return RejectReason("not_an_object", "must be an object with a problem and a solution")
-    problem = text_of(row.get("problem"), numbers=False)
+    problem = text_of(row.get("problem"))
     if isinstance(problem, RejectReason):
         return RejectReason("no_problem", f"needs a problem (text): it {problem.detail}")
     given = solution_in(row)

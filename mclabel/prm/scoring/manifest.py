@@ -93,6 +93,26 @@ def model_folder(path: str | Path) -> Path:
     return folder / "model" if (folder / "model").is_dir() else folder
 
 
+def trained_blocks(path: str | Path) -> frozenset[str]:
+    """Ids of the blocks of labels that a PRM was trained on; none where that is not recorded.
+
+    Args:
+        path: `out` of a training run, or its folder `model`.
+    """
+    for folder in (Path(path), Path(path).parent):
+        claim = folder / "train.json"
+        if claim.is_file():
+            check_plain(claim, DataError)
+            try:
+                recorded = json.loads(claim.read_text()).get("blocks", [])
+                return frozenset(str(name) for names in recorded for name in names)
+            except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+                raise DataError(
+                    f"{claim}: damaged ({error}). Copy the whole folder again"
+                ) from error
+    return frozenset()
+
+
 def scorer_fingerprint(path: str | Path) -> str:
     """A hash that changes with a scorer's weights, its head's among them.
 

@@ -23,7 +23,7 @@ import torch
 
 from mclabel.engines.pretrained import load_tensors
 from mclabel.engines.text import PolicyText
-from mclabel.errors import ConfigError, EngineError
+from mclabel.errors import BadAnswer, ConfigError, EngineError
 from mclabel.prm.examples.batch import make_batch
 from mclabel.prm.examples.encode import EncodedSolution
 from mclabel.prm.model.likelihood import likelihood_features
@@ -32,6 +32,10 @@ from mclabel.prm.scoring.manifest import PrmManifest, model_folder, step_encoder
 
 NUM_CONNECTIONS = 32
 TIMEOUT_S = 600.0
+BAD_TRIES = 3
+"""How often a solution is sent whose answers cannot be used."""
+MAX_BAD = 16
+"""Solutions without a good answer between them after which the server is taken to give none."""
 
 
 class ServedPRM:
@@ -49,6 +53,7 @@ class ServedPRM:
             ConfigError: its head sees hidden states, which the server does not give.
         """
         self._url = _checked(url)
+        self._num_bad = 0
         self.manifest = PrmManifest.read(folder)
         text = PolicyText.load(
             str(folder),
@@ -96,13 +101,31 @@ class ServedPRM:
         """As `PRM.score_encoded`; equal solutions are sent once.
 
         Raises:
-            EngineError: the server cannot be reached, or refuses.
+            BadAnswer: it gives no answer for one of them that can be used.
+            EngineError: the server cannot be reached, refuses, or gives none for many.
         """
         distinct = list(dict.fromkeys(encoded))
-        compute = {"pooling": self._by_classes, "generate": self._by_likelihood}[self._runner]
         with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
-            found = dict(zip(distinct, pool.map(compute, distinct), strict=True))
+            found = dict(zip(distinct, pool.map(self._scored, distinct), strict=True))
         return [found[one] for one in encoded]
+
+    def _scored(self, one: EncodedSolution) -> list[float]:
+        """The scores of a solution, asked for again where an answer cannot be used."""
+        compute = {"pooling": self._by_classes, "generate": self._by_likelihood}[self._runner]
+        for left in reversed(range(BAD_TRIES)):
+            try:
+                scores = compute(one)
+            except BadAnswer as error:
+                if not left:
+                    self._num_bad += 1
+                    if self._num_bad < MAX_BAD:
+                        raise
+                    last = f"So it was of the last {self._num_bad} solutions"
+                    raise EngineError(f"{error}. {last}") from error
+            else:
+                self._num_bad = 0
+                return scores
+        raise AssertionError("unreachable")
 
     def _by_classes(self, one: EncodedSolution) -> list[float]:
         answer = self._post(
@@ -117,7 +140,7 @@ class ServedPRM:
         with self._readable("/pooling"):
             logits = answer["data"][0]["data"]
             if len(logits) != len(one.ids):
-                raise EngineError(f"{self._url}: {len(logits)} rows for {len(one.ids)} tokens")
+                raise BadAnswer(f"{self._url}: {len(logits)} rows for {len(one.ids)} tokens")
             return [_sigmoid(_log_odds(logits[position])) for position in one.positions]
 
     def _by_likelihood(self, one: EncodedSolution) -> list[float]:
@@ -151,17 +174,15 @@ class ServedPRM:
                 f"{self._url}: cannot be reached ({error}). Start it: mclabel serve PRM"
             ) from error
         except (ValueError, RecursionError) as error:
-            raise EngineError(
-                f"{self._url}{path}: does not answer with JSON. {_ANOTHER}"
-            ) from error
+            raise BadAnswer(f"{self._url}{path}: does not answer with JSON. {_ANOTHER}") from error
 
     @contextmanager
     def _readable(self, path: str) -> Iterator[None]:
         """Turn a field that an answer lacks into a message."""
         try:
             yield
-        except (LookupError, TypeError, ValueError) as error:
-            raise EngineError(
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise BadAnswer(
                 f"{self._url}{path}: its answer lacks {error}, so it serves no PRM. {_ANOTHER}"
             ) from error
 

@@ -14,7 +14,7 @@ from mclabel.data.readers.rows import RejectReason
 from mclabel.data.shards.journal import JournalEntry, Line
 from mclabel.data.shards.solution_rows import SCORES
 from mclabel.data.shards.store import Store
-from mclabel.errors import DataError
+from mclabel.errors import BadAnswer, DataError
 from mclabel.prm.scoring.batched import BatchedScorer
 from mclabel.prm.scoring.items import SolutionItem
 from mclabel.work.row_outputs import RowOutputs
@@ -105,10 +105,11 @@ class ScoreRunner:
 
         try:
             scores, num_tokens = await self._scorer.score(item)
-        except DataError as error:
+        except (DataError, BadAnswer) as error:
             if self._task.strict:
                 raise
             reason = "too_long" if isinstance(error, TooLongError) else "unreadable"
+            reason = "bad_answer" if isinstance(error, BadAnswer) else reason
             detail = str(error).removeprefix(f"{item.place}: ")
             return Scores(set_aside=RejectReason(reason, detail))
         check_scores("the scorer", [scores], [item.place])

@@ -154,6 +154,7 @@ def preflight(
             "in an evaluation set": examples.num_leaked,
             "too long": examples.num_too_long,
             "that cannot be encoded": examples.num_refused,
+            "rows of evaluation sets without a problem": examples.num_unread,
             "(counted above) cut after the last step that fits": examples.num_cut,
         },
         first_refused=examples.first_refused,

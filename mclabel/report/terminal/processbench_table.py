@@ -47,6 +47,11 @@ def processbench_grid(result: ProcessBenchResult) -> Grid:
         notes.append(f"A step is wrong under {result.threshold:.6g}.")
     if panel is not None:
         notes += _panel_notes(panel)
+    if result.num_rejected:
+        counts = ", ".join(f"{count:,} of {name}" for name, count in result.num_rejected.items())
+        notes.append(
+            f"Rows that cannot be used: {counts}. With -o the reasons are in left_out.jsonl."
+        )
     if missing:
         named = ", ".join(missing[:MAX_NAMED]) + (", …" if len(missing) > MAX_NAMED else "")
         notes.append(f"Left out for want of a prediction: {len(missing):,} ({named}).")

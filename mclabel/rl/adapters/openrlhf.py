@@ -47,7 +47,7 @@ def make_reward_func(
                 RewardItem(
                     problem_of(prompt),
                     _completion(query, prompt, end_texts),
-                    None if label in (None, "") else str(label),
+                    label,
                 )
                 for query, prompt, label in zip(queries, prompts, labels, strict=True)
             ]

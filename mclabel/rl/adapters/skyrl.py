@@ -128,9 +128,8 @@ def step_credit(
     return advantages, advantages
 
 
-def _answer(extras: Mapping[str, Any]) -> str | None:
-    answer = (extras.get("reward_spec") or {}).get("ground_truth", extras.get("answer"))
-    return None if answer is None else str(answer)
+def _answer(extras: Mapping[str, Any]) -> Any:
+    return (extras.get("reward_spec") or {}).get("ground_truth", extras.get("answer"))
 
 
 skyrl_gym.register(id="mclabel", entry_point=f"{__name__}:{ProcessRewardEnv.__name__}")

@@ -65,7 +65,7 @@ class _Asking:
         problems = problems or [problem_of(prompt) for prompt in prompts]
         answers = self._column(self.answer_column, columns) or [None] * len(texts)
         items = [
-            RewardItem(str(problem), text, None if answer is None else str(answer), truncated=cut)
+            RewardItem(str(problem), text, answer, truncated=cut)
             for problem, text, answer, cut in zip(
                 problems, texts, answers, truncated or [False] * len(texts), strict=True
             )

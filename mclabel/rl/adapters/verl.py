@@ -39,13 +39,13 @@ def compute_score(
     Args:
         data_source: name of the data set, unused.
         solution_str: text of the completion.
-        ground_truth: the gold answer, or None.
+        ground_truth: the gold answer as the data set has it, or None.
         extra_info: holds the problem as `problem` or `question`.
 
     Raises:
         RewardError: there is no problem, or of the server.
     """
-    item = RewardItem(_problem(extra_info, None), solution_str, _answer(ground_truth))
+    item = RewardItem(_problem(extra_info, None), solution_str, ground_truth)
     (one,) = score(client_of_environment(), [item])
     return {"score": one.reward, **_extra(one)}
 
@@ -82,7 +82,7 @@ class StepRewardManager(RewardManagerBase):  # type: ignore[misc]
         item = RewardItem(
             _problem(fields.get("extra_info"), fields.get("raw_prompt")),
             decode(ids, self.tokenizer),
-            _answer((fields.get("reward_model") or {}).get("ground_truth")),
+            (fields.get("reward_model") or {}).get("ground_truth"),
             truncated=length == row.batch["responses"].shape[-1]
             and ids[-1:] != [self.tokenizer.eos_token_id],
         )
@@ -146,10 +146,6 @@ def _extra(one: StepRewards) -> dict[str, float]:
         "refused": float(one.refused is not None),
         "masked": float(one.masked),
     }
-
-
-def _answer(ground_truth: Any) -> str | None:
-    return None if ground_truth is None else str(ground_truth)
 
 
 def _problem(extra_info: Mapping[str, Any] | None, prompt: Any) -> str:

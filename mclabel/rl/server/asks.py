@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import Field, ValidationError
 
+from mclabel.answers.golds import NoGold, read_gold
 from mclabel.rl.client import RewardItem
 from mclabel.rl.settings import RewardSettings
 from mclabel.serving.bodies import parsed
 from mclabel.serving.refused import Refused
-from mclabel.settings import MAX_SEED, Settings, joined_faults
+from mclabel.settings import Settings, joined_faults
 
 MAX_BODY = 32 * 2**20
 """Bytes of a request."""
 MAX_ITEMS = 1_024
 """Completions of a request."""
 MAX_PROBLEM = 65_536
-"""Characters of a problem, of an answer or of a group's name."""
+"""Characters of a problem or of a group's name."""
+MAX_ANSWER = 262_144
+"""Characters of a gold as JSON: it may be a whole solution, or a list of answers."""
 MAX_MESSAGE = 2_000
 """Characters of a message."""
 
 _Text = Annotated[str, Field(max_length=MAX_PROBLEM)]
-_Whole = Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED)]
-_Number = Annotated[float, Field(ge=-1e300, le=1e300)]
 S = TypeVar("S", bound=Settings)
 
 
 class _Item(Settings):
     problem: _Text
     completion: str
-    answer: _Text | None = None
+    answer: Any = None
     group: _Text | None = None
     truncated: bool | None = None
 
@@ -45,7 +47,7 @@ class _GetReward(Settings):
 
     query: list[str]
     prompts: list[_Text]
-    labels: list[_Text | _Whole | _Number | None] | None = None
+    labels: list[Any] | None = None
 
 
 def read_score(body: bytes, settings: RewardSettings) -> list[RewardItem]:
@@ -83,8 +85,7 @@ def read_get_reward(body: bytes, settings: RewardSettings) -> list[RewardItem | 
     found: list[RewardItem | None] = []
     for query, prompt, label in zip(request.query, request.prompts, labels, strict=True):
         item = _item(query, prompt, settings)
-        answer = None if label is None else str(label)
-        found.append(None if item is None else replace(item, answer=answer))
+        found.append(None if item is None else replace(item, answer=label))
     _with_answers([one for one in found if one is not None], "labels", settings)
     return found
 
@@ -104,15 +105,35 @@ def _item(query: str, prompt: str, settings: RewardSettings) -> RewardItem | Non
 
 
 def _with_answers(items: list[RewardItem], name: str, settings: RewardSettings) -> list[RewardItem]:
-    """The items, which must have gold answers where the server checks them."""
+    """The items, which must have gold answers where the server checks them.
+
+    None where there should be one is a fault of the set-up, found with the first request. A gold
+    that says of its problem that there is none, such as `proof`, is one row of a data set: it does
+    not end a training, its completions are masked.
+    """
     if settings.check:
         for number, one in enumerate(items):
-            if one.answer is None or not one.answer.strip():
+            if (fault := _fault(one.answer)) is not None:
                 _refuse(
-                    f"{name}[{number}]: has no gold answer, and this server checks answers. Send "
-                    "one with every completion, or start the server with check=false"
+                    f"{name}[{number}]: {fault}, and this server checks answers. Send a gold with "
+                    "every completion, as a text, a number or a list of them, or start the server "
+                    "with check=false"
                 )
     return items
+
+
+def _fault(answer: Any) -> str | None:
+    """Why a request cannot go on with what it sends as an answer, as a predicate."""
+    if answer is None or (isinstance(answer, str | list | dict) and not answer):
+        return "has no gold answer"
+    if isinstance(answer, str) and not answer.strip():
+        return "has no gold answer"
+    if len(json.dumps(answer)) > MAX_ANSWER:
+        return f"has a gold answer of more than {MAX_ANSWER:,} characters"
+    gold = read_gold(answer)
+    if isinstance(gold, NoGold) and gold.reason != "no_gold":
+        return f"its gold answer {gold.detail}"
+    return None
 
 
 def _check_length(name: str, given: object) -> None:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from mclabel.answers.golds import Gold, NoGold, read_gold
 from mclabel.checkers import GradeItem, make_checker
-from mclabel.errors import ConfigError, DataError
+from mclabel.errors import BadAnswer, ConfigError, DataError
 from mclabel.labeling.grading import graded
 from mclabel.prm.scoring.aggregate import aggregate
 from mclabel.prm.scoring.batched import BatchedScorer, batch_tokens
@@ -178,7 +179,10 @@ class Rewarder:
         """Where the steps of a completion end, and why it is refused; None if it is not."""
         if item is None:
             return (), "unmatched"
-        return await self._desk.run(refusal, item.completion, self.settings.split)
+        ends, why = await self._desk.run(refusal, item.completion, self.settings.split)
+        if self._checker is not None and isinstance(read_gold(item.answer), NoGold):
+            return ends, "no_gold"
+        return ends, why
 
     async def _scored(self, item: RewardItem, ends: tuple[int, ...]) -> tuple[float, ...] | str:
         """The scores of a completion's steps, or why there are none."""
@@ -199,7 +203,7 @@ class Rewarder:
             scores, _ = await self._scorer.score(solution)
         except TooLongError:
             return "too_long"
-        except DataError:
+        except (DataError, BadAnswer):
             return "not_scored"
         check_scores(str(self.settings.prm), [scores], [solution.place])
         return tuple(scores)
@@ -208,17 +212,7 @@ class Rewarder:
         if self._checker is None or not items:
             return [None] * len(items)
         grades = await self._checker.grade(
-            [
-                GradeItem(
-                    problem=Problem(
-                        id=content_id("problem", one.problem, one.answer),
-                        text=one.problem,
-                        answer=one.answer or "",
-                    ),
-                    completion=one.completion,
-                )
-                for one in items
-            ],
+            [GradeItem(problem=_problem(one), completion=one.completion) for one in items],
             self._desk.run,
         )
         return [graded(one).outcome for one in grades]
@@ -271,6 +265,17 @@ class Rewarder:
         return StepEvidence(
             num_steps=len(one.ends), reward=one.reward, scores=scores, first_error=first_error
         )
+
+
+def _problem(item: RewardItem) -> Problem:
+    gold = read_gold(item.answer)
+    assert isinstance(gold, Gold)  # else the completion was refused
+    return Problem(
+        id=content_id("problem", item.problem, gold.answer),
+        text=item.problem,
+        answer=gold.answer,
+        answer_is_json=gold.is_json,
+    )
 
 
 async def _together(*works: Coroutine[Any, Any, Any]) -> Any:

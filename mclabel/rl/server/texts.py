@@ -11,11 +11,11 @@ from mclabel.rl.unfit import unfit
 
 MAX_CHARACTERS = 262_144
 """Of a completion; a longer one is refused without being read."""
-REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched")
+REFUSALS = ("empty", "repeated", "too_long", "not_scored", "unmatched", "no_gold")
 """Why completions are refused: nothing but blanks; more than half of at least four steps repeat an
 earlier one; longer than the PRM reads; a text that it cannot take; a query that does not begin with
-its prompt."""
-UNREADABLE = ("not_scored", "unmatched")
+its prompt; a gold that says that there is none."""
+UNREADABLE = ("not_scored", "unmatched", "no_gold")
 """Refusals that say nothing of the completion. One that is too long is a cut."""
 
 

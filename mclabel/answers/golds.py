@@ -1,0 +1,213 @@
+r"""The one reader of golds, in every form in which data sets and trainers carry them.
+
+A gold is a text (`72`, `$72$`, a whole solution that ends in `#### 72`, `\boxed{72}`, `Answer: 72`
+or `<answer>72</answer>`), a number, a list of acceptable answers or its JSON text, or an object
+that has them as `ground_truth`. Any other object is data for a checker of one's own. Words by which
+data sets say that there is no answer, such as NuminaMath's `proof` and `notfound`, are no gold.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite, isnan
+from typing import Any, Literal, Protocol, TypeVar
+
+from mclabel.answers.extraction.extract import reference_answer
+from mclabel.records import Verdict
+
+SENTINELS = frozenset(
+    ("", "proof", "notfound", "not found", "not_found", "none", "null", "nan", "n/a", "na", "<na>")
+)
+"""Texts that stand for no gold, in lower case."""
+MAX_GOLDS = 1024
+"""Acceptable answers of one problem."""
+_MAX_LIST = 1 << 16
+"""Characters of a text that is tried as a list."""
+_GROUND_TRUTH = "ground_truth"
+"""Key of the gold in the objects of verl and SkyRL."""
+_NAMED = re.compile(
+    r"[ \t*_#>]*(?:the )?(?:final )?answer[ \t*_]*[:=\uff1a][ \t*_]*(\S.*)", re.IGNORECASE
+)
+"""`Answer: 72`, alone or as the last line; the colon may be of full width."""
+_TAG = ("<answer>", "</answer>")
+_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}")
+
+
+class Graded(Protocol):
+    """A grade of either kind."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict."""
+
+
+G = TypeVar("G", bound=Graded)
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """A gold as a problem holds it."""
+
+    answer: str
+    is_json: bool = False
+    """Whether it is the JSON text of a list or an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoGold:
+    """Why a value is no gold."""
+
+    reason: Literal["no_gold", "wrong_type"]
+    """`no_gold` where there is none, `wrong_type` where the value is not understood."""
+    detail: str
+    """A predicate: who shows it puts the name of the value before it."""
+
+
+def read_gold(value: Any) -> Gold | NoGold:
+    """Read a gold.
+
+    Args:
+        value: as a row, a request or a caller has it; also an array or a number of numpy.
+    """
+    value = _plain(value)
+    if isinstance(value, Mapping) and _GROUND_TRUTH in value:
+        value = _plain(value[_GROUND_TRUTH])
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, bool):
+        return NoGold("wrong_type", "must be a text or a number, is a bool")
+    if value is None or (isinstance(value, int | float | Decimal) and isnan(value)):
+        return NoGold("no_gold", _MISSING[value is None])
+    if isinstance(value, int | float | Decimal):
+        if isfinite(value):
+            return Gold(_digits(value))
+        return NoGold("wrong_type", f"is {value}: must be finite, or a text such as '\\infty'")
+    if isinstance(value, Mapping | list):
+        return _of_data(value)
+    return NoGold("wrong_type", f"must be a text or a number, is a {type(value).__name__}")
+
+
+def acceptable_answers(gold: Gold) -> tuple[str, ...]:
+    """The answers of which each is right; none where the gold is data that only its checker reads.
+
+    Args:
+        gold: as `read_gold` gives it.
+    """
+    if not gold.is_json:
+        return (gold.answer,)
+    data = json.loads(gold.answer)
+    if not isinstance(data, list) or not 0 < len(data) <= MAX_GOLDS:
+        return ()
+    found = [read_gold(one) for one in data]
+    if any(isinstance(one, NoGold) and one.reason != "no_gold" for one in found):
+        return ()
+    return tuple(one.answer for one in found if isinstance(one, Gold) and not one.is_json)
+
+
+def best_grade(grades: Sequence[G]) -> G:
+    """The grade against several golds: the first that is right, else unknown if any is."""
+    for verdict in (Verdict.RIGHT, Verdict.UNKNOWN):
+        for grade in grades:
+            if grade.verdict is verdict:
+                return grade
+    return grades[0]
+
+
+_MISSING = {
+    True: "is empty. Remove the row",
+    False: "is NaN, which stands for a missing value. Fill it in or remove the row",
+}
+
+
+def _of_text(text: str) -> Gold | NoGold:
+    if (listed := _listed(text)) is not None:
+        return _of_data(listed)
+    answer = reference_answer(text)
+    if answer == text.strip():
+        answer = _named(answer)
+    bare = _WRAPPED.sub(r"\1", answer).strip(" \t\n$*.()[]\\").casefold()
+    if not text.strip():
+        return NoGold("no_gold", _MISSING[True])
+    if bare == "nan":
+        return NoGold("no_gold", _MISSING[False])
+    if bare in SENTINELS and (bare or not answer.strip()):
+        return NoGold("no_gold", f"is {answer.strip()[:40]!r}, which says that there is no answer")
+    return Gold(answer)
+
+
+def _named(text: str) -> str:
+    """What a text names as the answer in its last line, else all of it."""
+    opening, closing = _TAG
+    if text.endswith(closing) and opening in text:
+        return text.removesuffix(closing).rpartition(opening)[2].strip()
+    found = _NAMED.fullmatch(text.rpartition("\n")[2])
+    return found[1].strip() if found else text
+
+
+def _of_data(value: Mapping[str, Any] | list[Any]) -> Gold | NoGold:
+    if not value:
+        return NoGold("no_gold", "is an empty list or object. Remove the row")
+    if isinstance(value, list) and all(
+        isinstance(one := _leaf(item), NoGold) and one.reason == "no_gold" for item in value
+    ):
+        return NoGold("no_gold", "is a list in which every entry says that there is no answer")
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, sort_keys=True, allow_nan=False, default=_plain_or_refuse
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        return NoGold("wrong_type", f"holds a value that JSON cannot store ({error})")
+    return Gold(text, is_json=True)
+
+
+def _leaf(item: Any) -> Gold | NoGold | None:
+    """An entry of a list as a gold; None of a list or an object."""
+    item = _plain(item)
+    return None if isinstance(item, Mapping | list) else read_gold(item)
+
+
+def _listed(text: str) -> list[Any] | None:
+    """The list of texts that a text is, as JSON or Python writes it.
+
+    A list of numbers is left as it is: `[1, 2]` may be an interval or a point.
+    """
+    text = text.strip()
+    if len(text) > _MAX_LIST or text[:1] != "[" or text[1:].lstrip()[:1] not in ("'", '"'):
+        return None
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list) and all(isinstance(one, str) for one in found):
+            return found
+    return None
+
+
+def _digits(number: int | float | Decimal) -> str:
+    """A number as digits, without an exponent where that would take few more."""
+    if isinstance(number, int):
+        return str(number)
+    exact = Decimal(repr(number)) if isinstance(number, float) else number
+    short = str(number)
+    return f"{exact:f}" if "e" in short.casefold() and abs(exact.adjusted()) < 40 else short
+
+
+def _plain(value: Any) -> Any:
+    """A value without the types of numpy; tuples are lists."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _plain_or_refuse(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return _digits(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"it cannot hold a {type(value).__name__}")

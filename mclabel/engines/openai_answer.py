@@ -1,0 +1,104 @@
+"""What an OpenAI-compatible server answers, read with care: any field may lack or be anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from mclabel.errors import BadAnswer
+
+_SHOWN = 80
+"""Characters of what a server sent that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerAnswer:
+    """One completion, as a server gives it."""
+
+    text: str
+    ids: tuple[int, ...] | None
+    """Sampled tokens; None where the server gives none."""
+    finish_reason: str
+    """As the server says."""
+    num_read: int
+    """Tokens of the prompt."""
+    num_cached: int
+    """Of these, those that were found in a cache."""
+    prompt_ids: tuple[int, ...] | None
+
+
+def json_object(content: bytes, path: str) -> dict[str, Any]:
+    """The object that an answer holds.
+
+    Raises:
+        BadAnswer: it holds none.
+    """
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        shown = content[:_SHOWN].decode(errors="replace")
+        raise BadAnswer(
+            f"policy.engine=openai: {path} does not return JSON but {shown!r}, as no "
+            "OpenAI-compatible server does. Check policy.engine.endpoints (most end in /v1)"
+        ) from error
+    if not isinstance(answer, dict):
+        raise _bad("is no object")
+    return answer
+
+
+def read_answer(answer: dict[str, Any], api: str) -> ServerAnswer:
+    """The completion in an answer.
+
+    Args:
+        answer: to a request for one completion.
+        api: that was asked, `completions` or `chat`.
+
+    Raises:
+        BadAnswer: it holds none; names the field.
+    """
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    usage = answer.get("usage")
+    if not isinstance(choice, dict):
+        raise _bad("has no choices")
+    if not isinstance(usage, dict) or type(usage.get("prompt_tokens")) is not int:
+        raise _bad("has no usage.prompt_tokens")
+    ids = _ids(choice.get("token_ids"), "choices[0].token_ids")
+    name = "text" if api == "completions" else "message.content"
+    message = choice if api == "completions" else choice.get("message")
+    if not isinstance(message, dict):
+        raise _bad("has no choices[0].message")
+    text = message.get("text" if api == "completions" else "content")
+    if not isinstance(text, str) and not (text is None and ids is not None):
+        raise _bad(f"has no text in choices[0].{name}")
+    reason = choice.get("finish_reason")
+    if not isinstance(reason, str):
+        raise _bad("has no choices[0].finish_reason")
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return ServerAnswer(
+        text=text or "",
+        ids=ids,
+        finish_reason=reason,
+        num_read=usage["prompt_tokens"],
+        num_cached=cached if type(cached) is int else 0,
+        prompt_ids=_ids(
+            answer.get("prompt_token_ids", choice.get("prompt_token_ids")), "prompt_token_ids"
+        ),
+    )
+
+
+def _ids(value: Any, name: str) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
+        raise _bad(f"has no token ids in {name}")
+    return tuple(value)
+
+
+def _bad(fault: str) -> BadAnswer:
+    return BadAnswer(
+        f"policy.engine=openai: an answer of the server {fault}, as one of an OpenAI-compatible "
+        "server has. Check policy.engine.endpoints"
+    )

@@ -1,0 +1,154 @@
+"""Golds as data sets and trainers carry them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import mclabel as mc
+from mclabel.answers.golds import Gold, NoGold, read_gold
+from mclabel.checkers import GradeItem
+from mclabel.checkers.math import MathChecker
+from mclabel.cli import main
+from mclabel.data.readers.problems import read_problems
+from mclabel.records import Problem
+
+GSM8K = "She sold 48/2 = <<48/2=24>>24 clips.\n48+24 = <<48+24=72>>72.\n#### 72"
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        (GSM8K, "72"),
+        ("…\n#### 1,234", "1,234"),
+        (r"So $x = 2$, and the sum is $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
+        ("$72$", "$72$"),
+        ("073", "073"),
+        (73, "73"),
+        (2.5, "2.5"),
+        (1e22, "10000000000000000000000"),
+        (Decimal("7.00"), "7.00"),
+        (Decimal("1E+3"), "1000"),
+        (np.int64(72), "72"),
+        (np.str_("72"), "72"),
+        ("Answer: 34", "34"),
+        ("We add.\n**Final answer:** 34", "34"),
+        ("<think>2</think><answer> 34 </answer>", "34"),
+        ({"style": "rule", "ground_truth": "34"}, "34"),
+        ("[1, 2]", "[1, 2]"),
+        ("None of these", "None of these"),
+        ("no solution", "no solution"),
+    ],
+)
+def test_golds_of_one_answer(value: Any, answer: str) -> None:
+    assert read_gold(value) == Gold(answer)
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        (["72", "72.0"], ["72", "72.0"]),
+        (np.array(["72"], dtype=object), ["72"]),
+        ({"ground_truth": np.array(["1", "-1"])}, ["1", "-1"]),
+        ('["72", "x"]', ["72", "x"]),
+        ("['72']", ["72"]),
+        (("72", None), ["72", None]),
+    ],
+)
+def test_golds_of_several_answers(value: Any, texts: list[Any]) -> None:
+    gold = read_gold(value)
+    assert isinstance(gold, Gold) and gold.is_json and json.loads(gold.answer) == texts
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", " ", "proof", "Proof.", "notfound", "None", "N/A", r"\text{proof}", "null", "nan"),
+        *(r"\boxed{\text{Proof}}", None, float("nan"), Decimal("NaN"), [], {}, ["proof", None]),
+        *({"ground_truth": None}, np.array([])),
+    ],
+)
+def test_what_says_that_there_is_no_gold(value: Any) -> None:
+    found = read_gold(value)
+    assert isinstance(found, NoGold) and found.reason == "no_gold"
+
+
+@pytest.mark.parametrize("value", [True, float("inf"), {1, 2}, object()])
+def test_what_is_not_understood_is_no_gold_either(value: Any) -> None:
+    found = read_gold(value)
+    assert isinstance(found, NoGold) and found.reason == "wrong_type"
+
+
+def test_a_long_line_of_blanks_is_read_at_once() -> None:
+    assert read_gold("answer: a" + " " * 500_000 + "b") != Gold("a")
+
+
+@pytest.mark.parametrize(
+    ("gold", "verdicts"),
+    [
+        ('["72", "seventy"]', ["right", "wrong"]),
+        (GSM8K, ["right", "wrong"]),
+        ('{"x": 1}', ["unknown", "unknown"]),
+    ],
+)
+def test_the_maths_checker_takes_any_of_several(gold: str, verdicts: list[str]) -> None:
+    found = read_gold(gold) if gold[0] != "{" else Gold(gold, is_json=True)
+    assert isinstance(found, Gold)
+    problem = Problem(id="p", text="?", answer=found.answer, answer_is_json=found.is_json)
+    checker = MathChecker(MathChecker.Settings())
+    items = [
+        GradeItem(problem=problem, completion=rf"\boxed{{{answer}}}") for answer in ("72", "71")
+    ]
+    graded = asyncio.run(checker.grade(items))
+    assert [one.verdict.value for one in graded] == verdicts
+    refused = asyncio.run(checker.refuse(problem))
+    assert (refused is None) == (verdicts[0] != "unknown")
+
+
+def test_problem_rows_with_sentinels_and_decimals(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    table = {"problem": ["a?", "b?", "c?"], "answer": ["7", "proof", "notfound"]}
+    pq.write_table(pa.table(table), path)
+    problems = read_problems(str(path))
+    assert [one.answer for one in problems] == ["7"]
+    rejects = [(one.row, one.reason) for one in problems.rejects()]
+    assert rejects == [(2, "no_gold"), (3, "no_gold")]
+    numbers = pa.array([Decimal("7.00"), Decimal("0.50"), None], pa.decimal128(10, 2))
+    pq.write_table(pa.table({"problem": ["a?", "b?", "c?"], "answer": numbers}), path)
+    problems = read_problems(str(path))
+    assert [one.answer for one in problems] == ["7.00", "0.50"]
+
+
+@pytest.mark.parametrize("gold", [GSM8K, 72, ["71", "72"], Decimal("72.0"), np.array(["72"])])
+def test_grade_reads_golds_as_problem_rows_do(gold: Any) -> None:
+    assert mc.grade("The answer is 72.", gold).verdict == "right"
+    assert mc.grade("The answer is 73.", gold).verdict == "wrong"
+
+
+def test_grade_refuses_sentinels() -> None:
+    with pytest.raises(mc.DataError, match="gold='proof': a gold must be an answer"):
+        mc.grade("The answer is 72.", "proof")
+
+
+def test_check_reads_golds_as_problem_rows_do(tmp_path: Path) -> None:
+    golds: list[Any] = [GSM8K, 72, ["71", "72"], "proof", {"x": 1}, ["71", "70"]]
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps({"gold": g, "answer": "72"}) + "\n" for g in golds))
+    done = CliRunner().invoke(main, ["check", "--file", str(pairs), "-o", str(tmp_path / "o")])
+    assert done.exit_code == 1 and "3 right, 1 wrong, 0 unknown" in done.output
+    assert "line 4: gold is 'proof', which says" in done.output and "line 5: gold" in done.output
+    rows = [json.loads(line) for line in (tmp_path / "o").read_text().splitlines()]
+    assert [row["gold"] for row in rows] == [GSM8K, 72, ["71", "72"], ["71", "70"]]
+    done = CliRunner().invoke(main, ["check", "--gold", GSM8K, "--answer", "72"])
+    assert json.loads(done.output)["verdict"] == "right"
+    done = CliRunner().invoke(main, ["check", "--gold", "notfound", "--answer", "72"])
+    assert done.exit_code == 2 and "there is no answer" in done.output

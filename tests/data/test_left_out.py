@@ -1,0 +1,177 @@
+"""One row that cannot be used is left out with its reason, and ends nothing but a strict job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from mclabel import pipelines
+from mclabel.cli import main
+from mclabel.data.exchange.checked import find_format
+from mclabel.data.leaks import leak_keys
+from mclabel.data.readers.rows import scan_rows
+from mclabel.data.readers.solutions import read_solutions
+from mclabel.data.shards.labels import read_labels
+from mclabel.data.shards.store import Store
+from mclabel.errors import DataError
+from mclabel.records import Problem
+from tests.support.labelled import arith_rows, write_run
+
+
+def write(path: Path, rows: list[Any]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def rejected(folder: Path) -> list[tuple[int | None, str]]:
+    lines = (folder / "rejects.jsonl").read_text().splitlines()
+    return [(one["row"], one["reason"]) for one in map(json.loads, lines)]
+
+
+TRL = {"prompt": "What is 1+1?", "completions": ["1+1=2.", "So 2."], "labels": [True, True]}
+TRL_ROWS = [
+    TRL,
+    TRL | {"completions": ["1+2=3.", " "]},
+    TRL | {"completions": [], "labels": []},
+    TRL | {"labels": [True]},
+    TRL | {"completions": ["a", None]},
+    "text",
+    TRL | {"prompt": "What is 1+6?"},
+]
+
+
+def test_import_leaves_out_rows_and_names_them(tmp_path: Path) -> None:
+    file, run = write(tmp_path / "rows.jsonl", TRL_ROWS), tmp_path / "run"
+    done = CliRunner().invoke(main, ["import", file, "--from", "trl", "-o", str(run)])
+    assert done.exit_code == 0, done.output
+    assert "7 rows, 2 solutions of 2 problems" in done.output
+    assert "5 rows or solutions were left out" in done.output
+    assert len(list(read_labels(Store(str(run))))) == 2
+    assert rejected(run) == [
+        (2, "bad_solution"),
+        (3, "bad_row"),
+        (4, "bad_row"),
+        (5, "bad_row"),
+        (6, "not_an_object"),
+    ]
+    assert CliRunner().invoke(main, ["verify", str(run)]).exit_code == 0
+    strict = ["import", file, "--from", "trl", "-o", str(tmp_path / "other"), "--strict"]
+    done = CliRunner().invoke(main, strict)
+    assert done.exit_code == 2 and "line 2: step 2 of 2 is blank" in done.output
+    assert not (tmp_path / "other").exists()
+
+
+def test_export_leaves_out_what_a_format_cannot_hold(tmp_path: Path) -> None:
+    first, *rest = arith_rows(4)
+    marked = replace(first, problem=replace(first.problem, text="As in Step 1: of it?"))
+    run, out = write_run(tmp_path / "run", [marked, *rest]), tmp_path / "out"
+    done = CliRunner().invoke(main, ["export", run, "--to", "rlhflow", "-o", str(out)])
+    assert done.exit_code == 0 and "Here: 1 solutions left out" in done.output
+    assert len((out / "data.jsonl").read_text().splitlines()) == 3
+    (line,) = map(json.loads, (out / "rejects.jsonl").read_text().splitlines())
+    assert line["problem_id"] == first.problem.id and "'Step 1: '" in line["detail"]
+    with pytest.raises(DataError, match="uses as a mark"):
+        pipelines.export_run(run, "rlhflow", str(out), strict=True)
+    assert not list(out.glob("*.partial"))
+
+
+def turns(*contents: str) -> dict[str, Any]:
+    roles = ("user", "assistant") * len(contents)
+    pairs = zip(roles, contents, strict=False)
+    return {"conversations": [{"role": role, "content": text} for role, text in pairs]}
+
+
+@pytest.mark.parametrize(
+    ("row", "problem", "steps"),
+    [
+        (
+            turns("Tom has 3? He buys 4. How many? To find it, we add.", "+", "3 + 4 = 8.", "-"),
+            "Tom has 3? He buys 4. How many?",
+            ("To find it, we add.", "3 + 4 = 8."),
+        ),
+        (turns("Find 3 + 4.\n\nIt is 7.", "+"), "Find 3 + 4.", ("It is 7.",)),
+        (
+            turns("Use Step 1: of the figure. How many? Step 1: 3 + 4.", "+", "Step 2: 7", "-"),
+            "Use Step 1: of the figure. How many?",
+            ("3 + 4.", "7"),
+        ),
+    ],
+)
+def test_rlhflow_steps_without_numbers_and_marks_in_problems(
+    row: dict[str, Any], problem: str, steps: tuple[str, ...]
+) -> None:
+    (found,) = find_format("rlhflow").read(row)
+    assert (found.problem, found.steps) == (problem, steps)
+    assert found.ratings == (1.0, 0.0)[: len(steps)]
+
+
+def test_rlhflow_that_nothing_divides_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing divides the problem from its first step"):
+        list(find_format("rlhflow").read(turns("Find 3 + 4. We add.", "+")))
+
+
+@pytest.mark.parametrize("ending", [" ", "\r", "\t \r"])
+def test_math_shepherd_with_blanks_behind_its_marks(ending: str) -> None:
+    row = {
+        "input": f"1 + 1? Step 1: It is 2. ки{ending}\nStep 2: So 2 ки",
+        "label": f"1 + 1? Step 1: It is 2. +{ending}\nStep 2: So 2 -",
+    }
+    (found,) = find_format("math-shepherd").read(row)
+    assert (found.problem, found.steps) == ("1 + 1?", ("It is 2.", "So 2"))
+    assert found.ratings == (1.0, 0.0)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["p"])] * 3, names=["problem", "answer", "answer"])
+    pq.write_table(table, tmp_path / "twice.parquet")
+    (tmp_path / "twice.csv").write_text("problem,answer,answer\np,1,2\n")
+    for name in ("twice.parquet", "twice.csv"):
+        with pytest.raises(DataError, match=rf"{name}: has more than one column named 'answer'"):
+            list(scan_rows(str(tmp_path / name)))
+
+
+def test_a_problem_id_of_any_type_ends_nothing(tmp_path: Path) -> None:
+    rows = [{"problem_id": 7, "solution": "a"}, {"problem_id": ["x"], "solution": "b"}]
+    problems = [Problem(id="7", text="p", answer="1")]
+    found = read_solutions(write(tmp_path / "s.jsonl", rows), problems)
+    assert [one.text for one in found.by_problem["7"]] == ["a"]
+    assert [one.reason for one in found.rejects] == ["unknown_problem"]
+
+
+def test_rows_of_an_evaluation_set_without_a_problem_are_counted(tmp_path: Path) -> None:
+    file = write(tmp_path / "eval.jsonl", [{"problem": "1 + 1?"}, {"x": 1}, "text"])
+    said: list[str] = []
+    assert len(leak_keys([file], said.append)) == 1
+    assert [one.partition(": ")[0] for one in said] == [f"{file}, line 2", f"{file}, line 3"]
+    with pytest.raises(DataError, match="line 1: needs one of problem"):
+        leak_keys([write(tmp_path / "none.jsonl", [{"x": 1}])])
+
+
+def test_eval_processbench_leaves_out_rows(tmp_path: Path) -> None:
+    rows = arith_rows(8)
+    run = write_run(tmp_path / "run", rows)
+    judged = [
+        {
+            "id": f"a-{number}",
+            "problem": row.problem.text,
+            "steps": [step.text.removesuffix("\n") for step in row.solution.steps],
+            "label": -1 if row.first_error is None else float(row.first_error),
+        }
+        for number, row in enumerate(rows)
+    ]
+    judged.append(judged[0] | {"id": "odd", "label": "N/A"})
+    file, out = write(tmp_path / "processbench_x.jsonl", judged), tmp_path / "out"
+    command = ["eval", "processbench", file, "--labels", run, "-o", str(out), "--format", "json"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    assert json.loads((out / "processbench.json").read_text())["num_rejected"] == {"x": 1}
+    assert "label='N/A'" in (out / "left_out.jsonl").read_text()
+    done = CliRunner().invoke(main, [*command, "--strict"])
+    assert done.exit_code == 2 and "line 9: label='N/A'" in done.output

@@ -1,0 +1,45 @@
+"""Batches of solutions: a bad answer of a server fails the solution that it is for, alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from mclabel.errors import BadAnswer
+from mclabel.prm.examples.encode import EncodedSolution
+from mclabel.prm.scoring.batches import ScoreBatches
+
+
+def test_a_bad_answer_leaves_the_others_of_its_batch() -> None:
+    solutions = [EncodedSolution(ids=(n,), num_prompt=0, positions=(0,)) for n in range(5)]
+    sizes: list[int] = []
+
+    def score(batch: Sequence[EncodedSolution]) -> list[list[float]]:
+        sizes.append(len(batch))
+        if any(one.ids == (3,) for one in batch):
+            raise BadAnswer("its answer lacks data")
+        return [[one.ids[0] / 10] for one in batch]
+
+    async def run() -> list[list[float] | BaseException]:
+        batches = ScoreBatches(score, max_tokens=100)
+        batches.num_coming = 1  # until all wait
+        asked = [asyncio.create_task(batches.score(one)) for one in solutions]
+        await asyncio.sleep(0)
+        batches.num_coming = 0
+        try:
+            return await asyncio.gather(*asked, return_exceptions=True)
+        finally:
+            batches.close()
+
+    found = asyncio.run(run())
+    assert sizes == [5, 1, 1, 1, 1, 1]
+    assert [one for one in found if not isinstance(one, BaseException)] == [
+        [0.0],
+        [0.1],
+        [0.2],
+        [0.4],
+    ]
+    with pytest.raises(BadAnswer, match="lacks data"):
+        raise found[3]  # type: ignore[misc]
