@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,6 @@ from pydantic import Field
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators.fixed import FixedEstimator
@@ -104,19 +102,3 @@ def test_a_resumed_run_is_refused_by_the_field_that_differs_alone(tmp_path: Path
         label(tmp_path, "estimator={kind: fixed}")
     assert "estimator.rollouts: 2 there, 16 here" in str(caught.value)  # also of a default
     assert str(caught.value).count(" there, ") == 1
-
-
-def test_a_run_that_an_earlier_version_began_is_read_and_not_resumed(tmp_path: Path) -> None:
-    write_problems(tmp_path, 4)
-    store = label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
-    raw = store.read(MANIFEST)
-    assert raw is not None
-    manifest = read_claim(store, MANIFEST)
-    assert manifest is not None
-    before = {key: manifest[key] for key in ("config", "id")} | {"format": 1}
-    (tmp_path / "out" / MANIFEST).write_text(json.dumps(before))
-    with pytest.raises(
-        ShardError, match=r"begun by another version of mclabel \(manifest format 1"
-    ):
-        label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
-    assert pipelines.regrade(str(tmp_path / "out"), str(tmp_path / "again")).num_solutions == 16

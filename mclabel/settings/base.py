@@ -79,8 +79,6 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-    moved: ClassVar[Mapping[str, str]] = {}
-    """Keys of earlier versions, and the keys of these settings that stand in their place."""
 
     @classmethod
     def __get_pydantic_core_schema__(
