@@ -16,7 +16,7 @@ from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.pipelines.identity import semantic_config
 from mclabel.seeds import content_id
-from mclabel.settings import OPERATIONAL, Born, Settings
+from mclabel.settings import OPERATIONAL, Settings
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 GOLDEN = {
@@ -55,17 +55,6 @@ def test_an_identity_stays_when_a_settings_class_grows() -> None:
     then = FixedEstimator.Settings(kind="fixed", rollouts=8).identity()
     assert Grown.Settings(kind="fixed", rollouts=8).identity() == then
     assert Grown.Settings(kind="fixed", rollouts=8, patience=4).identity() == then | {"patience": 4}
-
-
-def test_a_default_that_changes_is_left_out_at_the_one_it_was_born_with() -> None:
-    class Then(Settings):
-        temperature: float = 0.8
-
-    class Now(Settings):
-        temperature: Annotated[float, Born(0.8)] = 1.0
-
-    assert Then().identity() == Now(temperature=0.8).identity() == {}
-    assert Now().identity() == {"temperature": 1.0} == Then(temperature=1.0).identity()
 
 
 def test_an_operational_setting_is_no_part_of_it() -> None:
