@@ -1,9 +1,9 @@
 """The claim of an output: the configuration that a folder belongs to, created once.
 
 A manifest holds the whole semantic configuration, for the record, and its identity: the fields
-that differ from the defaults they were born with. Running a job again with the same identity
-resumes it; another one is refused. The manifest's `id` is random: it distinguishes outputs of one
-configuration, wherever they are moved.
+that differ from their defaults. Running a job again with the same identity resumes it; another one
+is refused. The manifest's `id` is random: it distinguishes outputs of one configuration, wherever
+they are moved.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Semantic:
     """What the content of an output depends on; JSON-serialisable."""
 
     identity: Mapping[str, Any]
-    """The fields that are not at the defaults they were born with: compared, hashed into ids."""
+    """The fields that are not at their defaults: compared, hashed into ids."""
     config: Mapping[str, Any]
     """All fields, for the record."""
 
