@@ -305,7 +305,7 @@ class LabeledSolution:
     """Rollouts of the problem that its estimator wanted and that nobody had sampled, where the
     labels were graded again; None where they were sampled for it."""
     completers: tuple[CompleterCounts, ...] = ()
-    """What each model rolled out, in the order of the job; none in shards before schema 7."""
+    """What each model rolled out, in the order of the job."""
     values_of: str = AUTHOR
     """Whose the values are: the name of a completer, or the rule `any` or `all`."""
     consensus: Consensus | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +11,12 @@ from pydantic import Field
 from mclabel import pipelines
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.manifest import MANIFEST, read_claim
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, ShardError
 from mclabel.estimators.fixed import FixedEstimator
 from mclabel.pipelines.identity import semantic_config
 from mclabel.seeds import content_id
-from mclabel.settings import OPERATIONAL, Born, Settings
+from mclabel.settings import OPERATIONAL, Settings
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
 GOLDEN = {
@@ -59,17 +57,6 @@ def test_an_identity_stays_when_a_settings_class_grows() -> None:
     assert Grown.Settings(kind="fixed", rollouts=8, patience=4).identity() == then | {"patience": 4}
 
 
-def test_a_default_that_changes_is_left_out_at_the_one_it_was_born_with() -> None:
-    class Then(Settings):
-        temperature: float = 0.8
-
-    class Now(Settings):
-        temperature: Annotated[float, Born(0.8)] = 1.0
-
-    assert Then().identity() == Now(temperature=0.8).identity() == {}
-    assert Now().identity() == {"temperature": 1.0} == Then(temperature=1.0).identity()
-
-
 def test_an_operational_setting_is_no_part_of_it() -> None:
     class Some(Settings):
         path: Annotated[str, OPERATIONAL] = "a"
@@ -104,19 +91,3 @@ def test_a_resumed_run_is_refused_by_the_field_that_differs_alone(tmp_path: Path
         label(tmp_path, "estimator={kind: fixed}")
     assert "estimator.rollouts: 2 there, 16 here" in str(caught.value)  # also of a default
     assert str(caught.value).count(" there, ") == 1
-
-
-def test_a_run_that_an_earlier_version_began_is_read_and_not_resumed(tmp_path: Path) -> None:
-    write_problems(tmp_path, 4)
-    store = label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
-    raw = store.read(MANIFEST)
-    assert raw is not None
-    manifest = read_claim(store, MANIFEST)
-    assert manifest is not None
-    before = {key: manifest[key] for key in ("config", "id")} | {"format": 1}
-    (tmp_path / "out" / MANIFEST).write_text(json.dumps(before))
-    with pytest.raises(
-        ShardError, match=r"begun by another version of mclabel \(manifest format 1"
-    ):
-        label(tmp_path, "estimator={kind: fixed, rollouts: 2}")
-    assert pipelines.regrade(str(tmp_path / "out"), str(tmp_path / "again")).num_solutions == 16

@@ -79,7 +79,6 @@ def _counts(found: Verification) -> Table:
         ("rollouts", found.num_rollouts),
         ("priors", found.num_priors),
         ("journals", found.num_journals),
-        ("files without a digest, of an older mclabel", found.num_without_digest),
     ):
         table.add_row(what, f"{count:,}")
     return table

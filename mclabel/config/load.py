@@ -306,8 +306,6 @@ def _fault(
         )
     if error["type"] == COMPONENT_FAULT:
         return f"{key}: {error['ctx']['message']}"
-    if error["type"] in UNKNOWN_KEY and (new := _moved(kind, path)) is not None:
-        return f"{key}: is now {parent}{new}"
     if error["type"] in UNKNOWN_KEY:
         known = [parent + name for name in _known_keys(kind)]
         if component:
@@ -331,18 +329,6 @@ def _fault(
             f"colon: {'.'.join(path[:-1])}='{{{shown}}}'"
         )
     return f"{_shown(kind, path, error, parent)}: {fault_text(error)}"
-
-
-def _moved(kind: type[Settings], path: Sequence[str]) -> str | None:
-    """Where the key of an earlier version stands now; None if there was none."""
-    for part in path[:-1]:
-        info = kind.model_fields.get(part)
-        nested = None if info is None else info.annotation
-        if not (isinstance(nested, type) and issubclass(nested, Settings)):
-            return None
-        kind = nested
-    new = kind.moved.get(path[-1])
-    return None if new is None else ".".join([*path[:-1], new])
 
 
 def _sensitive(kind: type[Settings], path: Sequence[str]) -> bool:

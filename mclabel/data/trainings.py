@@ -182,7 +182,7 @@ def _run_id(out: Path) -> str | None:
                 claim = read_claim(Store(str(out)), name)
             except DamagedFile:
                 return None
-            return None if claim is None else claim.get("id")
+            return None if claim is None else claim["id"]
     return None
 
 

@@ -7,7 +7,6 @@ quantization of weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -122,15 +121,6 @@ def _default_engine() -> EngineSettings:
 
 class PolicySettings(Settings):
     """The policy and how it is sampled. A step's value is defined by these."""
-
-    moved: ClassVar[Mapping[str, str]] = {
-        name: f"engine.{name}"
-        for name in (
-            *("max_live", "dtype", "device", "threads", "quantization", "engine_args"),
-            *("tensor_parallel", "pipeline_parallel", "gpu_memory_utilization", "kv_cache_gib"),
-            "per_request_seeds",
-        )
-    } | {"openai": "engine, with kind: openai", "scripted": "engine, with kind: scripted"}
 
     engine: Annotated[EngineSettings, _ENGINE] = Field(default_factory=_default_engine)
     """Name of the engine that runs the model. Its settings are the other keys of

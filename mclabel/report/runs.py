@@ -65,14 +65,13 @@ def is_finished_prm(run: Run) -> bool:
 def run_identity(run: Run) -> str:
     """What a run is known by wherever its folder lies: the id in its manifest.
 
-    A manifest of an older version has none: then its content, which runs of one configuration
-    share; without a manifest, the folder.
+    Without one that mclabel could have written, the folder.
     """
     manifest = read_json(run.store, MANIFEST)
     given = None if manifest is None else manifest.get("id")
     if isinstance(given, str) and given.isalnum() and len(given) <= MAX_ID:
         return given
-    return content_id("run", run.location if manifest is None else manifest)
+    return content_id("run", run.location)
 
 
 def read_json(store: Store, name: str) -> dict[str, Any] | None:

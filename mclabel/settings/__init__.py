@@ -34,7 +34,6 @@ from mclabel.settings.marks import (
     OPERATIONAL,
     RUNS_CODE,
     SENSITIVE,
-    Born,
     Harmless,
     TrustsCode,
 )
@@ -55,7 +54,6 @@ __all__ = [
     "RUNS_CODE",
     "SENSITIVE",
     "AtMost",
-    "Born",
     "Chosen",
     "ComponentSettings",
     "Harmless",

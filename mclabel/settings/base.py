@@ -5,8 +5,8 @@ component that `kind` names, and a key of another component's is an error.
 
 A field is *semantic* if it changes what a label means, or *operational* (engines, paths, sizes:
 free to change when a run is resumed). The identity of a run is made of the semantic fields of the
-components that are chosen; a field at the default that it was born with is left out, so that a
-later release may add fields without orphaning a run.
+components that are chosen; a field at its default is left out, so that a later release may add
+fields without orphaning a run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mclabel.components import NotAllowed, component_name, component_names, find
 from mclabel.errors import ConfigError
 from mclabel.faults import MUST, fault_text, faults_by_field, in_words, must_text
 from mclabel.settings.bounds import refuse_truth_as_number
-from mclabel.settings.marks import CONTENT, OPERATIONAL, Born, Harmless
+from mclabel.settings.marks import CONTENT, OPERATIONAL, Harmless
 from mclabel.settings.rules import check_rules
 
 NESTED_FAULTS, COMPONENT_FAULT = "nested_faults", "component_fault"
@@ -79,8 +79,6 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-    moved: ClassVar[Mapping[str, str]] = {}
-    """Keys of earlier versions, and the keys of these settings that stand in their place."""
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -97,12 +95,12 @@ class Settings(BaseModel):
         return check_rules(cls, content, handler)
 
     def identity(self) -> dict[str, Any]:
-        """The semantic fields that differ from the defaults they were born with, as JSON values."""
+        """The semantic fields that differ from their defaults, as JSON values."""
         return {
             name: found
             for name, info in type(self).model_fields.items()
             if OPERATIONAL not in info.metadata
-            and not _is_at_birth(info, found := _plain(getattr(self, name), whole=False))
+            and not _is_default(info, found := _plain(getattr(self, name), whole=False))
         }
 
     def semantic(self) -> dict[str, Any]:
@@ -361,10 +359,8 @@ def _plain(value: Any, *, whole: bool) -> Any:
     return value
 
 
-def _is_at_birth(info: FieldInfo, found: Any) -> bool:
+def _is_default(info: FieldInfo, found: Any) -> bool:
     if info.is_required():
         return False
-    born = next((mark.default for mark in info.metadata if isinstance(mark, Born)), None)
-    if born is None:
-        born = info.get_default(call_default_factory=True)
-    return bool(found == _plain(born, whole=False))
+    default = info.get_default(call_default_factory=True)
+    return bool(found == _plain(default, whole=False))

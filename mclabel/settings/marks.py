@@ -32,10 +32,3 @@ RUNS_CODE = Harmless(operator.not_, "runs Python code that comes with a model")
 """Marks a field that trusts the code of models."""
 TrustsCode = Annotated[bool, RUNS_CODE]
 """Type of a field that trusts the code of one model."""
-
-
-@dataclass(frozen=True)
-class Born:
-    """Marks a field whose default has changed: identities leave it out at its first default."""
-
-    default: Any

@@ -151,6 +151,6 @@ def read_spent(store: Store) -> Spent:
         spent = Spent(**content)
     except (ValueError, TypeError) as error:
         raise damaged(store, FILE, f"not what mclabel wrote ({error})") from error
-    if check == "damaged":
+    if check != "sound":
         raise damaged(store, FILE)
     return spent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,10 +20,10 @@ from mclabel.data.shards.digest import check_parquet, parquet_with_digest
 from mclabel.data.shards.labels import committed_blocks, read_labels, read_rollouts
 from mclabel.data.shards.schema import LABELS_SCHEMA
 from mclabel.data.shards.store import Store
+from mclabel.data.verify.run import verify
 from mclabel.errors import DamagedFile, ShardError
 from mclabel.work.tally import JobReport
 from tests.support.damaged import copied, damages, try_damages, write_run
-from tests.support.earlier_runs import unpack
 from tests.support.exactness import check_exact
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -147,6 +149,7 @@ def test_a_shard_written_again_by_another_program_is_refused(
     "change",
     [
         lambda table: table.drop_columns(["problem_id"]),
+        lambda table: table.drop_columns(["consensus"]),
         lambda table: table.set_column(0, "problem_id", pa.array([1] * len(table))),
         lambda table: table.set_column(
             3, LABELS_SCHEMA.field("meta"), pa.array(["no JSON"] * len(table))
@@ -156,17 +159,34 @@ def test_a_shard_written_again_by_another_program_is_refused(
         ),
     ],
 )
-def test_a_shard_without_digest_and_with_broken_columns_is_named(
-    tmp_path: Path, change: object
+def test_a_shard_with_broken_columns_is_named(
+    tmp_path: Path, change: Callable[[pa.Table], pa.Table]
 ) -> None:
-    run = unpack(3, "arith", tmp_path)
-    store = Store(str(run))
+    write_problems(tmp_path, 4)
+    label(tmp_path)
+    store = Store(str(tmp_path / "run"))
     (name,) = store.names("labels")
-    table = pq.read_table(run / name)
-    broken = change(table).replace_schema_metadata(table.schema.metadata)  # type: ignore[operator]
-    pq.write_table(broken, run / name)
+    table = pq.read_table(tmp_path / "run" / name)
+    broken = change(table).replace_schema_metadata(table.schema.metadata)
+    (tmp_path / "run" / name).write_bytes(parquet_with_digest(broken))
     with pytest.raises(DamagedFile, match=f"{name}: damaged, or not a labels shard"):
         list(read_labels(store))
+
+
+@pytest.mark.parametrize("version", [0, 8, None])
+def test_a_shard_of_another_schema_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int | None
+) -> None:
+    write_problems(tmp_path, 4)
+    monkeypatch.setattr("mclabel.data.shards.shard.SCHEMA_VERSION", version)
+    label(tmp_path)
+    monkeypatch.undo()
+    store = Store(str(tmp_path / "run"))
+    words = f"schema version {version}; this mclabel reads 'labels', version 1. Make the run again"
+    with pytest.raises(DamagedFile, match=words):
+        list(read_labels(store))
+    (found,) = verify(store).damage
+    assert re.search(words, str(found))
 
 
 def test_every_single_bit_of_a_small_file_is_covered() -> None:

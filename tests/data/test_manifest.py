@@ -15,6 +15,7 @@ from mclabel import pipelines
 from mclabel.cli import main
 from mclabel.config import LabelConfig, load_config
 from mclabel.data.shards.compact import compact
+from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.run import verify
@@ -105,6 +106,21 @@ def test_verify_writes_a_manifest_again_from_the_shards(
     assert manifest(run) == before
     assert label(tmp_path).num_blocks_resumed == 3
     assert sorted(map(str, read_labels(Store(str(run))))) == sorted(map(str, rows))
+
+
+def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
+    label(tmp_path)
+    path = tmp_path / "run" / "run.json"
+    content, _ = read_object(path.read_bytes())
+    before = list((tmp_path / "run").rglob("*"))
+    for of_then in ({**content, "format": 3}, with_digest({**content, "format": 2})):
+        path.write_text(json.dumps(of_then))
+        with pytest.raises(ShardError) as error:
+            label(tmp_path)
+        words = f"format {of_then['format']}; this mclabel reads format 1. Make the output again"
+        assert words in str(error.value)
+        assert words.startswith(verify(Store(str(path.parent))).damage[0].fault)
+    assert list((tmp_path / "run").rglob("*")) == before
 
 
 def test_shards_of_two_configurations_make_no_manifest(tmp_path: Path) -> None:

@@ -84,21 +84,6 @@ def test_a_wrong_engine_or_key_names_the_nearest(overrides: list[str], fault: st
     assert fault in str(caught.value)
 
 
-def test_keys_of_earlier_versions_name_those_of_today_all_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        config_of(
-            *["policy.engine=vllm", "policy.tensor_parallel=2", "policy.engine_args={a: 1}"],
-            *["policy.quantization=fp8", "policy.openai.endpoints=[http://h/v1]"],
-            *["policy.scripted={num_steps: 3}"],
-        )
-    lines = [line.strip() for line in str(caught.value).splitlines()]
-    assert "policy.tensor_parallel: is now policy.engine.tensor_parallel" in lines
-    assert "policy.engine_args: is now policy.engine.engine_args" in lines
-    assert "policy.quantization: is now policy.engine.quantization" in lines
-    assert "policy.openai: is now policy.engine, with kind: openai" in lines
-    assert "policy.scripted: is now policy.engine, with kind: scripted" in lines
-
-
 def test_labels_depend_on_what_changes_the_weights_and_not_on_the_engine() -> None:
     def identity(*overrides: str) -> object:
         return semantic_config(config_of(*overrides)).identity

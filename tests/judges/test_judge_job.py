@@ -246,7 +246,7 @@ def test_a_cut_answer_is_asked_once_more_with_twice_the_tokens(tmp_path: Path) -
         (("judge=critic", "judge.prompt=lessen"), "neither a built-in prompt nor a template"),
         (("judge=critic",), "judge.policy.model: is not set"),
         (("judge=critic", "judge.policy.model=/no/x"), "mclabel: judge.policy.model='/no/x'"),
-        (("judge=critic", "judge.policy.max_live=4"), "is now judge.policy.engine.max_live"),
+        (("judge=critic", "judge.policy.max_live=4"), "judge.policy.max_live: not a setting"),
         (("judge=critic", "judge.least_votes=9"), "least_votes=9"),
         (("judge.threshold=1",), "threshold"),
         (("answers=nowhere",), "nowhere"),

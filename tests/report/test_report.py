@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mclabel.data.shards.digest import with_digest
 from mclabel.data.shards.shard import METADATA_KEY
 from mclabel.errors import ConfigError, ShardError
 from mclabel.records import Outcome
@@ -70,7 +71,7 @@ def test_what_was_lost_and_survived_is_summed_over_starts(tmp_path: Path) -> Non
         {"elapsed_s": 20.0, "gpu_hours": 0.2, "num_failures": 1, "num_replayed": 0},
         {"elapsed_s": 5.0, "gpu_hours": 0.4, "num_failures": 1, "num_replayed": 7},
     ]
-    log = "".join(json.dumps(line) + "\n" for line in lines) + '{"elapsed_s": 6'
+    log = "".join(json.dumps(with_digest(line)) + "\n" for line in lines) + '{"elapsed_s": 6'
     (run / "progress.jsonl").write_text(log)
     job = run_facts(find_runs([str(run)])[0]).job
     assert job is not None

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from mclabel.data.shards.digest import parquet_with_digest, read_object, with_digest
+from mclabel.data.shards.manifest import FORMAT
 
 SCRIPT = "<script>window.executed=1</script><img src=x onerror=window.executed=2>"
 """As it stands it must not be in a page."""
@@ -193,7 +194,7 @@ def _meta(meta: str, program: str) -> str:
 def _training(run: Path, component: Mapping[str, Any], bomb: bytes) -> None:
     """Add the files of a PRM that was trained, and of its evaluation."""
     config = {"target": "os:system", "loss": "os:system", "teacher": component, "base": SCRIPT}
-    manifest = {"format": 3, "id": "x", "identity": config, "config": config}
+    manifest = {"format": FORMAT, "id": "x", "identity": config, "config": config}
     (run / "train.json").write_text(json.dumps(with_digest(manifest)))
     (run / "model").mkdir()
     head = {"format": 1, "kind": "prm", "head": "os:system", "template": "{{ x }}"}

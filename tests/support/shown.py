@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mclabel.data.shards.labels import commit_block
+from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
 from mclabel.data.shards.store import Store
 from mclabel.records import (
     Claim,
@@ -149,8 +150,7 @@ def write_run(
 ) -> str:
     """A run's folder, or one more block in it."""
     store = Store(str(folder), create=True)
-    manifest = {"format": 1, "id": folder.name, "config": CONFIG, "versions": {}}
-    store.create("run.json", json.dumps(manifest).encode())
+    claim(store, MANIFEST, Semantic.of(CONFIG), {"versions": {}}, run=folder.name)
     commit_block(store, block, "test", rows, rollouts, {"config": CONFIG})
     return str(folder)
 

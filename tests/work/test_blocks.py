@@ -328,20 +328,6 @@ def test_a_damaged_plan_is_named(run: Run) -> None:
     run.check(numbered(*range(4)))
 
 
-def test_a_run_of_an_older_version_is_refused_by_name(run: Run) -> None:
-    run.write(numbered(*range(4)))
-    run.label()
-    manifest = run.out / "run.json"
-    of_then = {**json.loads(manifest.read_text()), "format": 1}
-    del of_then["digest"]
-    manifest.write_text(json.dumps(of_then))
-    with pytest.raises(
-        ShardError, match=r"another version of mclabel .*can be read but not resumed"
-    ):
-        run.label()
-    run.check(numbered(*range(4)))
-
-
 NUM_SEQUENCES = int(os.environ.get("MCLABEL_TEST_SEQUENCES", "5"))
 STEPS = st.sampled_from(["add", "remove", "change", "reorder", "kill", "compact", "regrade"])
 

@@ -17,6 +17,7 @@ from typing import IO
 
 import pytest
 
+from mclabel.data.shards.digest import with_digest
 from mclabel.data.shards.store import Store
 from mclabel.work import drivers
 from mclabel.work.drivers import STALE_S, DriverSign
@@ -113,7 +114,7 @@ def test_signs_of_the_dead_are_removed_and_those_of_the_living_are_told(
         "stale": {"process": gone.pid, "node": "another", "since": "x"},
     }
     for name, said in signs.items():
-        store.create(f"drivers/{name}.json", json.dumps(said).encode())
+        store.create(f"drivers/{name}.json", json.dumps(with_digest(said)).encode())
     store.create("drivers/torn.json", b"{")
     old = time.time() - STALE_S - 5
     os.utime(tmp_path / "drivers" / "stale.json", (old, old))

@@ -33,8 +33,6 @@ from mclabel.data.shards.plan import planned_blocks
 from mclabel.data.shards.store import Store
 
 FOLDER, MERGED = "compacted", "merged"
-_VERSION_KEY, _VERSION = b"mclabel.catalog", b"2"
-"""Catalogs with a version carry a digest."""
 _NUMBER_KEY = b"mclabel.number"
 """Key of a catalog's metadata that says which one it is: a later one supersedes earlier ones."""
 _NUMBER = re.compile(rf"{FOLDER}/(\d+)\.parquet")
@@ -307,7 +305,7 @@ def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:
         {"block": block, "file": place.file, "offset": place.offset, "num_rows": place.num_rows}
         for block, place in places.items()
     ]
-    schema = SCHEMA.with_metadata({_VERSION_KEY: _VERSION, _NUMBER_KEY: str(number)})
+    schema = SCHEMA.with_metadata({_NUMBER_KEY: str(number)})
     content = parquet_with_digest(pa.Table.from_pylist(rows, schema=schema), compression="zstd")
     name = _catalog_file(number)
     # Or it was this merge's, and the store's answer was lost.
@@ -316,8 +314,7 @@ def commit_merge(store: Store, number: int, places: dict[str, Place]) -> bool:
 
 def _rows(store: Store, name: str) -> list[dict[str, Any]]:
     content = store.read(name) or b""
-    check = check_parquet(content)
-    if check == "damaged":
+    if check_parquet(content) != "sound":
         raise damaged(store, name)
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
@@ -325,13 +322,11 @@ def _rows(store: Store, name: str) -> list[dict[str, Any]]:
             raise ValueError(reason)
         table = whole_table(file)
         rows = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
+        own = _catalog_file(int((table.schema.metadata or {})[_NUMBER_KEY]))
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise damaged(
             store, name, f"damaged, or not a catalog of merged shards ({error})"
         ) from error
-    recorded = table.schema.metadata or {}
-    if check == "none" and _VERSION_KEY in recorded:
-        raise damaged(store, name)
-    if (own := _catalog_file(int(recorded.get(_NUMBER_KEY, _number_of(name))))) != name:
+    if own != name:
         raise damaged(store, name, f"it is {own}, put in the place of this file")
     return rows.to_pylist()  # type: ignore[no-any-return]

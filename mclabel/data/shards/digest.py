@@ -4,7 +4,7 @@ A Parquet file holds, under the key `mclabel.digest` of its footer, the SHA-256 
 the digest itself read as zeros: so it stays one plain Parquet file, created whole, in which no bit
 can change unseen. Page checksums of Parquet would leave out the footer, and with it the schema, the
 metadata and where columns lie. A JSON object holds the SHA-256 of its content under `digest`,
-whatever its white space. Files of an older mclabel have no digests.
+whatever its white space.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SMALLEST = 1 << 10
 """Bytes; the schema alone of any shard takes more."""
 
 Check = Literal["sound", "damaged", "none"]
-"""`none`: the file carries no digest."""
+"""`none`: the file carries no digest, so that another program has written it."""
 
 
 def parquet_with_digest(table: pa.Table, **options: Any) -> bytes:
@@ -139,14 +139,14 @@ def check_lines(raw: bytes) -> Check:
 
 
 def log_lines(raw: bytes) -> Iterator[dict[str, Any] | None]:
-    """The objects of a log whose lines carry digests; None for one that is damaged or cut off."""
+    """The objects of a log whose lines carry digests; None for one that is not what was written."""
     for line in raw.splitlines():
         try:
             content, check = read_object(line)
         except ValueError:
             yield None
         else:
-            yield None if check == "damaged" else content
+            yield content if check == "sound" else None
 
 
 def _parquet(table: pa.Table, placeholder: str, options: Mapping[str, Any]) -> bytes:

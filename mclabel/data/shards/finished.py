@@ -63,7 +63,7 @@ def write_finished(
 
 
 def read_finished(store: Store) -> Finished | None:
-    """The record of a run; None of one that has not ended, or was begun by an older mclabel.
+    """The record of a run; None of one that has not ended.
 
     Raises:
         DamagedFile: it is damaged.

@@ -177,7 +177,7 @@ def read_labels(store: Store, blocks: Collection[str] | None = None) -> Iterator
         try:
             for rows in table.to_batches(max_chunksize=_AT_A_TIME):
                 yield from map(labeled_solution, rows.to_pylist())
-        except (ValueError, TypeError, LookupError) as error:  # of a shard without a digest
+        except (ValueError, TypeError, LookupError) as error:  # another program wrote it
             name = f"labels/{metadata.get('block')}.parquet"
             raise damaged(store, name, f"damaged, or not a labels shard ({error})") from error
 
@@ -268,9 +268,8 @@ def named_rollouts(store: Store, metadata: Mapping[str, Any]) -> pa.Table:
     content = store.read(name)
     if content is None:
         raise damaged(store, name, "missing, though a labels shard names it")
-    expected = metadata.get("rollouts_digest")
     table = open_shard(store, name, content, "rollouts")[1]
-    if expected is not None and parquet_digest(content) != expected:
+    if parquet_digest(content) != metadata.get("rollouts_digest"):
         raise damaged(store, name, "its rollouts are not the ones that the labels come from")
     return table
 

@@ -1,9 +1,9 @@
 """The claim of an output: the configuration that a folder belongs to, created once.
 
 A manifest holds the whole semantic configuration, for the record, and its identity: the fields
-that differ from the defaults they were born with. Running a job again with the same identity
-resumes it; another one is refused. The manifest's `id` is random: it distinguishes outputs of one
-configuration, wherever they are moved.
+that differ from their defaults. Running a job again with the same identity resumes it; another one
+is refused. The manifest's `id` is random: it distinguishes outputs of one configuration, wherever
+they are moved.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from mclabel.data.shards.digest import read_object, with_digest
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile, ShardError
 
-FORMAT = 3
-"""Earlier formats have no identity."""
-_MAY_LACK_DIGEST = 2
-"""The last format of which there are manifests without a digest: those of runs of schema 3."""
+FORMAT = 1
+"""The only format that is read."""
 MANIFEST = "run.json"
 """The manifest of a labelling run."""
 
@@ -33,7 +31,7 @@ class Semantic:
     """What the content of an output depends on; JSON-serialisable."""
 
     identity: Mapping[str, Any]
-    """The fields that are not at the defaults they were born with: compared, hashed into ids."""
+    """The fields that are not at their defaults: compared, hashed into ids."""
     config: Mapping[str, Any]
     """All fields, for the record."""
 
@@ -108,7 +106,7 @@ def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 def changed_fields(store: Store, name: str, semantic: Semantic) -> list[str]:
     """Keys in which an output's configuration differs; none if it has no manifest."""
     manifest = read_claim(store, name)
-    if manifest is None or manifest["format"] != FORMAT:
+    if manifest is None:
         return []
     return _changed(manifest, semantic)
 
@@ -122,12 +120,6 @@ def check_claim(store: Store, name: str, semantic: Semantic) -> None:
     manifest = read_claim(store, name)
     if manifest is None:
         return
-    if manifest["format"] != FORMAT:
-        raise ShardError(
-            f"{store.location}: was begun by another version of mclabel (manifest format "
-            f"{manifest['format']!r}, this version writes {FORMAT}). It can be read but not "
-            "resumed. Choose another out=…, or resume it with that version"
-        )
     if changed := _changed(manifest, semantic):
         all_theirs = _flat(manifest["config"]) | _flat(manifest["identity"])
         all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
@@ -170,26 +162,34 @@ def read_claim(store: Store, name: str) -> dict[str, Any] | None:
     """The whole manifest: `format`, `config`, and what was kept beside it.
 
     Raises:
-        DamagedFile: the manifest is damaged, or none.
+        DamagedFile: the manifest is damaged, or none, or of another format.
     """
     raw = store.read(name)
     if raw is None:
         return None
     try:
         manifest, check = read_object(raw)
-        if not isinstance(manifest["config"], dict) or type(manifest["format"]) is not int:
-            raise ValueError("config must be an object, format a whole number")
-        if manifest["format"] >= FORMAT and not isinstance(manifest["identity"], dict):
-            raise ValueError("identity must be an object")
+        if check == "damaged":
+            raise damaged(store, name)
+        if manifest["format"] != FORMAT:
+            raise DamagedFile(
+                store.location,
+                name,
+                f"format {manifest['format']!r}; this mclabel reads format {FORMAT}",
+                "Make the output again with this version, in another folder",
+            )
+        for key in ("identity", "config"):
+            if not isinstance(manifest[key], dict):
+                raise ValueError(f"{key} must be an object")
         if not isinstance(manifest.get("plan_identity", {}), dict):
             raise ValueError("plan_identity must be an object")
-        if not isinstance(manifest.get("id", ""), str):
+        if not isinstance(manifest["id"], str):
             raise ValueError("id must be a text")
     except (ValueError, KeyError) as error:
         fault = f"damaged, or not a manifest of mclabel ({error})"
         raise damaged(store, name, fault) from error
-    if check == "damaged" or (check == "none" and manifest["format"] > _MAY_LACK_DIGEST):
-        raise damaged(store, name)
+    if check == "none":
+        raise damaged(store, name, "damaged, or rewritten by another program: it has no digest")
     return manifest
 
 
@@ -199,19 +199,7 @@ def run_id(store: Store) -> str | None:
         manifest = read_claim(store, MANIFEST)
     except DamagedFile:
         return None
-    return None if manifest is None else manifest.get("id")
-
-
-def begun_without_digests(store: Store) -> bool:
-    """Whether a labelling run was begun by a release whose files carry no digest (schema 3).
-
-    Raises:
-        DamagedFile: the manifest is damaged, or none.
-    """
-    raw = store.read(MANIFEST)
-    if raw is None or read_claim(store, MANIFEST) is None:
-        return False
-    return read_object(raw)[1] == "none"
+    return None if manifest is None else manifest["id"]
 
 
 def _changed(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:

@@ -99,9 +99,9 @@ def restore_manifest(store: Store) -> None:
     identity = content["identity"]
     if identity is None or is_plan_of(store, identity) is False:
         raise ShardError(
-            f"{store.location}: {MANIFEST} cannot be written again: its shards, of an older "
-            "mclabel, do not carry all of it. Run the job that began it, with its own settings, to "
-            "resume it"
+            f"{store.location}: {MANIFEST} cannot be written again: its shards do not carry the "
+            "configuration that the plan was made for. Run the job that began it, with its own "
+            "settings, to resume it"
         )
     given = {name: value for name, value in content.items() if value is not None}
     manifest = with_digest(
@@ -135,7 +135,7 @@ def manifest_faults(store: Store, stamps: Mapping[str, Mapping[str, Any]]) -> It
         elif store.names(PLAN):
             yield "missing, though the run has a plan"
         return
-    if manifest["format"] == FORMAT and is_plan_of(store, plan_identity(manifest)) is False:
+    if is_plan_of(store, plan_identity(manifest)) is False:
         yield "of another configuration than the plan beside it"
     others = {
         name: lines
@@ -153,7 +153,7 @@ def shard_stamps(store: Store) -> Iterator[dict[str, Any]]:
     """The metadata of whole shards of labels or scores that carry a configuration."""
     for name in chain.from_iterable(map(store.listed, _FOLDERS)):
         content = store.read(name) if name.endswith(".parquet") else None
-        if content is None or check_parquet(content) == "damaged":
+        if content is None or check_parquet(content) != "sound":
             continue
         try:
             raw = (pq.read_schema(pa.BufferReader(content)).metadata or {}).get(_METADATA_KEY)

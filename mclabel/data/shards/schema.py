@@ -24,9 +24,8 @@ from mclabel.records import (
     StepLabel,
 )
 
-SCHEMA_VERSION = 8
-READABLE_VERSIONS = (3, 4, 5, 6, 7, 8)
-"""Shards of earlier versions have other columns, which `earlier` converts."""
+SCHEMA_VERSION = 1
+"""The only version that is read. It grows whenever a column changes."""
 
 _COUNTS = pa.struct(
     [

@@ -1,7 +1,6 @@
 """One shard as a file: its rows, its metadata, and the checks before anything is made of it.
 
-The metadata is JSON under the key `mclabel`; every shard carries its `digest`. Shards of earlier
-schemas are read as tables of the current one (`earlier`).
+The metadata is JSON under the key `mclabel`; every shard carries its `digest`.
 """
 
 from __future__ import annotations
@@ -21,13 +20,7 @@ from mclabel.data.shards.digest import (
     parquet_digest,
     parquet_with_digest,
 )
-from mclabel.data.shards.earlier import upgraded
-from mclabel.data.shards.schema import (
-    LABELS_SCHEMA,
-    READABLE_VERSIONS,
-    ROLLOUTS_SCHEMA,
-    SCHEMA_VERSION,
-)
+from mclabel.data.shards.schema import LABELS_SCHEMA, ROLLOUTS_SCHEMA, SCHEMA_VERSION
 from mclabel.data.shards.store import Store
 from mclabel.errors import DamagedFile
 
@@ -36,8 +29,6 @@ _SMALL_BYTES = 1 << 15
 """Bytes under which a file is mostly its schema: compression and statistics only take time."""
 TAIL = 8
 """Bytes that end a Parquet file: the footer's length and a magic number."""
-_WITH_DIGEST = 4
-"""The first schema version whose shards all carry their digest."""
 
 _SCHEMAS = {"labels": LABELS_SCHEMA, "rollouts": ROLLOUTS_SCHEMA}
 
@@ -59,11 +50,6 @@ def write_shard(store: Store, name: str, table: pa.Table, metadata: Mapping[str,
     return store.create(name, _parquet(table, metadata))
 
 
-def shard_has_digest(metadata: Mapping[str, Any]) -> bool:
-    """Whether a shard with this metadata carries a digest, so that no damage goes unseen."""
-    return bool(metadata["schema_version"] >= _WITH_DIGEST)
-
-
 def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[str, Any]) -> str:
     """Create a rollouts shard; its digest, which the labels shard is to name."""
     content = _parquet(table, {**metadata, "kind": "rollouts"})
@@ -76,7 +62,7 @@ def write_rollouts(store: Store, name: str, table: pa.Table, metadata: Mapping[s
 def open_shard(
     store: Store, name: str, content: bytes, kind: str
 ) -> tuple[dict[str, Any], pa.Table]:
-    """Metadata and table of a shard's content, in the columns of the current schema.
+    """Metadata and table of a shard's content.
 
     Args:
         store: the run's, for messages.
@@ -85,7 +71,7 @@ def open_shard(
         kind: `labels` or `rollouts`.
 
     Raises:
-        DamagedFile: it is damaged, of another kind, or of a schema that is not read.
+        DamagedFile: it is damaged, of another kind or another schema version.
     """
     check = check_parquet(content)
     if check == "damaged":
@@ -94,21 +80,19 @@ def open_shard(
         file = pq.ParquetFile(pa.BufferReader(content))
         metadata = _metadata(file)
         version = metadata.get("schema_version")
-        if metadata.get("kind") != kind or version not in READABLE_VERSIONS:
+        if metadata.get("kind") != kind or version != SCHEMA_VERSION:
             raise DamagedFile(
                 store.location,
                 name,
                 f"kind {metadata.get('kind')!r}, schema version {version!r}; this mclabel reads "
                 f"{kind!r}, version {SCHEMA_VERSION}",
-                "Read it with the mclabel that wrote it (run.json has its version), or label again",
+                "Make the run again with this version, in another folder",
             )
-        if check == "none" and shard_has_digest(metadata):
+        if check == "none":
             raise damaged(store, name, "damaged, or rewritten by another program: it has no digest")
         if (reason := table_too_large(pa.py_buffer(content), file.metadata)) is not None:
             raise ValueError(reason)
-        table = _whole(upgraded(whole_table(file), kind, version), _SCHEMAS[kind])
-        if check == "none":
-            table.validate(full=True)
+        table = _with_columns_of(_SCHEMAS[kind], whole_table(file))
     except DamagedFile:
         raise
     except (
@@ -141,13 +125,11 @@ def _metadata(file: pq.ParquetFile) -> dict[str, Any]:
     return metadata
 
 
-def _whole(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of the schema, in its order; nullable ones that the table lacks are null."""
+def _with_columns_of(schema: pa.Schema, table: pa.Table) -> pa.Table:
+    """The columns of the schema, in its order."""
     for field in schema:
         if field.name not in table.column_names:
-            if not field.nullable:
-                raise ValueError(f"no column {field.name}")
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-        elif not table.schema.field(field.name).type.equals(field.type):
+            raise ValueError(f"no column {field.name}")
+        if not table.schema.field(field.name).type.equals(field.type):
             raise ValueError(f"column {field.name} must be {field.type}")
     return table.select(schema.names)

@@ -40,8 +40,6 @@ class Verification:
     num_journals: int = 0
     num_files: int = 0
     """Of a training: files whose digests were checked."""
-    num_without_digest: int = 0
-    """Files of an older mclabel without a digest, in which damage may go unnoticed."""
     num_damaged: int = 0
     """Number of all findings; only the first `MAX_LISTED` are listed."""
     damage: list[Finding] = field(default_factory=list)

@@ -24,7 +24,7 @@ from mclabel.data.shards.plan import FOLDER as PLAN
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.recount import disagreements
-from mclabel.data.shards.shard import read_shard, shard_has_digest
+from mclabel.data.shards.shard import read_shard
 from mclabel.data.shards.solution_rows import row_shards_of
 from mclabel.data.shards.store import Store
 from mclabel.data.verify.doubles import Doubles, name_hashes
@@ -127,7 +127,6 @@ class _Verifying:
         except DamagedFile:
             self._unread.update((name.rpartition("/")[2].partition(".")[0], *blocks))
             raise
-        found.num_without_digest += not shard_has_digest(metadata)
         self._files.add_stamp(name, metadata)
         assert self._catalog is not None
         parts = self._catalog.parts(self._store, name, blocks, metadata, labels)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from mclabel.data.shards.damage import damaged
-from mclabel.data.shards.digest import Check, check_lines, read_object
+from mclabel.data.shards.digest import Check, check_lines, log_lines, read_object
 from mclabel.data.shards.finished import FILE as FINISHED
 from mclabel.data.shards.finished import Finished, lost_since, read_finished, undone_blocks
-from mclabel.data.shards.manifest import MANIFEST, begun_without_digests, read_claim, run_id
+from mclabel.data.shards.manifest import MANIFEST, read_claim, run_id
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.rejects import FOLDER as NOTES
 from mclabel.data.shards.rejects import noted_blocks
@@ -36,8 +36,6 @@ class SingleFiles:
             found: receives the findings.
         """
         self._store, self._found = store, found
-        self._has_digests = False
-        """Whether the run was begun by a mclabel that writes them."""
         self.has_manifest = store.read(MANIFEST) is not None
         self._finished: Finished | None = None
         self._says_finished = False
@@ -87,7 +85,7 @@ class SingleFiles:
         """
         if self._finished is None:
             num_parts, blocks = undone_blocks(self._store, committed)
-            if not num_parts and count and self._has_digests and not self._says_finished:
+            if not num_parts and count and self.has_manifest and not self._says_finished:
                 fault = (
                     "missing, and the run has no plan: nothing else says how many blocks it must "
                     "have"
@@ -122,18 +120,15 @@ class SingleFiles:
 
     def _manifest(self) -> None:
         try:
-            manifest = read_claim(self._store, MANIFEST)
-            self._has_digests = manifest is not None and not begun_without_digests(self._store)
+            read_claim(self._store, MANIFEST)
         except DamagedFile as error:
             self._found.add(error)
-        else:
-            self._found.num_without_digest += manifest is not None and not self._has_digests
 
     def _progress(self) -> None:
         raw = self._store.read(PROGRESS)
         if raw is None:
             return
-        lines = [_logged(line, must_have_digest=self._has_digests) for line in raw.splitlines()]
+        lines = list(log_lines(raw))
         if bad := sum(line is None for line in lines):
             fault = f"damaged: {bad:,} of {len(lines):,} lines have changed since they were written"
             self._found.add(damaged(self._store, PROGRESS, fault))
@@ -171,10 +166,9 @@ class SingleFiles:
         if (raw := self._store.read(name)) is None:
             return
         check = check_content(raw)
-        self._found.num_without_digest += check == "none"
-        if check == "damaged" or (check == "none" and self._has_digests):
+        if check != "sound":
             self._found.add(damaged(self._store, name))
-        elif check == "sound":
+        else:
             first = raw.partition(b"\n")[0] if name == REJECTS else raw
             self._same_run(name, json.loads(first).get("run"))
 
@@ -192,12 +186,3 @@ def _check_object(raw: bytes) -> Check:
         return read_object(raw)[1]
     except ValueError:
         return "damaged"
-
-
-def _logged(line: bytes, *, must_have_digest: bool) -> dict[str, Any] | None:
-    """The object of a line of a log; None if it is damaged or cut off."""
-    try:
-        content, check = read_object(line)
-    except ValueError:
-        return None
-    return None if check == "damaged" or (check == "none" and must_have_digest) else content
