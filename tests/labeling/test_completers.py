@@ -287,7 +287,8 @@ def test_the_policy_named_as_completer_is_the_policy_alone(tmp_path: Path) -> No
     for name, more in (("alone", []), ("named", ["completers=[{model: policy}]"])):
         pipelines.label(job(tmp_path / name, *more), lambda state: None)
         found[name] = rows(tmp_path / name)
-    assert found["alone"] == found["named"]
+    for alone, named in zip(found["alone"], found["named"], strict=True):  # blocks' ids differ
+        assert sorted(alone, key=repr) == sorted(named, key=repr)
 
 
 def test_a_file_alone_does_not_trust_the_code_of_a_completer(tmp_path: Path) -> None:
