@@ -425,6 +425,8 @@ VERBS: dict[str, dict[str, Slot]] = {
 HARMLESS = {
     *(("quickstart", "size"), ("quickstart", "keys"), ("label", "strict")),
     *(("train", "look"), ("eval processbench", "rule")),
+    *(("import", "strict"), ("export", "strict"), ("eval processbench", "strict")),
+    ("eval processbench-golds", "strict"),
     *(("label", "accept_changes"), ("score", "strict"), ("score", "accept_changes")),
     ("combine", "rule"),
     *(("search", "keys"), ("search", "strict"), ("search", "accept_changes")),

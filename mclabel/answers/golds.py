@@ -31,7 +31,7 @@ _MAX_LIST = 1 << 16
 _GROUND_TRUTH = "ground_truth"
 """Key of the gold in the objects of verl and SkyRL."""
 _NAMED = re.compile(
-    r"[ \t*_#>]*(?:the )?(?:final )?answer[ \t*_]*[:=\uff1a][ \t*_]*(\S.*)", re.IGNORECASE
+    r"[ \t*_#>]*+(?:the )?(?:final )?answer[ \t*_]*+[:=\uff1a][ \t*_]*+(\S.*)", re.IGNORECASE
 )
 """`Answer: 72`, alone or as the last line; the colon may be of full width."""
 _TAG = ("<answer>", "</answer>")
