@@ -109,8 +109,12 @@ class _Host:
 
     def render(self, **question: Any) -> dict[str, Any]:
         """The rendered `text`, or the `fault`."""
+        asked = json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n"
         with self._lock:
-            answer = self._answer(json.dumps({**question, "seconds": RENDER_S}).encode() + b"\n")
+            is_old = self._process is not None
+            answer = self._answer(asked)
+            if answer is None and is_old:  # it may have ended before it was asked
+                answer = self._answer(asked)
         if answer is None:
             return {"fault": f"it takes more than {RENDER_S:g} s, or more memory than it may"}
         return answer
