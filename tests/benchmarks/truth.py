@@ -124,9 +124,9 @@ def measure(work: Path, size: BenchmarkSize) -> tuple[dict[str, Row], float, flo
     prm = [f"judge.prm={work / 'prm'}", f"judge.held_out={work / 'validation'}"]
     judges = {"prm": ["judge=scorer", *prm], "symbolic": ["judge=symbolic"]}
     for name, keys in judges.items():
-        keys = [f"solutions={run}", f"out={work / name}", *keys]
+        keys = [f"solutions={run}", f"out={work / 'judged' / name}", *keys]
         pipelines.judge(load_config(JudgeConfig, None, keys))
-    opinions = [f"{name}={work / name}" for name in judges]
+    opinions = [f"{name}={work / 'judged' / name}" for name in judges]
     rows = list(read_labels(Store(run)))
     found = {"rollouts": _row(rows, rows)}
     for rule in (*RULES, "posterior"):
