@@ -18,7 +18,7 @@ from mclabel.answers.values.monomials import NotClosed
 from mclabel.answers.workers.guard import refusal
 from mclabel.records import Verdict
 
-CHECKER_VERSION = "5"
+CHECKER_VERSION = "6"
 """Stored with every shard: a change of any verdict raises it."""
 
 

@@ -41,6 +41,7 @@ from mclabel.answers.values.forms import (
     Ratio,
     Reals,
     Relation,
+    Remarked,
     Sequence,
     Special,
     Words,
@@ -78,7 +79,9 @@ class Comparison:
         return self._scalars(answer, gold)
 
     def _wrapped(self, answer: Form, gold: Form) -> tuple[bool, bool | None]:
-        """Equations, choices and hedges: what is inside counts."""
+        """Remarks, equations, choices and hedges: what is inside counts."""
+        if isinstance(answer, Remarked) or isinstance(gold, Remarked):
+            return True, self._remarked(answer, gold)
         if isinstance(answer, Equation) and isinstance(gold, Equation):
             return True, same_equations(answer, gold, self.rules, self.same)
         if isinstance(gold, Equation):
@@ -92,6 +95,26 @@ class Comparison:
         if _is_hedge(answer, gold) and self.rules.accept_hedged:
             return True, _any(self.same(item, gold) for item in spread(answer))
         return False, None
+
+    def _remarked(self, answer: Form, gold: Form) -> bool | None:
+        """The value, or what restates it; at most unknown where the remark says something else."""
+        if (
+            isinstance(answer, Remarked)
+            and isinstance(gold, Remarked)
+            and answer.condition == gold.condition != ""
+        ):
+            return self.same(answer.value, gold.value)
+        one = answer if isinstance(answer, Remarked) else gold
+        assert isinstance(one, Remarked)
+        other = gold if one is answer else answer
+        told = [form for form in (one.value, one.remark) if form is not None]
+        pairs = [(form, other) if one is answer else (other, form) for form in told]
+        verdict = _any(self.same(*pair) for pair in pairs)
+        if one.remark is not None and (
+            self.same(one.value, one.remark) or self.same(one.remark, one.value)
+        ):
+            return verdict
+        return False if verdict is False and not isinstance(other, Sequence) else None
 
     def _approximations(self, answer: Form, gold: Form) -> bool | None:
         """The exact parts, or the gold's approximation; of a formula in symbols what it is near."""

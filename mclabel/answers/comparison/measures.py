@@ -96,7 +96,9 @@ def _same_measures(answer: Quantity, gold: Quantity, rules: GradeRules, same: Sa
         )
         return same(left, right)
     if ours.dimension != theirs.dimension:
-        return False
+        # Words that are no units may name one thing: 12 pieces of fruit are perhaps 12 apples.
+        counted = ours.is_counted or theirs.is_counted
+        return None if counted and same(answer.amount, gold.amount) is not False else False
     if isinstance(answer.amount, Number) and not ours.offset and not theirs.offset:
         return same(_scaled(answer.amount, ours.factor / theirs.factor), gold.amount)
     amount = value_of(answer.amount)

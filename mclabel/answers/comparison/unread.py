@@ -1,20 +1,24 @@
 """Which answers say more than was read of them, so that they may mean a gold that they differ from.
 
-Such an answer is not wrong but undecided: `7 or so`, `7 if n is even`, `n = 7 is the smallest`.
+Such an answer is not wrong but undecided: `7 or so`, `7 is too small`, `x: 7`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from mclabel.answers.comparison.formulas import lone_letter
 from mclabel.answers.values import algebra
 from mclabel.answers.values.forms import (
+    Choice,
     Closed,
     Equation,
     Form,
     Name,
     Opaque,
     Quantity,
+    Ratio,
     Sequence,
     Special,
     Words,
@@ -37,6 +41,10 @@ def says_more(answer: Form, gold: Form, same: Same) -> bool:
         return says_more(answer.right, gold, same)
     if isinstance(answer, Quantity):
         return _is_prose(answer)
+    named = _as_named(answer)
+    if named is not None:
+        items = named.items if isinstance(named, Sequence) else ()
+        return any(same(one, gold) is not False for one in (named, *items))
     if not isinstance(answer, Sequence) or answer.kind not in ("list", "alternatives"):
         return False
     if not any(map(_is_unread, answer.items)) or isinstance(gold, Sequence):
@@ -46,11 +54,35 @@ def says_more(answer: Form, gold: Form, same: Same) -> bool:
     )
 
 
+def _as_named(answer: Form) -> Form | None:
+    """`x: 3, y: 4`, which was read as ratios, as named values; None of what has no names."""
+    if isinstance(answer, Sequence) and answer.kind == "list":
+        items = [_as_named(item) for item in answer.items]
+        known = [item for item in items if item is not None]
+        return replace(answer, items=tuple(known)) if len(known) == len(items) else None
+    if isinstance(answer, Choice) and isinstance(answer.content, Sequence):  # A: 3, B: 4
+        items = [_content(item) for item in answer.content.items]
+        listed = any(isinstance(item, Choice) for item in answer.content.items)
+        return replace(answer.content, items=tuple(items)) if listed else None
+    if isinstance(answer, Ratio) and len(answer.terms) == 2:
+        name, value = answer.terms
+        label = lone_letter(name)
+        return Equation(name, value, label) if label and not lone_letter(value) else None
+    return None
+
+
+def _content(item: Form) -> Form:
+    return item.content if isinstance(item, Choice) and item.content is not None else item
+
+
 def _is_prose(quantity: Quantity) -> bool:
     """Whether short words were read as letters: `7 is the answer` as 7·i·s answers."""
-    counted = any(name.startswith("noun ") for name, _ in quantity.unit.dimension)
     amount = quantity.amount
-    return counted and isinstance(amount, Closed) and bool(algebra.symbols(amount.value))
+    return (
+        quantity.unit.is_counted
+        and isinstance(amount, Closed)
+        and bool(algebra.symbols(amount.value))
+    )
 
 
 def _is_unread(item: Form) -> bool:

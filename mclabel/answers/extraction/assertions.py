@@ -199,6 +199,34 @@ def asserted(sentence: str) -> str | None:
     return None
 
 
+def named_subject(sentence: str) -> str | None:
+    """The name that a sentence puts first of all: `Alice` of `So Alice is the tallest.`
+
+    A sentence that holds anything else, such as another name, a number or a denial, gives none.
+    """
+    if " is the " not in sentence:
+        return None
+    match = _FIRST_OF_ALL.fullmatch(sentence.replace("**", ""))
+    if match is None or match[1].lower() in _NO_NAMES or is_number_word(match[1].lower()):
+        return None
+    return match[1]
+
+
+_FIRST_OF_ALL = re.compile(
+    r"(?:(?:So|Thus|Hence|Therefore|Then|This means(?: that)?|We conclude that),? )?+"
+    r"([A-Z][a-z]{1,20}) is (?:therefore |thus |hence |indeed |clearly )?the "
+    r"(?:(?:most|least) [a-z]{2,15}|[a-z]{2,12}est|worst|winner|loser)"
+    r"(?: (?:person|one|overall|student|child|player|runner|friend|day|month|color|colour))?"
+    r"(?: (?:of|among) (?:all|them|(?:all |the )?(?:two|three|four|five|six)))?[.!]?"
+)
+_NO_NAMES = frozenset(
+    "this that there here which who what one none nobody everyone someone either neither both "
+    "each every all no not answer result value solution number sum total option choice first "
+    "second third fourth fifth last next former latter it he she they we i you".split()
+)
+"""Words that begin a sentence and are no answer to who or which."""
+
+
 def _given(right: str) -> str | None:
     """What the last equals sign gives, unless another number is asserted behind it."""
     right = _DIVISION.sub(" per ", right)

@@ -16,6 +16,7 @@ from mclabel.answers.extraction.assertions import (
     bold_value,
     closing_assignments,
     last_sentence,
+    named_subject,
 )
 from mclabel.answers.extraction.boxes import find_boxes, join_boxes
 from mclabel.answers.extraction.conclusions import (
@@ -140,7 +141,9 @@ def _find(text: str) -> Found | None:
             return Found(answer)
     sentence = last_sentence(text)
     answer = closing_assignments(sentence) or closing_formula(text) or closing_pair(text)
-    answer = answer or bold_value(sentence) or asserted(prose_of(sentence))
+    answer = (
+        answer or bold_value(sentence) or asserted(prose_of(sentence)) or named_subject(sentence)
+    )
     if answer is not None:
         return Found(answer)
     answer = last_number(text) or closing_formula(text, among_others=True)

@@ -10,6 +10,7 @@ from mclabel.answers.reading.expression import read_expression
 from mclabel.answers.reading.groups import read_group, read_matrix
 from mclabel.answers.reading.progressions import read_progression
 from mclabel.answers.reading.relations import read_relation, read_union
+from mclabel.answers.reading.remarks import read_remarked, read_tending
 from mclabel.answers.reading.scalars import (
     read_based,
     read_choice,
@@ -164,6 +165,10 @@ def _read(text: str, part: Reader) -> Form | None:
     if affirmed:
         return Words((affirmed[1].lower(),), affirmed[1])
     text = _without_condition(text)
+    if " " in text:
+        remarked = read_remarked(text, part)
+        if remarked is not None:
+            return remarked
     if text[-1].isupper() or text.endswith("}"):
         named = _GEOMETRY.fullmatch(text)
         if named:
@@ -174,7 +179,7 @@ def _read(text: str, part: Reader) -> Form | None:
     if "\\to" in text and "\\lim" not in text:
         steps = split(text, _ARROW)
         if len(steps) > 1 and all(steps):
-            return Sequence("tuple", tuple(map(part, steps)))
+            return read_tending(steps, part) or Sequence("tuple", tuple(map(part, steps)))
     if "..." in text:
         total = read_progression(text)
         if total is not None:

@@ -74,6 +74,17 @@ class Approximated:
 
 
 @dataclass(frozen=True, slots=True)
+class Remarked:
+    """A value with a remark: `42 (forty-two)`, `7 as n → ∞`."""
+
+    value: Form
+    remark: Form | None
+    """What should say the same in another way; None where a condition limits the claim."""
+    condition: str
+    """As it is written; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """One interval; a point where both ends are one closed value."""
 
@@ -170,7 +181,7 @@ class Special:
 
 Form = (
     Number | Closed | Opaque | Quantity | Sequence | Reals | Relation | Matrix | Ratio | Clock
-    | Based | Choice | Equation | Words | Special | Name | Approximated
+    | Based | Choice | Equation | Words | Special | Name | Approximated | Remarked
 )  # fmt: skip
 
 Reader = Callable[[str], Form]

@@ -24,6 +24,11 @@ class Unit:
     offset: Fraction = Fraction(0)
     """Added after scaling: of temperatures."""
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether this is a noun: things, or a unit that the table does not have."""
+        return any(name.startswith("noun ") for name, _ in self.dimension)
+
 
 _TEMPERATURE = (("kelvin", 1),)
 _TEMPERATURES = {

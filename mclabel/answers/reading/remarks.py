@@ -1,0 +1,179 @@
+"""Reads a value with something said about it: a remark in brackets, a condition, what it is."""
+
+from __future__ import annotations
+
+import re
+
+from mclabel.answers.reading.words import fraction_words, number_word
+from mclabel.answers.values.forms import (
+    Approximated,
+    Closed,
+    Equation,
+    Form,
+    Number,
+    Quantity,
+    Reader,
+    Remarked,
+    Sequence,
+    value_of,
+)
+from mclabel.answers.values.literals import Literal, read_literal
+from mclabel.answers.values.units import read_unit
+
+_MAX_REMARK = 80
+"""Characters of a remark in brackets."""
+_REMARK_MARK = re.compile(
+    r"(?:(?:or )?(?P<rough>≈|approximately|approx\.?|about|roughly)|i\. ?e\.?|ie|that is|which is|"
+    r"in other words|equal to|equals|or|=)(?![a-z]),? ?",
+    re.IGNORECASE,
+)
+_SPELT_OUT = re.compile(r"(\S+) \(([A-Za-z][A-Za-z -]{1,60})\)((?: [A-Za-z]+){1,4})")
+"""A number, the same in words, and what it counts: `12 (twelve) apples`."""
+_LIST_JOINTS = (", ", ";", " and ", " or ")
+
+_CONDITION = re.compile(
+    r",? (?:(?:when(?:ever)?|if|only if|unless|provided(?: that)?|assuming(?: that)?|where) (?=\S)"
+    r"|(?:as|for|at) \(?[A-Za-z](?:_\w)?(?:\([a-z]\))? ?"
+    r"(?=\\to|->|[=<>≤≥≠]|(?:approach|tend|go|grow|increas|decreas|get|becom)))"
+)
+_LIMIT = re.compile(r"\blimit\b|\\lim(?![a-z])", re.IGNORECASE)
+_TENDING = re.compile(r"[a-z](?:_\{?\w\}?)?(?:\([a-z]\))?")
+_IS = re.compile(r" (?:is|are|was|were) ")
+_NAMING = frozenset(
+    "the our my a of all such that which and least most minimum maximum minimal maximal only "
+    "unique final correct right desired required answer answers solution solutions root roots "
+    "value values integer integers number numbers possible positive negative natural whole prime "
+    "result total sum limit x n k m y".split()
+)
+"""Besides superlatives, the words that say of a value no more than that it is what was asked."""
+_SUPERLATIVE = re.compile(r"[a-z]{3,12}est")
+
+
+def read_remarked(text: str, part: Reader) -> Form | None:
+    """`42 (forty-two)`, `7 as n → ∞`, `5 is the smallest`; None of anything else."""
+    if " (" in text:
+        form = _bracketed(text, part)
+        if form is not None:
+            return form
+    condition = _CONDITION.search(text)
+    if condition is not None:
+        return _conditional(text, condition, part)
+    copula = _IS.search(text)
+    if copula is None:
+        return None
+    before, after = text[: copula.start()], text[copula.end() :]
+    value = before if _is_naming(after) else after if _is_naming(before) else ""
+    if not any(c.isdigit() for c in value):
+        return None
+    form = part(value)
+    return form if isinstance(form, _VALUES) else None
+
+
+_VALUES = (Number, Closed, Quantity, Equation)
+
+
+def _is_naming(text: str) -> bool:
+    """Whether words only say that a value is what was asked for: `the smallest such integer`."""
+    words = text.lower().split()
+    return 0 < len(words) <= 8 and all(
+        word in _NAMING or _SUPERLATIVE.fullmatch(word) for word in words
+    )
+
+
+def _conditional(text: str, condition: re.Match[str], part: Reader) -> Form | None:
+    """A value that is claimed under one condition only: `7 as n → ∞`, `7 if n is even`."""
+    value, words = text[: condition.start()], text[condition.start() :]
+    if not value or any(joint in value or joint in words for joint in _LIST_JOINTS):
+        return None
+    form = part(value)
+    if _LIMIT.search(value):  # a limit is what it is under its condition: the claim is whole
+        return form
+    form = form.value if isinstance(form, Remarked) else form
+    return Remarked(form, None, words) if isinstance(form, _VALUES) else None
+
+
+def read_tending(steps: list[str], part: Reader) -> Form | None:
+    """`x → 7`: a number that is not said to be reached; None of other steps."""
+    name, value = steps[0], steps[-1]
+    if len(steps) != 2 or not _TENDING.fullmatch(name) or not value[-1].isdigit():
+        return None
+    return Remarked(part(value), None, name)
+
+
+def _bracketed(text: str, part: Reader) -> Form | None:
+    """A value and a remark in brackets that says it another way: `3/4 (or 0.75)`."""
+    spelt = _SPELT_OUT.fullmatch(text)
+    if spelt is not None:
+        value = f"{spelt[1]}{spelt[3]}"
+        return _restated(value, spelt[2], part) if _spells_number(spelt[2]) else None
+    start = _last_bracket(text)
+    value, remark = text[:start].rstrip(), text[start + 1 : -1].strip()
+    if not start or not value or not 0 < len(remark) <= _MAX_REMARK:
+        return None
+    if any(joint in value for joint in _LIST_JOINTS):
+        return None
+    mark = _REMARK_MARK.match(remark)
+    if mark is None:
+        if _is_unit(remark):
+            return part(f"{value} {remark}")
+        return _restated(value, remark, part) if _says_again(value, remark, part) else None
+    form, stated = part(value), part(remark[mark.end() :])
+    if not isinstance(stated, _VALUES) or not isinstance(form, _VALUES):
+        return None
+    if mark["rough"]:
+        return Approximated(form, stated)
+    if mark[0].lower().startswith("or"):
+        return Sequence("alternatives", (form, stated))
+    return Remarked(form, stated, "")
+
+
+def _is_unit(remark: str) -> bool:
+    unit = read_unit(f" {remark}") if len(remark) > 1 and remark.isalpha() else None
+    return unit is not None and unit[1] is not None and not unit[1].is_counted
+
+
+def _last_bracket(text: str) -> int:
+    """Where the bracket opens that the end of a text closes, with a space before it; 0 if none."""
+    if text[-1] != ")":
+        return 0
+    depth = 0
+    for place in range(len(text) - 1, 0, -1):
+        depth += (text[place] == ")") - (text[place] == "(")
+        if depth == 0:
+            return place if text[place - 1] == " " else 0
+    return 0
+
+
+def _restated(value: str, remark: str, part: Reader) -> Form | None:
+    form, stated = part(value), part(remark)
+    restates = isinstance(form, _VALUES) and isinstance(stated, _VALUES)
+    return Remarked(form, stated, "") if restates else None
+
+
+def _says_again(value: str, remark: str, part: Reader) -> bool:
+    """Whether a bracket without a mark is a remark and no factor.
+
+    One of the two is in words or in a unit, or they are one number in two spellings.
+    """
+    if _spells_number(remark) or _spells_number(value):
+        return True
+    one, other = read_literal(value), read_literal(remark)
+    if one is not None and other is not None:
+        return value != remark and (_rounds(one, other) or _rounds(other, one))
+    if not remark[0].isdigit() or not value[0].isdigit():
+        return False
+    form, stated = part(value), part(remark)
+    if isinstance(form, Quantity) or isinstance(stated, Quantity):
+        return True
+    left, right = value_of(form), value_of(stated)
+    return left is not None and right is not None and None is not left.rational == right.rational
+
+
+def _rounds(exact: Literal, stated: Literal) -> bool:
+    """Whether a number is another one at the precision that has two decimals or more."""
+    unit = stated.unit_in_last_place if stated.num_decimals > 1 else None
+    return abs(exact.value - stated.value) * 2 <= (unit or 0)
+
+
+def _spells_number(text: str) -> bool:
+    return text[0].isalpha() and (number_word(text) is not None or fraction_words(text) is not None)
