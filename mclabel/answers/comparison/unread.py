@@ -57,13 +57,12 @@ def says_more(answer: Form, gold: Form, same: Same) -> bool:
 def _as_named(answer: Form) -> Form | None:
     """`x: 3, y: 4`, which was read as ratios, as named values; None of what has no names."""
     if isinstance(answer, Sequence) and answer.kind == "list":
-        items = [_as_named(item) for item in answer.items]
-        known = [item for item in items if item is not None]
-        return replace(answer, items=tuple(known)) if len(known) == len(items) else None
+        named = [one for item in answer.items if (one := _as_named(item)) is not None]
+        return replace(answer, items=tuple(named)) if len(named) == len(answer.items) else None
     if isinstance(answer, Choice) and isinstance(answer.content, Sequence):  # A: 3, B: 4
-        items = [_content(item) for item in answer.content.items]
-        listed = any(isinstance(item, Choice) for item in answer.content.items)
-        return replace(answer.content, items=tuple(items)) if listed else None
+        items = answer.content.items
+        listed = any(isinstance(item, Choice) for item in items)
+        return replace(answer.content, items=tuple(map(_content, items))) if listed else None
     if isinstance(answer, Ratio) and len(answer.terms) == 2:
         name, value = answer.terms
         label = lone_letter(name)

@@ -179,7 +179,7 @@ def chosen_letter(text: str) -> str | None:
     first_line, more, _ = text[:_CHOSEN_LENGTH].lstrip().partition("\n")
     if more and _ONLY_LETTER.fullmatch(first_line):
         return first_line.strip("*_ .:()").upper()
-    if not _LONE.search(tail) or not any(word in tail for word in _PRAISE):
+    if not any(word in tail for word in _PRAISE) or not _LONE.search(tail):
         return None
     called = [*_CALLED_RIGHT.finditer(tail)]
     return called[-1][1] if called else None

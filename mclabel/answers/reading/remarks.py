@@ -17,7 +17,7 @@ from mclabel.answers.values.forms import (
     Sequence,
     value_of,
 )
-from mclabel.answers.values.literals import Literal, read_literal
+from mclabel.answers.values.literals import Literal
 from mclabel.answers.values.units import read_unit
 
 _MAX_REMARK = 80
@@ -29,12 +29,14 @@ _REMARK_MARK = re.compile(
 )
 _SPELT_OUT = re.compile(r"(\S+) \(([A-Za-z][A-Za-z -]{1,60})\)((?: [A-Za-z]+){1,4})")
 """A number, the same in words, and what it counts: `12 (twelve) apples`."""
+_BARE = re.compile(r"-?(?:\d|\\frac|\\sqrt|\.\d)")
+"""How a number begins."""
 _LIST_JOINTS = (", ", ";", " and ", " or ")
 
 _CONDITION = re.compile(
-    r",? (?:(?:when(?:ever)?|if|only if|unless|provided(?: that)?|assuming(?: that)?|where) (?=\S)"
+    r" (?:(?:when(?:ever)?|if|only if|unless|provided(?: that)?|assuming(?: that)?|where) (?=\S)"
     r"|(?:as|for|at) \(?[A-Za-z](?:_\w)?(?:\([a-z]\))? ?"
-    r"(?=\\to|->|[=<>≤≥≠]|(?:approach|tend|go|grow|increas|decreas|get|becom)))"
+    r"(?=\\to|->|[=<>≤≥≠]|approach|tend|go|grow|increase|decrease|get|become))"
 )
 _LIMIT = re.compile(r"\blimit\b|\\lim(?![a-z])", re.IGNORECASE)
 _TENDING = re.compile(r"[a-z](?:_\{?\w\}?)?(?:\([a-z]\))?")
@@ -82,7 +84,7 @@ def _is_naming(text: str) -> bool:
 
 def _conditional(text: str, condition: re.Match[str], part: Reader) -> Form | None:
     """A value that is claimed under one condition only: `7 as n → ∞`, `7 if n is even`."""
-    value, words = text[: condition.start()], text[condition.start() :]
+    value, words = text[: condition.start()].rstrip(","), text[condition.start() :]
     if not value or any(joint in value or joint in words for joint in _LIST_JOINTS):
         return None
     form = part(value)
@@ -104,32 +106,30 @@ def _bracketed(text: str, part: Reader) -> Form | None:
     """A value and a remark in brackets that says it another way: `3/4 (or 0.75)`."""
     spelt = _SPELT_OUT.fullmatch(text)
     if spelt is not None:
-        value = f"{spelt[1]}{spelt[3]}"
-        return _restated(value, spelt[2], part) if _spells_number(spelt[2]) else None
-    start = _last_bracket(text)
-    value, remark = text[:start].rstrip(), text[start + 1 : -1].strip()
-    if not start or not value or not 0 < len(remark) <= _MAX_REMARK:
+        value, remark = f"{spelt[1]}{spelt[3]}", spelt[2]
+    else:
+        start = _last_bracket(text)
+        value, remark = text[:start].rstrip(), text[start + 1 : -1].strip()
+    if not value or not 0 < len(remark) <= _MAX_REMARK or any(x in value for x in _LIST_JOINTS):
         return None
-    if any(joint in value for joint in _LIST_JOINTS):
+    mark = None if spelt else _REMARK_MARK.match(remark)
+    if mark is None and _is_unit(remark):
+        return part(f"{value} {remark}")
+    in_words = _spells_number(remark) or (spelt is None and _spells_number(value))
+    if mark is None and not in_words and not (_BARE.match(remark) and _BARE.match(value)):
         return None
-    mark = _REMARK_MARK.match(remark)
+    form, stated = part(value), part(remark[mark.end() :] if mark else remark)
+    if not isinstance(form, _VALUES) or not isinstance(stated, _VALUES):
+        return None
     if mark is None:
-        if _is_unit(remark):
-            return part(f"{value} {remark}")
-        return _restated(value, remark, part) if _says_again(value, remark, part) else None
-    form, stated = part(value), part(remark[mark.end() :])
-    if not isinstance(stated, _VALUES) or not isinstance(form, _VALUES):
-        return None
+        restated = in_words or (value != remark and _says_again(form, stated))
+        return Remarked(form, stated, "") if restated else None
     if mark["rough"]:
         return Approximated(form, stated)
-    if mark[0].lower().startswith("or"):
-        return Sequence("alternatives", (form, stated))
-    return Remarked(form, stated, "")
-
-
-def _is_unit(remark: str) -> bool:
-    unit = read_unit(f" {remark}") if len(remark) > 1 and remark.isalpha() else None
-    return unit is not None and unit[1] is not None and not unit[1].is_counted
+    is_alternative = mark[0].lower().startswith("or")
+    return (
+        Sequence("alternatives", (form, stated)) if is_alternative else Remarked(form, stated, "")
+    )
 
 
 def _last_bracket(text: str) -> int:
@@ -144,27 +144,21 @@ def _last_bracket(text: str) -> int:
     return 0
 
 
-def _restated(value: str, remark: str, part: Reader) -> Form | None:
-    form, stated = part(value), part(remark)
-    restates = isinstance(form, _VALUES) and isinstance(stated, _VALUES)
-    return Remarked(form, stated, "") if restates else None
+def _is_unit(remark: str) -> bool:
+    unit = read_unit(f" {remark}") if len(remark) > 1 and remark.isalpha() else None
+    return unit is not None and unit[1] is not None and not unit[1].is_counted
 
 
-def _says_again(value: str, remark: str, part: Reader) -> bool:
-    """Whether a bracket without a mark is a remark and no factor.
+def _says_again(form: Form, stated: Form) -> bool:
+    """Whether digits in a bracket without a mark are a remark and no factor.
 
-    One of the two is in words or in a unit, or they are one number in two spellings.
+    One of the two has a unit, or they are one number in two spellings.
     """
-    if _spells_number(remark) or _spells_number(value):
-        return True
-    one, other = read_literal(value), read_literal(remark)
-    if one is not None and other is not None:
-        return value != remark and (_rounds(one, other) or _rounds(other, one))
-    if not remark[0].isdigit() or not value[0].isdigit():
-        return False
-    form, stated = part(value), part(remark)
     if isinstance(form, Quantity) or isinstance(stated, Quantity):
         return True
+    if isinstance(form, Number) and isinstance(stated, Number):
+        one, other = form.literal, stated.literal
+        return _rounds(one, other) or _rounds(other, one)
     left, right = value_of(form), value_of(stated)
     return left is not None and right is not None and None is not left.rational == right.rational
 
