@@ -71,6 +71,7 @@ def test_layers(answer: str, gold: str, verdict: Verdict, layer: str) -> None:
         ("a_n → 7", "7"),
         ("8 (i.e. 9)", "8"),
         ("30 (thirteen)", "30"),
+        ("12 (as 3 * 4)", "12"),
         ("x: 7", "7"),
         ("x: 3, y: 4", "3"),
         ("y: 4, x: 3", "(3, 4)"),

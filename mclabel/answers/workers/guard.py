@@ -50,7 +50,7 @@ _JUXTAPOSED = re.compile(r"[)}\]A-Za-z]\s*\d{3,}|\{\s*\}")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _PROSE = re.compile(
     r"(?<![\\A-Za-z])(?:the|of|mod|are|when|for|than|with|per|from|not|has|was|out|if|is)"
-    r"(?![A-Za-z])|\d(?:st|nd|rd|th)(?![A-Za-z])"
+    r"(?![A-Za-z])|(?<=[ (])as(?= )|\d(?:st|nd|rd|th)(?![A-Za-z])"
 )
 """Words that the parser would read as products of letters."""
 _EXPONENT = re.compile(r"\^\s*+[({]?+\s*+[({]?+\s*+-?+\s*+(\d++)")
