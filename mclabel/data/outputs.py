@@ -14,60 +14,28 @@ from pathlib import Path
 from mclabel.data.places import RUN, Kind, check_file_free, check_free
 from mclabel.errors import ConfigError, ShardError
 
-RUN_FOLDERS = (
-    *("labels", "rollouts", "trees", "priors", "journals", "rejects", "drivers", "plan"),
-    *("compacted", "merged", "merged/labels", "merged/rollouts", ".partial"),
-)
-SCORE_FOLDERS = ("scores", "journals", "rejects", "drivers", "plan", ".partial")
-OPINION_FOLDERS = ("opinions", "journals", "rejects", "drivers", "plan", ".partial")
-RUN_FILES = ("run.json", "rejects.jsonl", "spent.json", "progress.jsonl", "finished.json")
-TRAINING_FOLDERS = ("checkpoints", "model", "model.partial", "tensorboard", "ray")
-TRAINING_FILES = ("train.json", "log.jsonl", "finished.json")
-RL_FOLDERS = ("checkpoints", "measured", "model", "model.partial")
-RL_FILES = ("rl.json", "log.jsonl", "finished.json")
-BEST_OF_N_FOLDERS = ("samples", "scores")
-SEARCH_EVAL_FILES = ("search.json", "search.png", "search.svg", "provenance.json")
-BEST_OF_N_FILES = ("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json")
 
-
-def check_run(out: str) -> None:
-    """Refuse the output of a labelling job in which it could not write all that it has to.
-
-    A file is written beside it and deleted: some places are refused by nothing but that.
-
-    Raises:
-        ShardError: as `check_places`.
-        ConfigError: nothing can be written there.
-    """
-    check_places(out, RUN, folders=RUN_FOLDERS, files=RUN_FILES)
-    if "://" not in out:
-        output_folder(out, "out=", make=False)
-
-
-def check_places(
-    out: str,
-    kind: Kind,
-    *,
-    folders: Iterable[str] = (),
-    files: Iterable[str] = (),
-    key: str = "out=",
-) -> None:
+def check_places(out: str, kind: Kind, *, key: str = "out=") -> None:
     """Refuse an output in which a folder or a file could not be written, or that holds another.
 
+    A file is written into it, or into the folder above that is there, and deleted: some places are
+    refused by nothing but that.
+
     Args:
-        out: folder, which may be missing; of a URL nothing is checked.
+        out: folder, which may be missing; of a run, also a URL, of which nothing is checked.
         kind: of what is to be written.
-        folders: under it that will be written to.
-        files: that will be written.
         key: how the user has given it, for messages.
 
     Raises:
         ShardError: names everything that stands in the way.
+        ConfigError: it is a URL, or nothing can be written there.
     """
-    if "://" in out:
+    if kind is RUN and "://" in out:
         return
+    _local(out, key, "folder")
     check_free(out, kind, key)
-    check_writable(out, folders=folders, files=files)
+    check_writable(out, folders=kind.folders, files=kind.all_files)
+    _try_to_write(Path(out), out, key, make=False)
 
 
 def check_writable(out: str, *, folders: Iterable[str] = (), files: Iterable[str] = ()) -> None:

@@ -26,9 +26,14 @@ class Kind:
     manifest: str | None = None
     """File that says so of a folder whose subfolders are its own."""
     folders: tuple[str, ...] = ()
-    """Subfolders that are its own."""
+    """Subfolders that are its own, and are written to."""
     files: tuple[str, ...] = ()
     """Files beside its manifest that are its own."""
+
+    @property
+    def all_files(self) -> tuple[str, ...]:
+        """Its files, its manifest among them."""
+        return (*([] if self.manifest is None else [self.manifest]), *self.files)
 
 
 RUN = Kind(
@@ -37,32 +42,41 @@ RUN = Kind(
            "opinions/*.parquet", "trees/*.parquet", "merged/labels/*.parquet"),
     manifest="run.json",
     folders=("labels", "rollouts", "trees", "scores", "opinions", "priors", "journals", "rejects",
-             "drivers", "plan", "compacted", "merged"),
+             "drivers", "plan", "compacted", "merged", "merged/labels", "merged/rollouts",
+             ".partial"),
     files=("rejects.jsonl", "spent.json", "progress.jsonl", "finished.json"),
 )  # fmt: skip
 TRAINING = Kind(
     what="a training of `mclabel train`",
     marks=("train.json",),
     manifest="train.json",
-    folders=("checkpoints", "model", "tensorboard", "ray"),
+    folders=("checkpoints", "model", "model.partial", "tensorboard", "ray"),
     files=("log.jsonl", "finished.json"),
 )
 REINFORCED = Kind(
     what="a training of `mclabel rl`",
     marks=("rl.json",),
     manifest="rl.json",
-    folders=("checkpoints", "measured", "model"),
+    folders=("checkpoints", "measured", "model", "model.partial"),
     files=("log.jsonl", "finished.json"),
 )
 BEST_OF_N = Kind(
-    what="an evaluation of `mclabel eval best-of-n`", marks=("best_of_n.json", "samples/run.json")
+    what="an evaluation of `mclabel eval best-of-n`",
+    marks=("best_of_n.json", "samples/run.json"),
+    folders=("samples", "scores"),
+    files=("best_of_n.json", "best_of_n.png", "best_of_n.svg", "provenance.json"),
 )
 SEARCH_EVAL = Kind(
     what="a comparison of `mclabel eval search`",
     marks=("search.json", "best_of_n/run.json", "oracle/*/run.json"),
+    folders=("oracle",),
+    files=("search.json", "search.png", "search.svg", "provenance.json"),
 )
 QUICKSTART = Kind(
-    what="the results of `mclabel quickstart`", marks=("summary.json", "labels/run.json")
+    what="the results of `mclabel quickstart`",
+    marks=("summary.json", "labels/run.json"),
+    folders=("labels", "best-of-n", "prm", "orm", "exact"),
+    files=("labels.png", "summary.json", "report.html"),
 )
 EXPORT = Kind(
     what="data of `mclabel export`",

@@ -12,14 +12,8 @@ from pathlib import Path
 
 from mclabel.checkers import make_checker
 from mclabel.config import BestOfNConfig, LabelConfig
-from mclabel.data.outputs import (
-    BEST_OF_N_FILES,
-    BEST_OF_N_FOLDERS,
-    check_places,
-    check_run,
-    output_folder,
-)
-from mclabel.data.places import BEST_OF_N
+from mclabel.data.outputs import check_places
+from mclabel.data.places import BEST_OF_N, RUN
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.manifest import MANIFEST
 from mclabel.data.shards.store import Store
@@ -190,10 +184,9 @@ def _check(config: BestOfNConfig) -> None:
     """Find what is wrong before anything is sampled."""
     from mclabel.prm.scoring.score import PRM
 
-    output_folder(config.out, "out=", make=False)
-    check_places(config.out, BEST_OF_N, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES)
+    check_places(config.out, BEST_OF_N)
     if config.run is None:
-        check_run(_samples_of(config.out))
+        check_places(_samples_of(config.out), RUN)
     if both := sorted(set(config.scorers) & set(config.likelihood)):
         raise ConfigError(
             f"names must be unique, but scorers and likelihood both contain {', '.join(both)}. "

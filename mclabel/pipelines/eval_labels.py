@@ -98,7 +98,6 @@ def check_out_folder(out: str | None) -> None:
     if out is None:
         return
     check_places(out, FIGURES, key="--out ")
-    output_folder(out, "--out ", make=False)
 
 
 def _truth(kind: str, source: str, rows: Sequence[LabeledSolution]) -> Truth | None:

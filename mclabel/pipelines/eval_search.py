@@ -17,8 +17,8 @@ from pathlib import Path
 from mclabel.arith.truth import carries_truth
 from mclabel.config import SearchConfig, SearchEvalConfig
 from mclabel.config.search import SharedSearchConfig
-from mclabel.data.outputs import SEARCH_EVAL_FILES, check_places, check_run, output_folder
-from mclabel.data.places import SEARCH_EVAL
+from mclabel.data.outputs import check_places
+from mclabel.data.places import RUN, SEARCH_EVAL
 from mclabel.data.readers.problems import read_problems
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import read_trees
@@ -142,10 +142,9 @@ def _config(
 
 def _check(config: SearchEvalConfig, plans: Sequence[_Plan]) -> None:
     """Find what is wrong before anything is sampled."""
-    output_folder(config.out, "out=", make=False)
-    check_places(config.out, SEARCH_EVAL, folders=["oracle"], files=SEARCH_EVAL_FILES)
+    check_places(config.out, SEARCH_EVAL)
     for plan in plans:
-        check_run(plan.config.out)
+        check_places(plan.config.out, RUN)
         method_class(plan.config.search)
     for problem in read_problems(config.problems) if config.oracle else ():
         if not carries_truth(problem.meta):

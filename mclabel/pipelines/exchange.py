@@ -13,18 +13,19 @@ from mclabel.answers import grade
 from mclabel.data.exchange.checked import find_format, read_row
 from mclabel.data.exchange.formats import Format, LabeledTexts
 from mclabel.data.exchange.solutions import labeled_solution, solution_texts
-from mclabel.data.outputs import check_run, output_folder
+from mclabel.data.outputs import output_folder
 from mclabel.data.places import EXPORT, check_free
 from mclabel.data.readers.left_out import RowRejects
 from mclabel.data.readers.rows import RejectReason, object_rows
 from mclabel.data.shards.finished import write_finished
 from mclabel.data.shards.labels import commit_block, read_labels
-from mclabel.data.shards.manifest import MANIFEST, Semantic, claim
+from mclabel.data.shards.manifest import Semantic
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.rejects import Reject, write_lines, write_rejects
 from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.identity import versions
+from mclabel.pipelines.run import Run
 from mclabel.records import LabeledSolution, Outcome, Verdict
 from mclabel.seeds import content_id
 
@@ -182,7 +183,7 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
         ShardError: the folder holds something else.
     """
     form = find_format(source)
-    check_run(out)
+    run = Run.look(out)
     solutions: dict[str, list[LabeledTexts]] = defaultdict(list)
     left_out = RowRejects(path, strict=strict)
     num_rows = 0
@@ -201,14 +202,13 @@ def import_file(path: str, source: str, out: str, *, strict: bool = False) -> Im
         for group in solutions.values()
         for index, texts in enumerate(group)
     ]
-    store = Store(out, create=True)
     content = content_id([row.solution.id for row in labeled], [_key(row) for row in labeled])
-    semantic = Semantic.of({"imported": source, "content": content})
-    claim(store, MANIFEST, semantic, {"versions": versions()})
+    run.check(Semantic.of({"imported": source, "content": content}))
+    store = run.claim({"versions": versions()})
     for start in range(0, len(labeled), BLOCK_ROWS):
         block = content_id(content, start)
         part = labeled[start : start + BLOCK_ROWS]
-        commit_block(store, block, "import", part, None, semantic.stamp())
+        commit_block(store, block, "import", part, None, run.stamp())
     num_rejected = write_rejects(store, left_out.found)
     write_finished(store, num_blocks=-(-len(labeled) // BLOCK_ROWS))
     return ImportReport(

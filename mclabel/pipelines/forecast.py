@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from mclabel.config import LabelConfig
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.manifest import MANIFEST, check_claim
 from mclabel.data.shards.priors import FOLDER as PRIORS
 from mclabel.data.shards.priors import priors_name
 from mclabel.data.shards.shard import read_shard
@@ -25,11 +24,12 @@ from mclabel.labeling.task import LABEL_OUTPUTS
 from mclabel.pipelines.identity import semantic_config
 from mclabel.pipelines.inputs import load_inputs
 from mclabel.pipelines.label import label
-from mclabel.pipelines.mended import take_mended_checker
+from mclabel.pipelines.mended import may_mend
 from mclabel.pipelines.policy import PreparedModels
+from mclabel.pipelines.run import Run
 from mclabel.pipelines.source import open_source
 from mclabel.records import AUTHOR
-from mclabel.work.blocks import JobBlocks, plan_blocks
+from mclabel.work.blocks import JobBlocks
 from mclabel.work.budget import read_spent
 from mclabel.work.forecast import Interval, pilot_blocks, predict
 from mclabel.work.tally import JobReport, JobState
@@ -165,22 +165,20 @@ def forecast(config: LabelConfig, *, accept_changes: bool = False) -> Forecast |
     """
     models = PreparedModels.of(config)
     config = models.settled(config)
-    store = Store(config.out, create=False)
+    run = Run.look(config.out)
     semantic = semantic_config(config, models)
-    if not take_mended_checker(store, semantic, commit=False):
-        check_claim(store, MANIFEST, semantic)
+    run.check(semantic, may_mend)
+    if (store := run.store) is None:
+        return None
     inputs = load_inputs(config, open_source(config, semantic))
     catalog = read_catalog(store)
     done: dict[str, Size] = {}
     size_left = Size()
-    blocks = plan_blocks(
-        store,
+    blocks = run.blocks(
         inputs.items,
         LABEL_OUTPUTS,
-        identity=semantic.identity,
         block_items=config.block_problems,
         accept_changes=accept_changes,
-        commit=False,
     )
     for block in blocks.blocks():
         size = block.size

@@ -3,61 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.config import LabelConfig
 from mclabel.data.readers.remote import local_path
-from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, claim
-from mclabel.data.shards.restore import check_made_for, lost_id
-from mclabel.data.shards.store import Store
+from mclabel.data.shards.manifest import Semantic
 from mclabel.engines import make_engine
 from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.policy import PreparedModels, PreparedPolicy
 from mclabel.pipelines.source import source_identity
 from mclabel.seeds import ID_LENGTH
 from mclabel.settings import content_fields
-
-logger = logging.getLogger(__name__)
-
-
-def check_output(out: str, semantic: Semantic) -> None:
-    """Refuse an output that holds a run of another configuration.
-
-    Args:
-        out: folder, which may be missing, or URL.
-        semantic: of the job.
-
-    Raises:
-        ShardError: its manifest, its plan or its shards are of another one.
-    """
-    if Path(out).is_dir() or "://" in out:
-        store = Store(out)
-        check_claim(store, MANIFEST, semantic)
-        check_made_for(store, semantic)
-
-
-def claim_output(store: Store, semantic: Semantic, provenance: Mapping[str, Any]) -> None:
-    """Create the manifest of an output that `check_output` has passed.
-
-    Raises:
-        ShardError: another job was faster.
-    """
-    run = None
-    if store.read(MANIFEST) is None and store.names("plan"):
-        run = lost_id(store)
-        logger.warning(
-            "%s: %s was missing. It is written again: the plan there is of this configuration",
-            store.location,
-            MANIFEST,
-        )
-    claim(store, MANIFEST, semantic, provenance, run=run)
 
 
 def semantic_config(config: LabelConfig, models: PreparedModels | None = None) -> Semantic:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from mclabel.config import LabelConfig
-from mclabel.data.readers.problems import ChosenProblems, Problems, read_problems
+from mclabel.data.readers.problems import ChosenProblems, Problems, ProblemStream, read_problems
 from mclabel.data.readers.solutions import read_solutions
 from mclabel.data.shards.rejects import Reject
 from mclabel.data.sizes import Size
@@ -27,19 +27,24 @@ def input_config(config: LabelConfig) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelInputs:
-    """What is to be labelled."""
+class ProblemInputs:
+    """Problems of a job, with solutions where they are given."""
 
     problems: Problems
-    given: Mapping[str, tuple[GivenSolution, ...]] | None
+    given: Mapping[str, tuple[GivenSolution, ...]] | None = None
     """Solutions by problem id; None lets the policy sample them."""
     size: Size
     """How much text all problems have."""
     rejects: Callable[[], Iterable[Reject]]
     """Gives what of the input cannot be used."""
-
     sampled_here: bool = True
     """Whether all tokens of the labels are this job's: no rollouts are taken over."""
+
+    @classmethod
+    def of(cls, stream: ProblemStream) -> Self:
+        """Of problems that were read."""
+        rejects: Callable[[], Iterable[Reject]] = stream.rejects if stream.num_rejected else tuple
+        return cls(problems=stream, size=stream.size, rejects=rejects)
 
     @property
     def items(self) -> ProblemItems:
@@ -47,7 +52,7 @@ class LabelInputs:
         return ProblemItems(self.problems, self.given)
 
 
-def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> LabelInputs:
+def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> ProblemInputs:
     """Problems and solutions of a configuration.
 
     Args:
@@ -59,9 +64,8 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> LabelIn
     """
     if source is not None:
         lengths = (len(problem.text) for problem in source)
-        return LabelInputs(
+        return ProblemInputs(
             problems=source,
-            given=None,
             size=Size.of_lengths(lengths),
             rejects=tuple,
             sampled_here=False,
@@ -70,19 +74,18 @@ def load_inputs(config: LabelConfig, source: SourceRun | None = None) -> LabelIn
     stream = read_problems(
         config.problems, may_repeat=path == config.problems.source, strict=config.strict
     )
-    problems: Problems = stream
-    size = stream.size
-    bad_rows: Callable[[], Iterable[Reject]] = stream.rejects if stream.num_rejected else tuple
+    read = ProblemInputs.of(stream)
     if path is None:
-        return LabelInputs(problems=problems, given=None, size=size, rejects=bad_rows)
+        return read
+    problems, size = read.problems, read.size
     found = read_solutions(path, problems, strict=config.strict)
     given = found.by_problem
     if len(given) < len(problems):
         problems = ChosenProblems(problems, given, count=len(given))
         size = Size.of_lengths(len(problem.text) for problem in problems)
-    return LabelInputs(
+    return ProblemInputs(
         problems=problems,
         given=given,
         size=size,
-        rejects=lambda: chain(bad_rows(), found.rejects),
+        rejects=lambda: chain(read.rejects(), found.rejects),
     )

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from mclabel.boundary import Boundary
 from mclabel.config import JudgeConfig
-from mclabel.data.outputs import OPINION_FOLDERS, RUN_FILES, check_places
-from mclabel.data.places import RUN
 from mclabel.data.shards.manifest import (
     MANIFEST,
     Semantic,
-    claimed_config,
     differences,
     read_claim,
 )
@@ -28,14 +24,11 @@ from mclabel.judges.base import Judge, JudgeSettings
 from mclabel.judges.checked import CheckedJudge, judge_class
 from mclabel.judges.items import read_judged_input
 from mclabel.judges.task import AnswerKey, JudgeTask, answers_of
-from mclabel.pipelines.fleet import from_anywhere, make_fleet
-from mclabel.pipelines.identity import check_output, claim_output, versions
+from mclabel.pipelines.fleet import from_anywhere
+from mclabel.pipelines.identity import versions
 from mclabel.pipelines.policy import prepare_policy
-from mclabel.work.blocks import plan_blocks
-from mclabel.work.budget import Limits
-from mclabel.work.job import run_job
+from mclabel.pipelines.run import Run, run_task
 from mclabel.work.tally import JobReport, JobState
-from mclabel.work.worker import Worker
 
 
 def judge(
@@ -62,49 +55,37 @@ def judge(
         raise ConfigError(
             f"-o {config.out}: must not be the run that is judged. Give another folder"
         )
-    check_places(config.out, RUN, folders=OPINION_FOLDERS, files=RUN_FILES)
+    run = Run.look(config.out)
     solutions = read_judged_input(config.solutions, strict=config.strict)
     judge_class(config.judge).check_input(config.judge, lambda: (one.problem for one in solutions))
-    settings = _settled(config)
+    settings = _settled(config, run.recorded)
     checked = CheckedJudge(settings, seed=config.seed)
     own = checked.judge
     with checked.boundary.calling("check", may_take_long=True):
         own.check()
     semantic = _semantic(config, settings, own)
-    check_output(config.out, semantic)
+    run.check(semantic)
     served = _served(config)
-    earlier = _earlier(config, semantic, served)
-    store = Store(config.out, create=True)
-    provenance: dict[str, Any] = {"versions": versions(), "input": {"solutions": config.solutions}}
-    provenance["served"] = served
     task = JudgeTask(
         make=partial(CheckedJudge, settings, seed=config.seed),
         source=config.solutions,
-        provenance={**provenance, **semantic.stamp()},
+        provenance=run.stamp(
+            versions=versions(), input={"solutions": config.solutions}, served=served
+        ),
         strict=config.strict,
-        answers=earlier,
-    )
-    claim_output(store, semantic, provenance)
-    blocks = plan_blocks(
-        store,
-        solutions,
-        task.outputs,
-        identity=semantic.identity,
-        block_items=config.block_solutions,
-        accept_changes=accept_changes,
+        answers=_earlier(config, semantic, served),
     )
     ray = config.ray
-    resources = own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
-    worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
-    return run_job(
-        blocks,
-        task.outputs,
-        make_fleet(ray, resources, worker),
-        store,
+    return run_task(
+        task,
+        run,
+        solutions,
+        config,
+        resources=own.resources().replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus),
+        block_items=config.block_solutions,
+        journal_s=config.journal_s,
         on_state=on_state,
-        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
-        size=solutions.size,
-        rejects=solutions.rejects,
+        accept_changes=accept_changes,
     )
 
 
@@ -131,28 +112,22 @@ def _policies(config: JudgeConfig) -> dict[str, PolicySettings]:
     return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
 
 
-def _settled(config: JudgeConfig) -> JudgeSettings:
-    """The judge's settings with all that they name looked up."""
+def _settled(config: JudgeConfig, recorded: Mapping[str, Any]) -> JudgeSettings:
+    """The judge's settings with all that they name looked up.
+
+    Args:
+        config: of the job.
+        recorded: configuration of an earlier part of the run; empty without one.
+    """
     target = judge_class(config.judge)
     policies = {}
     for name, policy in _policies(config).items():
         with settings_of(f"judge.{name}"):
             policies[name] = prepare_policy(policy).settings
     settings: JudgeSettings = target.settled(
-        config.judge.model_copy(update=policies), _recorded(config.out)
+        config.judge.model_copy(update=policies), recorded.get("judge", {})
     )
     return settings
-
-
-def _recorded(out: str) -> Mapping[str, Any]:
-    """The judge's settings as an earlier part of the run has recorded them."""
-    recorded = claimed_config(Store(out), MANIFEST) if _is_there(out) else None
-    found: Mapping[str, Any] = (recorded or {}).get("judge", {})
-    return found
-
-
-def _is_there(out: str) -> bool:
-    return "://" in out or Path(out).is_dir()
 
 
 def _semantic(config: JudgeConfig, settings: JudgeSettings, own: Judge) -> Semantic:

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
-from pathlib import Path
 
 from mclabel.config import LabelConfig
-from mclabel.data.outputs import check_run
-from mclabel.data.shards.manifest import MANIFEST, read_claim
-from mclabel.data.shards.rejects import set_aside
-from mclabel.data.shards.store import Store
-from mclabel.errors import CheckerError, DataError
+from mclabel.errors import CheckerError
 from mclabel.labeling.task import LabelTask
-from mclabel.pipelines.fleet import from_anywhere, make_fleet
-from mclabel.pipelines.identity import check_output, claim_output, semantic_config, versions
+from mclabel.pipelines.identity import semantic_config, versions
 from mclabel.pipelines.inputs import input_config, load_inputs
-from mclabel.pipelines.mended import take_mended_checker, with_committed
+from mclabel.pipelines.mended import may_mend, with_committed
 from mclabel.pipelines.policy import PreparedModels
+from mclabel.pipelines.run import Run, run_task
 from mclabel.pipelines.source import open_source
-from mclabel.work.blocks import JobBlocks, plan_blocks
-from mclabel.work.budget import Limits
-from mclabel.work.job import run_job
+from mclabel.work.blocks import JobBlocks
 from mclabel.work.tally import JobReport, JobState
-from mclabel.work.worker import Worker
 
 
 def label(
@@ -51,21 +42,15 @@ def label(
         should_stop: asked often; no block is begun once it is true, those under way leave their
             journals.
     """
-    check_run(config.out)
+    run = Run.look(config.out)
     models = PreparedModels.of(config)
     config = models.settled(config)
-    if not (was_begun := _was_begun(config.out)):
+    if not run.was_begun:
         models.check()
     semantic = semantic_config(config, models)
     source = open_source(config, semantic)
     inputs = load_inputs(config, source)
-    if was_begun:
-        take_mended_checker(Store(config.out), semantic)
-    check_output(config.out, semantic)
-
-    store = Store(config.out, create=True)
-    provenance = {"versions": versions(models.packages), "input": input_config(config)}
-    claim_output(store, semantic, provenance)
+    run.check(semantic, may_mend)
     task = LabelTask(
         make_policy=models.author.maker(config.seed),
         completers=models.rolling,
@@ -73,50 +58,24 @@ def label(
         take_turns=models.take_turns(config.completer_turns),
         source=source,
         settings=config,
-        provenance={**provenance, **semantic.stamp()},
+        provenance=run.stamp(versions=versions(models.packages), input=input_config(config)),
         keep_rollouts=config.keep_rollouts,
     )
-    blocks = plan_blocks(
-        store,
-        inputs.items,
-        task.outputs,
-        identity=semantic.identity,
-        block_items=config.block_problems,
-        accept_changes=accept_changes,
-    )
-    if config.strict:
-        _check_none_left_out(store)
-    worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
     try:
-        report = run_job(
-            blocks,
-            task.outputs,
-            make_fleet(config.ray, models.resources(config.ray), worker),
-            store,
+        return run_task(
+            task,
+            run,
+            inputs,
+            config,
+            resources=models.resources(config.ray),
+            block_items=config.block_problems,
+            journal_s=config.journal_s,
             on_state=on_state,
-            limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
+            accept_changes=accept_changes,
+            choose=choose,
             should_stop=should_stop,
-            only=None if choose is None else choose(blocks),
-            size=inputs.size,
-            rejects=inputs.rejects,
-            prepare=models.check if was_begun else lambda: None,
+            prepare=models.check if run.was_begun else lambda: None,
         )
     except CheckerError as error:
-        raise with_committed(error, store) from error
-    if config.strict:
-        _check_none_left_out(store)
-    return report
-
-
-def _was_begun(out: str) -> bool:
-    """Whether an output is a run already."""
-    is_there = "://" in out or Path(out).is_dir()
-    return is_there and read_claim(Store(out), MANIFEST) is not None
-
-
-def _check_none_left_out(store: Store) -> None:
-    if (left_out := next(set_aside(store), None)) is not None:
-        raise DataError(
-            f"{store.location}: problem {left_out.problem_id} was left out: {left_out.detail}. "
-            "Choose another out=…, or go on without strict"
-        )
+        assert run.store is not None, "nothing is graded before the output is claimed"
+        raise with_committed(error, run.store) from error

@@ -7,9 +7,10 @@ configuration. What such a job has left are samples without a verdict, which any
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mclabel.data.shards.catalog import read_catalog
 from mclabel.data.shards.journal import FOLDER, journal_lines
-from mclabel.data.shards.manifest import MANIFEST, Semantic, amend_claim, changed_fields
 from mclabel.data.shards.store import Store
 from mclabel.errors import CheckerError, ShardError
 from mclabel.labeling.journal import holds_verdict
@@ -17,22 +18,18 @@ from mclabel.labeling.journal import holds_verdict
 VERSION = "checker.version"
 
 
-def take_mended_checker(store: Store, semantic: Semantic, *, commit: bool = True) -> bool:
-    """Let a run have another version of its checker, if its verdicts are none of the former one.
+def may_mend(store: Store, changed: Sequence[str]) -> bool:
+    """Whether a run may have another configuration than its own; see `Run.check`.
 
     Args:
         store: of the run.
-        semantic: of the job that is to resume it.
-        commit: whether to write it down; else only see whether it could be.
-
-    Returns:
-        Whether the version of the checker is all that has changed.
+        changed: keys that differ.
 
     Raises:
         ShardError: the version of the checker is all that has changed, and verdicts of the former
             one are on record.
     """
-    if changed_fields(store, MANIFEST, semantic) != [VERSION]:
+    if changed != [VERSION]:
         return False
     if read_catalog(store).blocks or _has_verdicts(store):
         raise ShardError(
@@ -41,8 +38,6 @@ def take_mended_checker(store: Store, semantic: Semantic, *, commit: bool = True
             "resume that run, or grade its results again with the current checker: mclabel "
             f"regrade {store.location} -o NEW"
         )
-    if commit:
-        amend_claim(store, MANIFEST, semantic)
     return True
 
 

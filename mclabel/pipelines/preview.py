@@ -12,7 +12,8 @@ from math import isinf
 
 from mclabel.checkers import Checker, make_checker
 from mclabel.config import LabelConfig
-from mclabel.data.outputs import check_run
+from mclabel.data.outputs import check_places
+from mclabel.data.places import RUN
 from mclabel.data.readers.rows import row_place
 from mclabel.data.shards.rejects import Reject, bounded
 from mclabel.engines import PolicyPreview, PolicySettings
@@ -152,7 +153,7 @@ def preview(config: LabelConfig) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     longest: Sequence[str] = ()
     try:
-        check_run(config.out)
+        check_places(config.out, RUN)
     except MclabelError as error:
         faults.append(str(error))
     try:

@@ -15,15 +15,8 @@ from rich.console import Console
 from mclabel import pipelines
 from mclabel.config import BestOfNConfig, LabelConfig, TrainConfig, bundled_config, load_config
 from mclabel.config.quickstart import Size
-from mclabel.data.outputs import (
-    BEST_OF_N_FILES,
-    BEST_OF_N_FOLDERS,
-    TRAINING_FILES,
-    TRAINING_FOLDERS,
-    check_places,
-    check_run,
-)
-from mclabel.data.places import BEST_OF_N, QUICKSTART, TRAINING
+from mclabel.data.outputs import check_places
+from mclabel.data.places import BEST_OF_N, QUICKSTART, RUN, TRAINING
 from mclabel.data.shards.labels import read_labels
 from mclabel.data.shards.store import Store
 from mclabel.evaluation.best_of_n import BestOfN
@@ -157,17 +150,12 @@ def run_quickstart(size: Size, out: Path, console: Console) -> dict[str, Any]:
 
 def _check_places(size: Size, out: Path, run: Path) -> None:
     """Find what stands in the way of any stage before the first."""
-    folders = ("labels", "best-of-n", *SCORERS)
-    check_places(
-        str(out), QUICKSTART, folders=folders, files=("labels.png", "summary.json", "report.html")
-    )
-    check_run(str(run))
+    check_places(str(out), QUICKSTART)
+    check_places(str(run), RUN)
     for name in SCORERS:
-        check_places(str(out / name), TRAINING, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
-    check_places(
-        str(out / "best-of-n"), BEST_OF_N, folders=BEST_OF_N_FOLDERS, files=BEST_OF_N_FILES
-    )
-    check_run(str(out / "best-of-n" / "samples"))
+        check_places(str(out / name), TRAINING)
+    check_places(str(out / "best-of-n"), BEST_OF_N)
+    check_places(str(out / "best-of-n" / "samples"), RUN)
 
 
 def _train(run: Path, out: Path, stage: StageProgress) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from mclabel.data.outputs import check_run
 from mclabel.data.shards.anew import BlocksAnew, fit_of
 from mclabel.data.shards.catalog import Catalog, read_catalog
 from mclabel.data.shards.finished import write_finished
@@ -26,7 +25,7 @@ from mclabel.data.shards.labels import (
     delete_losers,
     named_rollouts,
 )
-from mclabel.data.shards.manifest import MANIFEST, Semantic, claim, claimed_config
+from mclabel.data.shards.manifest import MANIFEST, Semantic, claimed_config
 from mclabel.data.shards.priors import missing_priors, priors_name, read_priors
 from mclabel.data.shards.rejects import FILE as REJECTS
 from mclabel.data.shards.rejects import copy_rejects
@@ -37,6 +36,7 @@ from mclabel.data.shards.store import Store
 from mclabel.errors import ConfigError, DataError, ShardError
 from mclabel.labeling.grading import num_guessed, ungraded_reasons
 from mclabel.pipelines.identity import versions
+from mclabel.pipelines.run import Run
 from mclabel.records import LabeledSolution, Rollout
 from mclabel.seeds import content_id
 
@@ -268,11 +268,10 @@ def begin_rewritten(
     """
     if place_of(run) == place_of(out):
         raise ConfigError(f"-o {out}: must not be the run that is {what}. Give another folder")
-    check_run(out)
-    target, made_by = Store(out, create=True), {"versions": versions()}
-    known = Semantic.of(semantic)
-    claim(target, MANIFEST, known, made_by)
-    return target, {**made_by, **known.stamp()}
+    target = Run.look(out)
+    target.check(Semantic.of(semantic))
+    stamp = target.stamp(versions=versions())
+    return target.claim(stamp), stamp
 
 
 def check_kept(run: str, block: SourceBlock, what: str) -> None:

@@ -11,11 +11,9 @@ from typing import Any
 
 from mclabel.checkers import make_checker
 from mclabel.config import RLConfig
-from mclabel.data.outputs import RL_FILES, RL_FOLDERS, check_places, output_folder
 from mclabel.data.places import REINFORCED
 from mclabel.data.readers.problems import read_problems
-from mclabel.data.shards.manifest import Semantic, check_claim, claim
-from mclabel.data.shards.store import Store
+from mclabel.data.shards.manifest import Semantic
 from mclabel.data.trainings import check_finished
 from mclabel.engines.hub import fetch_model, resolve_model
 from mclabel.engines.pretrained import check_device
@@ -23,13 +21,12 @@ from mclabel.errors import ConfigError, DataError
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
 from mclabel.pipelines.provenance import weights_of
+from mclabel.pipelines.run import Run
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.records import Problem
 from mclabel.rl.credits.checked import CheckedCredit
 from mclabel.rl.hacking import changes
 from mclabel.seeds import content_id
-
-CLAIM = "rl.json"
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -38,6 +35,7 @@ OnProgress = Callable[[int, int, str], None]
 class RLPlan:
     """What a training would do."""
 
+    run: Run
     policy: PreparedPolicy
     prover: PreparedPolicy | None
     problems: list[Problem]
@@ -73,9 +71,7 @@ def plan_rl(config: RLConfig) -> RLPlan:
         DataError: problems or the PRM cannot be read, or problems are also measured on.
         EngineError: the policy cannot be had.
     """
-    check_places(config.out, REINFORCED, folders=RL_FOLDERS, files=RL_FILES)
-    if not Path(config.out).is_dir():
-        output_folder(config.out, "out=", make=False)
+    run = Run.look(config.out, REINFORCED)
     CheckedCredit(config.credit)
     policy = prepare_policy(config.policy)
     policy.engine.check_model()
@@ -101,7 +97,7 @@ def plan_rl(config: RLConfig) -> RLPlan:
             f"measured: {len(leaked)} of its problems are also trained on, such as "
             f"{min(leaked)[:80]!r}. Give other problems"
         )
-    return RLPlan(policy=policy, prover=prover, problems=problems, others=others)
+    return RLPlan(run=run, policy=policy, prover=prover, problems=problems, others=others)
 
 
 def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: None) -> Path:
@@ -122,16 +118,14 @@ def rl(config: RLConfig, on_progress: OnProgress = lambda step, total, detail: N
     check_installed()
     check_device(config.device)
     plan = plan_rl(config)
-    semantic = _semantic(config, plan)
+    plan.run.check(_semantic(config, plan))
     out = Path(config.out)
-    if out.is_dir():
-        check_claim(Store(config.out), CLAIM, semantic)
     model = out / "model"
     if model.is_dir():
         check_finished(out)
         return model
     packages = (*config.policy.engine.component.packages, "trl")
-    claim(Store(config.out, create=True), CLAIM, semantic, {"versions": versions(packages)})
+    plan.run.claim({"versions": versions(packages)})
     _train(config, plan, on_progress)
     return model
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from mclabel.config import ScoreConfig
-from mclabel.data.outputs import RUN_FILES, SCORE_FOLDERS, check_places, check_writable, output_file
+from mclabel.data.outputs import check_places, check_writable, output_file
 from mclabel.data.places import RUN
 from mclabel.data.shards.manifest import Semantic
 from mclabel.data.shards.rejects import Reject, write_lines
@@ -20,20 +20,16 @@ from mclabel.data.shards.solution_rows import SCORES
 from mclabel.data.shards.store import Store
 from mclabel.engines.resources import EngineResources
 from mclabel.errors import ConfigError, DataError, MclabelError
-from mclabel.pipelines.fleet import from_anywhere, make_fleet
-from mclabel.pipelines.identity import check_output, claim_output, versions
+from mclabel.pipelines.identity import versions
 from mclabel.pipelines.provenance import server_address, weights_of, write_provenance
+from mclabel.pipelines.run import Run, run_task
 from mclabel.prm.scoring.batched import batch_tokens
 from mclabel.prm.scoring.formats import OWN_FORMAT
 from mclabel.prm.scoring.items import Solutions, none_left, read_scored_input
 from mclabel.prm.scoring.manifest import PrmManifest, model_folder
 from mclabel.prm.scoring.scorer import Scorer, load_scorer
 from mclabel.prm.scoring.task import ScoreTask
-from mclabel.work.blocks import plan_blocks
-from mclabel.work.budget import Limits
-from mclabel.work.job import run_job
 from mclabel.work.tally import JobReport, JobState
-from mclabel.work.worker import Worker
 
 FILE_SUFFIX = ".jsonl"
 
@@ -121,10 +117,8 @@ def _run(
     if config.format == OWN_FORMAT:
         PrmManifest.read(model_folder(config.prm))
     solutions = read_scored_input(config.solutions, strict=config.strict)
-    semantic = semantic_config(config)
-    check_output(out, semantic)
-    store = Store(out, create=True)
-    provenance = {"versions": versions(), "input": {"solutions": config.solutions}}
+    run = Run.look(out)
+    run.check(semantic_config(config))
     needed = resources(config)
     num_cores = max(1, int(needed.num_cpus))
     task = ScoreTask(
@@ -132,29 +126,21 @@ def _run(
             _load, config.model_copy(update={"prm": _found(config.prm)}), threads=num_cores
         ),
         source=config.solutions,
-        provenance={**provenance, **semantic.stamp()},
+        provenance=run.stamp(versions=versions(), input={"solutions": config.solutions}),
         max_tokens=batch_tokens(config.device, num_cores),
         strict=config.strict,
     )
-    claim_output(store, semantic, provenance)
-    blocks = plan_blocks(
-        store,
+    report = run_task(
+        task,
+        run,
         solutions,
-        task.outputs,
-        identity=semantic.identity,
+        config,
+        resources=needed,
         block_items=config.block_solutions,
+        on_state=on_state,
         accept_changes=accept_changes,
     )
-    report = run_job(
-        blocks,
-        task.outputs,
-        make_fleet(config.ray, needed, partial(Worker, task, out=from_anywhere(out))),
-        store,
-        on_state=on_state,
-        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
-        size=solutions.size,
-        rejects=solutions.rejects,
-    )
+    store = Store(out)
     rejects = tuple(_rejects(solutions, task, store))
     if not report.num_blocks_left and next(SCORES.rows(store), None) is None:
         raise DataError(none_left(config.solutions, rejects))
@@ -223,7 +209,7 @@ def _check_out(config: ScoreConfig) -> None:
     if out is None:
         return
     if not out.endswith(FILE_SUFFIX):
-        check_places(out, RUN, folders=SCORE_FOLDERS, files=RUN_FILES)
+        check_places(out, RUN)
         return
     path = Path(out)
     if path.exists() and Path(config.solutions).exists() and path.samefile(config.solutions):

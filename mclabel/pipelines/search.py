@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from mclabel.boundary import Boundary
 from mclabel.checkers import make_checker
 from mclabel.config import SearchConfig
-from mclabel.data.outputs import check_run
 from mclabel.data.readers.problems import ProblemStream, read_problems
 from mclabel.data.shards.catalog import read_catalog
-from mclabel.data.shards.manifest import MANIFEST, Semantic, check_claim, read_claim
+from mclabel.data.shards.manifest import MANIFEST, Semantic, read_claim
 from mclabel.data.shards.store import Store
 from mclabel.data.shards.trees import TASK, StoredTree, read_trees
 from mclabel.data.sizes import Size
 from mclabel.engines import EngineResources
 from mclabel.evaluation.search_figures import ModelSizes, search_figures
-from mclabel.labeling.items import ProblemItems
-from mclabel.pipelines.fleet import from_anywhere, make_fleet
-from mclabel.pipelines.identity import check_output, claim_output, versions
+from mclabel.pipelines.identity import versions
+from mclabel.pipelines.inputs import ProblemInputs
 from mclabel.pipelines.policy import PreparedPolicy, prepare_policy
+from mclabel.pipelines.run import Run, run_task
 from mclabel.search.checked import CheckedScorer, method_class
 from mclabel.search.scorers.base import StepScorer
 from mclabel.search.task import SEARCH_OUTPUTS, SearchTask
 from mclabel.settings import ComponentSettings
-from mclabel.work.blocks import JobBlocks, plan_blocks
-from mclabel.work.budget import Limits, read_spent
+from mclabel.work.budget import read_spent
 from mclabel.work.forecast import predict
-from mclabel.work.job import run_job
 from mclabel.work.progress_log import job_starts
 from mclabel.work.tally import JobReport, JobState
-from mclabel.work.worker import Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +38,8 @@ class SearchPlan:
     config: SearchConfig
     policy: PreparedPolicy
     scorer: StepScorer
-    semantic: Semantic
+    run: Run
+    """The output, which is of this configuration or not begun."""
     problems: ProblemStream
 
     @property
@@ -57,6 +52,11 @@ class SearchPlan:
         return EngineResources(
             num_cpus=max(own.num_cpus, other.num_cpus), num_gpus=max(own.num_gpus, other.num_gpus)
         ).replaced(num_cpus=ray.num_cpus, num_gpus=ray.num_gpus)
+
+    @property
+    def inputs(self) -> ProblemInputs:
+        """The problems, as the input of the job."""
+        return ProblemInputs.of(self.problems)
 
     def lines(self, *, accept_changes: bool = False) -> list[str]:
         """The plan in words, with a forecast of the tokens where some problems are searched.
@@ -79,10 +79,15 @@ class SearchPlan:
             f"tokens of a problem: {limit}",
             str(self.resources),
         ]
-        store = self._begun()
-        if store is None:
+        store = self.run.store
+        if store is None or not self.run.was_begun:
             return [*found, f"{config.out}: not begun"]
-        blocks = self.blocks(store, accept_changes=accept_changes, commit=False)
+        blocks = self.run.blocks(
+            self.inputs.items,
+            SEARCH_OUTPUTS,
+            block_items=config.block_problems,
+            accept_changes=accept_changes,
+        )
         done = read_catalog(store).blocks.keys()
         num_done = sum(block in done for block, _ in blocks.sizes())
         found.append(f"{config.out}: {num_done:,} of {len(blocks):,} blocks are done")
@@ -90,14 +95,6 @@ class SearchPlan:
         if trees:
             found.append(f"tokens in all: {self._forecast(trees)}")
         return found
-
-    def _begun(self) -> Store | None:
-        out = self.config.out
-        if "://" not in out and not Path(out).is_dir():
-            return None
-        store = Store(out)
-        check_claim(store, MANIFEST, self.semantic)
-        return store if read_claim(store, MANIFEST) is not None else None
 
     def _forecast(self, trees: Sequence[StoredTree]) -> str:
         """Sampled tokens of the whole job, from the problems that are done."""
@@ -110,20 +107,6 @@ class SearchPlan:
         more = predict(seen, left, seed=self.config.seed).times(1, spent)
         return f"{more.expected:,.0f} ({more.low:,.0f} to {more.high:,.0f})"
 
-    def blocks(
-        self, store: Store | None, *, accept_changes: bool = False, commit: bool = True
-    ) -> JobBlocks:
-        """The blocks of the problems; see `plan_blocks`."""
-        return plan_blocks(
-            store,
-            ProblemItems(self.problems),
-            SEARCH_OUTPUTS,
-            identity=self.semantic.identity,
-            block_items=self.config.block_problems,
-            accept_changes=accept_changes,
-            commit=commit,
-        )
-
 
 def plan_search(config: SearchConfig) -> SearchPlan:
     """Check everything that a search needs; nothing is loaded or written.
@@ -133,19 +116,17 @@ def plan_search(config: SearchConfig) -> SearchPlan:
         DataError: the problems cannot be read.
         EngineError: the policy cannot be had.
     """
-    check_run(config.out)
+    run = Run.look(config.out)
     method_class(config.search)
     policy = prepare_policy(config.policy)
     config = config.model_copy(update={"policy": policy.settings})
     policy.engine.check_model()
     checked = CheckedScorer(config.scorer)
     checked.check()
+    problems = read_problems(config.problems, strict=config.strict)
+    run.check(_semantic(config, policy, checked.scorer))
     return SearchPlan(
-        config=config,
-        policy=policy,
-        scorer=checked.scorer,
-        semantic=_semantic(config, policy, checked.scorer),
-        problems=read_problems(config.problems, strict=config.strict),
+        config=config, policy=policy, scorer=checked.scorer, run=run, problems=problems
     )
 
 
@@ -172,36 +153,31 @@ def search(
         ShardError: `out` holds another run, or the store fails.
     """
     plan = plan_search(config)
-    config, semantic = plan.config, plan.semantic
-    check_output(config.out, semantic)
-    store = Store(config.out, create=True)
-    provenance = {
-        "versions": versions(config.policy.engine.component.packages),
-        "input": {"problems": config.problems.model_dump()},
-        "parameters": {
-            "policy": plan.policy.engine.num_parameters(),
-            "scorer": plan.scorer.num_parameters(),
-        },
-    }
-    claim_output(store, semantic, provenance)
+    config = plan.config
     task = SearchTask(
         make_policy=plan.policy.maker(config.seed),
         settings=config,
         ends=tuple(config.policy.stop),
-        provenance={**provenance, **semantic.stamp()},
+        provenance=plan.run.stamp(
+            versions=versions(config.policy.engine.component.packages),
+            input={"problems": config.problems.model_dump()},
+            parameters={
+                "policy": plan.policy.engine.num_parameters(),
+                "scorer": plan.scorer.num_parameters(),
+            },
+        ),
         strict=config.strict,
     )
-    blocks = plan.blocks(store, accept_changes=accept_changes)
-    worker = partial(Worker, task, out=from_anywhere(config.out), journal_s=config.journal_s)
-    return run_job(
-        blocks,
-        task.outputs,
-        make_fleet(config.ray, plan.resources, worker),
-        store,
+    return run_task(
+        task,
+        plan.run,
+        plan.inputs,
+        config,
+        resources=plan.resources,
+        block_items=config.block_problems,
+        journal_s=config.journal_s,
         on_state=on_state,
-        limits=Limits(max_tokens=config.budget.max_tokens, max_hours=config.budget.max_hours),
-        size=plan.problems.size,
-        rejects=plan.problems.rejects if plan.problems.num_rejected else tuple,
+        accept_changes=accept_changes,
     )
 
 

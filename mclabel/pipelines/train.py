@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mclabel.config import TrainConfig
-from mclabel.data.outputs import TRAINING_FILES, TRAINING_FOLDERS, check_places, output_folder
 from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import read_labels
-from mclabel.data.shards.manifest import check_claim, claim
 from mclabel.data.shards.store import Store
 from mclabel.data.trainings import MODEL, check_finished, model_remedy
 from mclabel.engines.pretrained import check_device
@@ -21,7 +19,8 @@ from mclabel.errors import DataError
 from mclabel.pipelines.identity import versions
 from mclabel.pipelines.model_card import model_card
 from mclabel.pipelines.new_scorer import NewScorer
-from mclabel.pipelines.train_identity import CLAIM, Blocks, chosen_blocks, semantic_config
+from mclabel.pipelines.run import Run
+from mclabel.pipelines.train_identity import Blocks, chosen_blocks, semantic_config
 from mclabel.pipelines.train_report import TrainReport
 from mclabel.records import LabeledSolution
 
@@ -50,13 +49,9 @@ def train(
         on_preflight: called with figures of the data, before training begins.
     """
     out = Path(config.out)
-    check_places(config.out, TRAINING, folders=TRAINING_FOLDERS, files=TRAINING_FILES)
-    if not out.is_dir():
-        output_folder(config.out, "out=", make=False)
+    run = Run.look(config.out, TRAINING)
     blocks = chosen_blocks(config)
-    semantic = semantic_config(config, blocks)
-    if out.is_dir():
-        check_claim(Store(config.out), CLAIM, semantic)
+    run.check(semantic_config(config, blocks))
     if (report := _finished(out)) is not None:
         return report
     scorer = NewScorer.begin(config)
@@ -64,8 +59,7 @@ def train(
     figures = _preflight(scorer, examples)
     on_preflight(figures)
     figures.check_differ()
-    provenance = {"versions": versions(), "blocks": blocks}
-    claim(Store(config.out, create=True), CLAIM, semantic, provenance)
+    run.claim({"versions": versions(), "blocks": blocks})
     if config.workers == 1:
         fit(scorer, examples, on_progress)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mclabel.config import TrainConfig
 from mclabel.data.leaks import leak_keys
+from mclabel.data.places import TRAINING
 from mclabel.data.shards.labels import committed_blocks
 from mclabel.data.shards.manifest import Semantic
 from mclabel.data.shards.store import Store
@@ -18,8 +19,6 @@ from mclabel.plain_files import check_plain
 from mclabel.prm.scoring.manifest import scorer_fingerprint
 from mclabel.seeds import content_id
 
-CLAIM = "train.json"
-
 Blocks = list[list[str]]
 """Ids of the blocks of labels that are trained on, one list a run."""
 
@@ -27,7 +26,7 @@ Blocks = list[list[str]]
 def chosen_blocks(config: TrainConfig) -> Blocks:
     """The blocks to train on: those of the run's claim while all are there, else all that are."""
     now = [sorted(committed_blocks(Store(run))) for run in config.labels]
-    then = _claimed_blocks(Path(config.out) / CLAIM)
+    then = _claimed_blocks(Path(config.out) / str(TRAINING.manifest))
     if len(then) == len(now) and all(set(a) <= set(b) for a, b in zip(then, now, strict=True)):
         return then
     return now
@@ -53,4 +52,4 @@ def _claimed_blocks(path: Path) -> Blocks:
     try:
         return [list(names) for names in json.loads(path.read_text()).get("blocks", [])]
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return []  # `check_claim` reports what is wrong with a manifest
+        return []  # `Run.look` reports what is wrong with a manifest

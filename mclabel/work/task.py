@@ -196,6 +196,11 @@ class Task(Protocol):
     """What a job does with its items. Frozen and picklable."""
 
     @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Metadata of every shard; the manifest has it, too."""
+        ...
+
+    @property
     def outputs(self) -> Outputs:
         """What the finished blocks leave in a store."""
         ...

@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from mclabel.cli import main
-from mclabel.data.outputs import BEST_OF_N_FILES, RUN_FILES, RUN_FOLDERS, TRAINING_FILES
-from mclabel.data.outputs import TRAINING_FOLDERS as TRAINING
+from mclabel.data.places import BEST_OF_N, RUN, TRAINING
 from tests.support.labelled import arith_rows, write_run
 from tests.support.scripted_jobs import scripted_overrides, write_problems
 
@@ -32,10 +31,10 @@ def block(out: Path, name: str, *, folder: bool) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [*RUN_FOLDERS, *RUN_FILES])
+@pytest.mark.parametrize("name", [*RUN.folders, *RUN.all_files])
 def test_label(tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"
-    is_file = name in RUN_FILES
+    is_file = name in RUN.all_files
     path = block(out, name, folder=is_file)
     job = scripted_overrides(write_problems(tmp_path, 4), out, "ray.address=none")
     said = refused(out, "label", "/dev/null", *job)
@@ -56,20 +55,20 @@ def test_every_place_that_a_run_writes_to_is_checked(tmp_path: Path) -> None:
     folders = {name for name, is_folder in found.items() if is_folder}
     files = {name for name, is_folder in found.items() if not is_folder and "/" not in name}
     assert "labels" in folders and "run.json" in files
-    assert folders <= set(RUN_FOLDERS) and files <= set(RUN_FILES)
+    assert folders <= set(RUN.folders) and files <= set(RUN.all_files)
 
 
-@pytest.mark.parametrize("name", [*TRAINING, *TRAINING_FILES])
+@pytest.mark.parametrize("name", [*TRAINING.folders, *TRAINING.all_files])
 def test_train(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", arith_rows(8))
-    path = block(tmp_path / "prm", name, folder=name in TRAINING_FILES)
+    path = block(tmp_path / "prm", name, folder=name in TRAINING.all_files)
     job = [f"out={tmp_path / 'prm'}", f"labels=[{run}]", "base=arith:strong", "max_steps=1"]
     assert str(path) in refused(tmp_path / "prm", "train", "/dev/null", *job)
 
 
-@pytest.mark.parametrize("name", ["samples", "scores", "samples/labels", *BEST_OF_N_FILES])
+@pytest.mark.parametrize("name", ["samples", "scores", "samples/labels", *BEST_OF_N.files])
 def test_best_of_n(tmp_path: Path, name: str) -> None:
-    path = block(tmp_path / "best", name, folder=name in BEST_OF_N_FILES)
+    path = block(tmp_path / "best", name, folder=name in BEST_OF_N.files)
     job = [f"out={tmp_path / 'best'}", "problems.source=arith", "problems.limit=2", "samples=2"]
     assert str(path) in refused(tmp_path / "best", "eval", "best-of-n", "/dev/null", *job)
 

@@ -226,8 +226,8 @@ def test_ten_sequences() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 5))
-def test_four_hundred_sequences(number: int) -> None:
-    check_sequences(100, number=number)
+def test_a_hundred_sequences(number: int) -> None:
+    check_sequences(25, number=number)
 
 
 def test_a_second_merge_keeps_the_rollouts_of_a_problem_that_was_labelled_anew(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -74,18 +74,19 @@ def claim(
             **provenance,
         }
     )
-    if not store.create(name, json.dumps(manifest, indent=1, sort_keys=True).encode()):
-        check_claim(store, name, semantic)
+    if store.create(name, json.dumps(manifest, indent=1, sort_keys=True).encode()):
+        return
+    there = read_claim(store, name)
+    if there is not None and (changed := changed_fields(there, semantic)):
+        raise other_configuration(store, there, semantic, changed)
 
 
-def amend_claim(store: Store, name: str, semantic: Semantic) -> None:
+def amend_claim(store: Store, name: str, manifest: Mapping[str, Any], semantic: Semantic) -> None:
     """Give a manifest that is there another configuration; its id and the rest stay.
 
     For an output without any content that depends on what has changed. Its plan, if it has one,
     was made for the former identity, which is kept as `plan_identity`.
     """
-    manifest = read_claim(store, name)
-    assert manifest is not None
     content = {
         **manifest,
         "identity": semantic.identity,
@@ -103,31 +104,30 @@ def plan_identity(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return identity
 
 
-def changed_fields(store: Store, name: str, semantic: Semantic) -> list[str]:
-    """Keys in which an output's configuration differs; none if it has no manifest."""
-    manifest = read_claim(store, name)
-    if manifest is None:
-        return []
-    return _changed(manifest, semantic)
+def changed_fields(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
+    """Keys in which the configuration of a manifest differs from another, in order."""
+    theirs, ours = _flat(manifest["identity"]), _flat_here(semantic.identity)
+    return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
 
-def check_claim(store: Store, name: str, semantic: Semantic) -> None:
-    """Refuse an output that belongs to another configuration.
+def other_configuration(
+    store: Store, manifest: Mapping[str, Any], semantic: Semantic, changed: Sequence[str]
+) -> ShardError:
+    """The refusal of an output that belongs to another configuration.
 
-    Raises:
-        ShardError: names every difference.
+    Args:
+        store: of the output.
+        manifest: of the output.
+        semantic: of the job.
+        changed: keys in which they differ.
     """
-    manifest = read_claim(store, name)
-    if manifest is None:
-        return
-    if changed := _changed(manifest, semantic):
-        all_theirs = _flat(manifest["config"]) | _flat(manifest["identity"])
-        all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
-        lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
-        raise ShardError(
-            f"{store.location}: holds a run of another configuration:\n{lines}\n"
-            "Choose another out=…, or restore these values to resume that run"
-        )
+    all_theirs = _flat(manifest["config"]) | _flat(manifest["identity"])
+    all_ours = _flat_here(semantic.config) | _flat_here(semantic.identity)
+    lines = "\n".join(_difference(k, all_theirs.get(k), all_ours.get(k)) for k in changed)
+    return ShardError(
+        f"{store.location}: holds a run of another configuration:\n{lines}\n"
+        "Choose another out=…, or restore these values to resume that run"
+    )
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
@@ -200,11 +200,6 @@ def run_id(store: Store) -> str | None:
     except DamagedFile:
         return None
     return None if manifest is None else manifest["id"]
-
-
-def _changed(manifest: Mapping[str, Any], semantic: Semantic) -> list[str]:
-    theirs, ours = _flat(manifest["identity"]), _flat_here(semantic.identity)
-    return sorted(key for key in theirs | ours if theirs.get(key) != ours.get(key))
 
 
 def _flat_here(content: Mapping[str, Any]) -> dict[str, Any]:

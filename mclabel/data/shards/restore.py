@@ -38,17 +38,17 @@ _FOLDERS = ("labels", f"{MERGED}/labels", "scores")
 RESTORE = "mclabel verify {run} --restore-manifest"
 
 
-def check_made_for(store: Store, semantic: Semantic) -> None:
+def check_made_for(store: Store, manifest: Mapping[str, Any] | None, semantic: Semantic) -> None:
     """Refuse a run whose plan, or shards, were made for another configuration.
 
     Args:
-        store: of the run, whose manifest is missing or of this configuration.
+        store: of the run.
+        manifest: of this configuration, or None where it is missing.
         semantic: of the job that is to go on.
 
     Raises:
         ShardError: names the differences, and how to go on.
     """
-    manifest = read_claim(store, MANIFEST)
     is_ours = is_plan_of(store, semantic.identity if manifest is None else plan_identity(manifest))
     if is_ours:
         return

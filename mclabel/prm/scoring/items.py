@@ -84,6 +84,11 @@ class Solutions:
             raise DataError(f"{source}: holds no solutions")
         raise DataError(none_left(source, reasons))
 
+    @property
+    def items(self) -> Solutions:
+        """Its solutions."""
+        return self
+
     def __len__(self) -> int:
         return self._count
 
